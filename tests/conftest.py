@@ -1,0 +1,109 @@
+"""What every test may ask for: a seed, directories, one Spark session.
+
+Every run has one seed, printed on top; a test that uses ``seed`` and fails says how to run it again with the same one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUN_SEED = int(os.environ.get("PYLOG_TEST_SEED") or random.randrange(2**32))
+JAVA_NEEDED = 17
+TMPFS = Path("/dev/shm")
+
+settings.register_profile("pylog", deadline=None, print_blob=True)
+settings.load_profile("pylog")
+
+
+def pytest_report_header() -> str:
+    return f"seed: PYLOG_TEST_SEED={RUN_SEED}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        report.sections.append(("seed", f"again: PYLOG_TEST_SEED={RUN_SEED} pytest '{item.nodeid}'"))
+    return report
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """This test's own number, the same whenever the run's seed is the same, whichever tests run beside it."""
+    return zlib.crc32(request.node.nodeid.encode(), RUN_SEED)
+
+
+@pytest.fixture
+def tmp_log_dir(tmp_path: Path) -> Path:
+    """Where a log may be created; nothing is there yet."""
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def tmpfs_dir() -> Iterator[Path]:
+    """An empty directory in memory, where syncing costs nothing."""
+    if not (TMPFS.is_dir() and os.access(TMPFS, os.W_OK)):
+        pytest.skip(f"{TMPFS} is not a writable directory: this machine has no tmpfs for tests")
+    with tempfile.TemporaryDirectory(prefix="pylog-", dir=TMPFS) as directory:
+        yield Path(directory)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The run's one Spark session, on two threads. Without Java: a skip, or under CI a failure."""
+    if problem := java_problem():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers must have what the tests have
+    options: dict[str, Any] = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    session = SparkSession.builder.master("local[2]").appName("pylog tests").config(map=options).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def java_problem() -> str | None:
+    """Why Spark cannot start here, or None."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
+        return f"no Java found; Spark needs Java {JAVA_NEEDED} or newer"
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', shown)
+    if version is None or int(version[1]) < JAVA_NEEDED:
+        return f"Spark needs Java {JAVA_NEEDED} or newer; {java} says {shown.strip()!r}"
+    return None
