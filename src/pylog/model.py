@@ -1,0 +1,89 @@
+"""The values every room speaks. All are immutable; none knows a file, a clock or a thread.
+
+Offsets are logical record numbers. Timestamps are milliseconds since 1970-01-01 UTC; -1 means none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Header = tuple[str, bytes | None]
+Headers = tuple[Header, ...]
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+EARLIEST = -2
+LATEST = -1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """One record as read. ``key`` and ``value`` are bytes or None unless a deserializer made them something else."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+    headers: Headers
+
+
+class ProducerRecord(NamedTuple):
+    """One record to append. ``timestamp_ms=None`` takes the clock's time."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[Header] = ()
+    timestamp_ms: int | None = None
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record stands. ``offset`` is -1 under ``acks=0``, which waits for nothing."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class AppendResult(NamedTuple):
+    """Where an append landed: offsets ``base_offset`` to ``last_offset``, both inclusive.
+
+    ``timestamp_ms`` is the append time of a LogAppendTime topic, else -1. ``duplicate`` is True where the batch was in
+    the log already and the offsets are those of the first time.
+    """
+
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+    duplicate: bool
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time: its offset and its own timestamp."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset (the next one to read) and the application's note beside it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from ``start`` (inclusive) to ``end`` (exclusive)."""
+
+    start: int
+    end: int
