@@ -1,0 +1,20 @@
+"""The only room that touches the operating system (see ``filesystem.py`` for what it promises)."""
+
+from pylog.storage.atomic_file import read_whole, write_atomically
+from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
+from pylog.storage.fork import after_fork_in_child
+from pylog.storage.os_filesystem import OsFileSystem
+from pylog.storage.os_lock import LOCK_KIND
+
+__all__ = [
+    "LOCK_KIND",
+    "AppendableFile",
+    "Buffer",
+    "FileLock",
+    "FileSystem",
+    "OsFileSystem",
+    "ReadableFile",
+    "after_fork_in_child",
+    "read_whole",
+    "write_atomically",
+]

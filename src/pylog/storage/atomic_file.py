@@ -1,0 +1,37 @@
+"""Replace a small file whole: readers see the old content or the new, after a power loss too.
+
+A temporary file in the same directory, synced, renamed over the target, and the directory synced. What a crash leaves
+behind is a ``.tmp`` file, which the next replacement overwrites.
+"""
+
+from __future__ import annotations
+
+from pylog.storage.filesystem import Buffer, FileSystem
+
+
+def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable: bool = True) -> None:
+    """Make ``path`` hold exactly ``data``. Durable on return unless ``durable=False``, which survives processes only.
+
+    The caller holds a lock that excludes other writers of ``path``.
+    """
+    temporary = path + ".tmp"
+    file = filesystem.open_appendable(temporary)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        if durable:
+            file.sync()
+    finally:
+        file.close()
+    filesystem.replace(temporary, path)
+    if durable:
+        filesystem.sync_directory(path.rpartition("/")[0] or ".")
+
+
+def read_whole(filesystem: FileSystem, path: str, limit_bytes: int) -> bytes:
+    """All of a small file, at most ``limit_bytes`` of it. ``FileNotFoundError`` where there is none."""
+    file = filesystem.open_readable(path)
+    try:
+        return file.pread(limit_bytes, 0)
+    finally:
+        file.close()

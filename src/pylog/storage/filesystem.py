@@ -1,0 +1,123 @@
+"""What pylog asks of an operating system, with the durability each call promises.
+
+Everything above this room reaches the disk through these protocols only, so a test can put a simulated machine here.
+
+Durability, in the terms of POSIX and of ext4, xfs and tmpfs as measured:
+
+* ``pwrite`` that returned is in the page cache: it survives the death of the process, not the loss of power.
+* ``sync`` that returned has the file's bytes and size on the medium. After a ``sync`` that failed, the unsynced bytes may
+  be gone from the medium for good although reads still show them: it must never be repeated in the hope of success.
+* A new, renamed or removed name is on the medium only after ``sync_directory`` of its directory.
+* ``replace`` is atomic for other processes at once, and for a power loss after ``sync_directory``.
+
+Every refusal by the system is a ``StorageError`` (``StorageFull`` where space ran out) with the path in its facts;
+a name that is not there is ``FileNotFoundError``, the one answer callers ask about.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class ReadableFile(Protocol):
+    """An open file to read at positions. Holds no shared offset, so forks and threads may share it."""
+
+    @property
+    def path(self) -> str: ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+
+    def close(self) -> None:
+        """Give the descriptor back. Closing twice is allowed."""
+
+
+class AppendableFile(ReadableFile, Protocol):
+    """A file that is also written, at positions its caller chooses."""
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Write all of ``data``. A short write is continued, so an error tells where the system stopped for good."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes."""
+
+    def sync(self) -> None:
+        """Force bytes and size to the medium (fdatasync; F_FULLFSYNC where fsync stops short of it)."""
+
+
+class FileLock(Protocol):
+    """An exclusive lock between descriptors, which the kernel frees when its holder dies.
+
+    Not a lock between threads: those share the descriptor and need a mutex above it.
+    """
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free."""
+
+    def release(self) -> None:
+        """Free the lock."""
+
+    def abandon(self) -> None:
+        """Close the descriptor without unlocking: what a forked child must do, since unlocking frees the parent's lock."""
+
+    def close(self) -> None:
+        """Free the lock, if held, and the descriptor."""
+
+
+class FileSystem(Protocol):
+    """Files and directories by path."""
+
+    def open_readable(self, path: str) -> ReadableFile: ...
+
+    def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
+        """Open for reading and writing, creating an empty file if asked and needed. Never truncates."""
+
+    def lock(self, path: str) -> FileLock:
+        """A lock on ``path``, which is created if needed. Nothing is acquired yet."""
+
+    def locks_exclude(self, path: str) -> bool:
+        """Whether a lock taken through one descriptor of ``path`` is refused through another."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ns(self, path: str) -> int:
+        """When the file or directory last changed, in nanoseconds; only for comparing with itself."""
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents; one that is there already is fine."""
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename, replacing the target."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is gone already is fine."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; one that is gone already is fine."""
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def writable(self, path: str) -> bool:
+        """Whether this process may create and write files in the directory ``path``."""
+
+    def kind(self, path: str) -> str:
+        """The filesystem's type as the system names it (``ext4``, ``tmpfs``, ``nfs4``), or ``""`` where unknown."""
+
+    def boot_id(self) -> str:
+        """A name for this boot of the machine: page cache contents outlive processes, not boots."""
+
+    def process_id(self) -> int: ...
+
+    def random_bytes(self, size: int) -> bytes: ...

@@ -1,0 +1,69 @@
+"""Locks between descriptors that die with their process.
+
+Open-file-description locks where the system has them, else flock. Neither is the POSIX ``lockf``, which vanishes when
+any other descriptor of the file is closed in the process. An OFD write lock needs a descriptor open for writing, so a
+reader cannot block writers; flock has no such guard, which is why OFD comes first.
+
+Source: Linux ``fcntl(2)`` ("Open file description locks"), ``flock(2)``.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+from pylog.storage.os_errors import translated
+
+HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
+LOCK_KIND = "ofd" if HAS_OFD else "flock"
+
+_BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
+# struct flock {short l_type, l_whence; off_t l_start, l_len; pid_t l_pid;} over the whole file, l_pid 0 as OFD demands
+_ACQUIRE = struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0)
+_RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
+
+
+class OsFileLock:
+    """An exclusive lock on a file of its own; the file never holds data."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with translated("open the lock file", path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+
+    def try_acquire(self) -> bool:
+        try:
+            if HAS_OFD:
+                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _ACQUIRE)
+            else:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _BUSY:
+                return False
+            with translated("lock", self.path):
+                raise
+        return True
+
+    def release(self) -> None:
+        with translated("unlock", self.path):
+            if HAS_OFD:
+                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
+            else:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def abandon(self) -> None:
+        # close() alone never unlocks here: the lock belongs to the open file description, which the parent still holds.
+        self.close()
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
