@@ -1,0 +1,29 @@
+"""Bytes to values and back: Kafka's record batch v2. No file, no clock, no thread.
+
+    format.py      every constant and layout           batch.py        headers, whole batches, CRC
+    records.py     records encoded and decoded         compression.py  none, gzip, snappy, lz4, zstd, bounded
+    _records.pyx   the same, compiled                  control.py      commit and abort markers
+    framing.py     what a record is, check by check    columns.py      a batch as columns
+    varint.py      how its numbers are written         faults.py       what can be wrong, in words
+
+This file chooses between compiled and readable, for everyone: ``PYLOG_PURE_PYTHON=1``, or no compiled module, means
+readable. Nobody else imports either of the two.
+"""
+
+from os import environ
+
+from pylog.codec.columns import Columns as Columns
+
+COMPILED: bool
+try:
+    if environ.get("PYLOG_PURE_PYTHON", "0") not in ("", "0"):
+        raise ImportError("PYLOG_PURE_PYTHON is set")
+    from pylog.codec._records import RecordDecoder, RecordEncoder, decode_columns
+
+    COMPILED = True
+except ImportError:
+    from pylog.codec.records import RecordDecoder, RecordEncoder, decode_columns
+
+    COMPILED = False
+
+__all__ = ["COMPILED", "Columns", "RecordDecoder", "RecordEncoder", "decode_columns"]

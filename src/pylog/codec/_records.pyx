@@ -1,0 +1,838 @@
+# cython: language_level=3, cdivision=True, auto_pickle=False, binding=False
+"""Records to bytes and back, compiled: the names, values and errors of records.py, which explains them.
+
+Does no I/O, reads no clock, starts no thread. Every read is preceded by a comparison with what remains. Memory is taken
+for what is there (the payload's own size, the values given), never for a size read from a payload. No pointer into the
+encoder's buffer is kept while Python code may run. Output is a function of the input: what is reserved and not written
+is cut off before anybody sees it.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.long cimport PyLong_Check
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from pylog.codec import faults, format
+from pylog.codec.columns import Columns
+from pylog.errors import SerializationError
+from pylog.model import Record as _Record
+
+cdef extern from *:
+    """
+    /* Records and headers are tuples of strings, bytes and ints: no part of any cycle, so the collector need not visit
+       them. tp_alloc zeroes what it gives; from 3.14 on a tuple keeps its hash, and there zero means 0, not "none yet". */
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define pylog_forget_hash(op) (((PyTupleObject *)(op))->ob_hash = -1)
+    #else
+    #define pylog_forget_hash(op) ((void)0)
+    #endif
+    static CYTHON_INLINE PyObject *pylog_new_record(PyObject *type, Py_ssize_t size) {
+        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
+        if (made != NULL) {
+            pylog_forget_hash(made);
+            PyObject_GC_UnTrack(made);
+        }
+        return made;
+    }
+    static CYTHON_INLINE PyObject *pylog_new_tuple(Py_ssize_t size) {
+        PyObject *made = PyTuple_New(size);
+        if (made != NULL) PyObject_GC_UnTrack(made);
+        return made;
+    }
+    static CYTHON_INLINE int pylog_add_overflows(int64_t a, int64_t b, int64_t *sum) {
+    #if defined(__GNUC__) || defined(__clang__)
+        return __builtin_add_overflow(a, b, sum);
+    #else
+        if ((b > 0 && a > INT64_MAX - b) || (b < 0 && a < INT64_MIN - b)) return 1;
+        *sum = a + b;
+        return 0;
+    #endif
+    }
+    """
+    object pylog_new_record(object type, Py_ssize_t size)
+    object pylog_new_tuple(Py_ssize_t size)
+    bint pylog_add_overflows(int64_t a, int64_t b, int64_t *sum) noexcept nogil
+
+cdef extern from "Python.h":
+    # with PyObject * for a new reference that is handed on at once
+    void PyTuple_SET_ITEM(object tuple, Py_ssize_t place, PyObject *item) noexcept
+    PyObject *PyLong_FromLongLong(long long value) except NULL
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
+    PyObject *new_text "PyUnicode_DecodeUTF8"(const char *data, Py_ssize_t size, const char *errors) except NULL
+    int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
+    char *bytes_start "PyBytes_AS_STRING"(PyObject *data) noexcept
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
+cdef enum:
+    TRUNCATED = 1  # what is wrong, for fail()
+    OVERLONG
+    WRONG_SIZE
+    TIMESTAMP_OVERFLOW
+    OUT_OF_ORDER
+    IMPOSSIBLE_HEADERS
+    WRONG_END
+
+cdef int HEADER_BYTES = format.HEADER_BYTES
+cdef int MIN_RECORD_BYTES = format.MIN_RECORD_BYTES
+cdef int MIN_HEADER_BYTES = format.MIN_HEADER_BYTES
+cdef int MAX_HEADERS = format.MAX_HEADERS
+cdef int LENGTH = faults.LENGTH
+cdef int ATTRIBUTES = faults.ATTRIBUTES
+cdef int TIMESTAMP_DELTA = faults.TIMESTAMP_DELTA
+cdef int OFFSET_DELTA = faults.OFFSET_DELTA
+cdef int KEY_LENGTH = faults.KEY_LENGTH
+cdef int VALUE_LENGTH = faults.VALUE_LENGTH
+cdef int HEADERS_COUNT = faults.HEADERS_COUNT
+cdef int HEADER_KEY_LENGTH = faults.HEADER_KEY_LENGTH
+cdef int HEADER_VALUE_LENGTH = faults.HEADER_VALUE_LENGTH
+cdef Py_ssize_t FIRST_ROOM_BYTES = 1024
+cdef object Record = _Record
+cdef tuple NO_HEADERS = ()
+cdef const uint8_t *NO_HEADERS_ENCODED = b"\x00"
+
+
+# Encoding
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline Py_ssize_t varint_size(uint64_t bits) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    while bits >= 0x80:
+        bits >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_varint(uint8_t *at, uint64_t bits) noexcept nogil:
+    while bits >= 0x80:
+        at[0] = <uint8_t>(bits | 0x80)
+        bits >>= 7
+        at += 1
+    at[0] = <uint8_t>bits
+    return at + 1
+
+
+cdef inline Py_ssize_t sized_size(Py_ssize_t size) noexcept nogil:
+    """Bytes for a nullable value and the varint in front of it; null has size -1."""
+    return varint_size(zigzag(size)) + (size if size > 0 else 0)
+
+
+cdef inline uint8_t *put_sized(uint8_t *at, const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    at = put_varint(at, zigzag(size))
+    if size > 0:
+        memcpy(at, data, size)
+        at += size
+    return at
+
+
+cdef bytes as_bytes(str field, object value):
+    if PyBytes_Check(value):
+        return <bytes>value
+    if not isinstance(value, (bytearray, memoryview)):
+        raise faults.not_bytes(field, value)
+    try:
+        return bytes(value)
+    except ValueError as error:  # a released memoryview
+        raise SerializationError(f"{field}: {error}", field=field) from error
+
+
+cdef int64_t as_timestamp(object timestamp_ms) except -1:
+    cdef int overflow = 1
+    cdef int64_t value = 0
+    if PyLong_Check(timestamp_ms):
+        value = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+    if overflow or value < 0:
+        raise faults.unusable_timestamp(timestamp_ms)
+    return value
+
+
+cdef bytes encode_headers(object headers):
+    cdef Py_ssize_t size, name_size
+    cdef uint8_t *at
+    cdef const uint8_t *name_data
+    cdef list listed, names = [], values = []
+    cdef bytes encoded
+    cdef object header, name, value
+    try:
+        listed = list(headers)
+    except TypeError:
+        raise faults.unusable_headers(headers) from None
+    if len(listed) > MAX_HEADERS:
+        raise faults.headers_too_many(len(listed))
+    size = varint_size(zigzag(len(listed)))
+    for header in listed:
+        try:
+            name, value = header
+        except (TypeError, ValueError):
+            raise faults.unusable_header(header, "no pair") from None
+        if not PyUnicode_Check(name):
+            raise faults.unusable_header(header, f"key is {type(name).__name__}")
+        try:
+            PyUnicode_AsUTF8AndSize(name, &name_size)
+        except UnicodeEncodeError:
+            raise faults.unusable_header(header, "key is not UTF-8") from None
+        value = None if value is None else as_bytes("header value", value)
+        names.append(name)
+        values.append(value)
+        size += sized_size(name_size) + sized_size(-1 if value is None else PyBytes_GET_SIZE(value))
+    encoded = PyBytes_FromStringAndSize(NULL, size)
+    at = put_varint(<uint8_t *>PyBytes_AS_STRING(encoded), zigzag(len(listed)))
+    for name, value in zip(names, values):  # ours, and unchanged since they were measured
+        name_data = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &name_size)
+        at = put_sized(at, name_data, name_size)
+        if value is None:
+            at = put_sized(at, NULL, -1)
+        else:
+            at = put_sized(at, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+    return encoded
+
+
+@cython.final
+@cython.no_gc
+cdef class RecordEncoder:
+    cdef bytearray buffer  # 61 bytes for the batch header, the records, room for more; None while there are no records
+    cdef uint8_t *data  # its first byte
+    cdef Py_ssize_t size  # used of it
+    cdef Py_ssize_t room
+    cdef Py_ssize_t next_room
+    cdef Py_ssize_t limit
+    cdef uint64_t generation  # how often the records were taken
+    cdef readonly Py_ssize_t count
+    cdef readonly int64_t first_timestamp_ms
+    cdef readonly int64_t max_timestamp_ms
+
+    def __cinit__(self, limit_bytes):
+        if not PyLong_Check(limit_bytes) or not 1 <= limit_bytes <= INT32_MAX:
+            raise faults.unusable_limit(limit_bytes)
+        self.limit = limit_bytes
+        self.next_room = FIRST_ROOM_BYTES
+        self.clear()
+
+    cdef void clear(self) noexcept:
+        self.buffer = None
+        self.data = NULL
+        self.size = HEADER_BYTES
+        self.room = 0
+        self.count = 0
+        self.first_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+        self.generation += 1
+
+    @property
+    def size_bytes(self):
+        return self.size - HEADER_BYTES
+
+    def append(self, timestamp_ms, key, value, headers):
+        cdef int64_t timestamp = as_timestamp(timestamp_ms)
+        cdef bytes encoded
+        if key is not None and not PyBytes_CheckExact(key):
+            key = as_bytes("key", key)
+        if value is not None and not PyBytes_CheckExact(value):
+            value = as_bytes("value", value)
+        if headers is NO_HEADERS:
+            return self.put(timestamp, <PyObject *>key, <PyObject *>value, NO_HEADERS_ENCODED, 1) == 1
+        encoded = encode_headers(headers)
+        return self.put(
+            timestamp,
+            <PyObject *>key,
+            <PyObject *>value,
+            <const uint8_t *>PyBytes_AS_STRING(encoded),
+            PyBytes_GET_SIZE(encoded),
+        ) == 1
+
+    def extend(self, timestamp_ms, values, keys, Py_ssize_t start):
+        cdef Py_ssize_t end = len(values)
+        cdef Py_ssize_t index = start
+        cdef int64_t timestamp
+        cdef Py_ssize_t size = self.size, count = self.count
+        cdef int64_t first = self.first_timestamp_ms, latest = self.max_timestamp_ms
+        cdef uint64_t generation = self.generation
+        if not 0 <= start <= end or (keys is not None and len(keys) != end):
+            raise faults.unusable_slice(end, end if keys is None else len(keys), start)
+        timestamp = as_timestamp(timestamp_ms)
+        try:
+            while index < end and self.put_place(timestamp, values, keys, index):
+                index += 1
+        except BaseException as error:
+            if self.generation == generation:  # else somebody took the records meanwhile, and there is nothing to undo
+                self.size, self.count = size, count
+                self.first_timestamp_ms, self.max_timestamp_ms = first, latest
+            faults.locate(error, index)
+            raise
+        return index
+
+    cdef inline int put_place(self, int64_t timestamp, object values, object keys, Py_ssize_t index) except -1:
+        """Append one of many. Borrows from lists and tuples: nothing runs in between that could change them."""
+        cdef PyObject *value = borrow(values, index)
+        cdef PyObject *key = <PyObject *>None if keys is None else borrow(keys, index)
+        cdef object owned_value, owned_key
+        if is_plain(value) and is_plain(key):
+            return self.put(timestamp, key, value, NO_HEADERS_ENCODED, 1)
+        owned_key = None if keys is None else keys[index]
+        owned_value = values[index]
+        owned_key = None if owned_key is None else as_bytes("key", owned_key)
+        owned_value = None if owned_value is None else as_bytes("value", owned_value)
+        return self.put(timestamp, <PyObject *>owned_key, <PyObject *>owned_value, NO_HEADERS_ENCODED, 1)
+
+    cdef inline int put(
+        self, int64_t timestamp, PyObject *key, PyObject *value, const uint8_t *headers, Py_ssize_t headers_size
+    ) except -1:
+        """Append one record of bytes or None: 1, or 0 where it does not fit."""
+        cdef Py_ssize_t key_size = -1 if key == <PyObject *>None else PyBytes_GET_SIZE(<object>key)
+        cdef Py_ssize_t value_size = -1 if value == <PyObject *>None else PyBytes_GET_SIZE(<object>value)
+        cdef uint64_t delta = zigzag(timestamp - self.first_timestamp_ms) if self.count else 0
+        cdef uint64_t place = zigzag(self.count)
+        cdef Py_ssize_t length = 1 + varint_size(delta) + varint_size(place) + headers_size
+        cdef Py_ssize_t after
+        cdef uint8_t *at
+        length += sized_size(key_size) + sized_size(value_size)
+        after = self.size + varint_size(zigzag(length)) + length
+        if after > self.room:
+            if after > self.limit:
+                if self.count:
+                    return 0
+                raise faults.record_too_large(after, self.limit)
+            self.grow(after)
+        at = put_varint(self.data + self.size, zigzag(length))
+        at[0] = 0  # attributes
+        at = put_varint(at + 1, delta)
+        at = put_varint(at, place)
+        at = put_sized(at, start_of(key), key_size)
+        at = put_sized(at, start_of(value), value_size)
+        memcpy(at, headers, headers_size)
+        if self.count == 0:
+            self.first_timestamp_ms = timestamp
+        if timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp
+        self.size = after
+        self.count += 1
+        return 1
+
+    cdef int grow(self, Py_ssize_t needed) except -1:
+        """Room for ``needed`` bytes, which the limit allows, and for as many more, up to the limit."""
+        cdef Py_ssize_t room = max(min(max(2 * self.room, self.next_room), self.limit), needed)
+        if self.buffer is None:
+            self.buffer = PyByteArray_FromStringAndSize(NULL, room)
+            memset(PyByteArray_AS_STRING(self.buffer), 0, HEADER_BYTES)
+        else:
+            PyByteArray_Resize(self.buffer, room)
+        self.data = <uint8_t *>PyByteArray_AS_STRING(self.buffer)
+        self.room = room
+        return 0
+
+    def take(self):
+        return bytes(memoryview(self.take_batch())[HEADER_BYTES:])
+
+    def take_batch(self):
+        cdef bytearray batch = self.buffer
+        if batch is None:
+            batch = bytearray(HEADER_BYTES)
+        else:
+            PyByteArray_Resize(batch, self.size)
+            self.next_room = self.size + self.size // 8  # the next batch will be much like this one
+        self.clear()
+        return batch
+
+
+cdef inline const uint8_t *start_of(PyObject *item) noexcept:
+    if item == <PyObject *>None:
+        return NULL
+    return <const uint8_t *>bytes_start(item)
+
+
+cdef inline bint is_plain(PyObject *item) noexcept:
+    return item != NULL and (item == <PyObject *>None or PyBytes_CheckExact(<object>item))
+
+
+cdef inline PyObject *borrow(object sequence, Py_ssize_t index) noexcept:
+    """The item of a list or tuple; NULL where it is neither, or ends before."""
+    if PyList_CheckExact(sequence):
+        return PyList_GET_ITEM(sequence, index) if index < PyList_GET_SIZE(sequence) else NULL
+    if PyTuple_CheckExact(sequence):
+        return PyTuple_GET_ITEM(sequence, index) if index < PyTuple_GET_SIZE(sequence) else NULL
+    return NULL
+
+
+# Decoding
+
+
+cdef struct Walk:
+    const uint8_t *start  # the payload
+    const uint8_t *stop
+    const uint8_t *at  # where the next record starts
+    int64_t index
+    int64_t count
+    int64_t lowest  # the offset delta the next record has at least, and any record at most
+    int64_t highest
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t append_time
+    # the record read
+    const uint8_t *body
+    const uint8_t *end
+    int64_t timestamp
+    int64_t delta
+    const uint8_t *key
+    int64_t key_size
+    const uint8_t *value
+    int64_t value_size
+    const uint8_t *headers
+    int64_t headers_count
+    # what is wrong with it
+    int fault
+    int field
+    const uint8_t *where
+    int64_t found
+
+
+cdef int open_walk(
+    Walk *walk,
+    Py_buffer *payload,
+    int64_t count,
+    int64_t base_offset,
+    int64_t base_timestamp_ms,
+    int64_t append_time_ms,
+    int64_t last_offset_delta,
+) except -1:
+    if not 0 <= count <= payload.len // MIN_RECORD_BYTES:
+        raise faults.impossible_count(count, payload.len)
+    memset(walk, 0, sizeof(Walk))
+    walk.start = <const uint8_t *>payload.buf
+    walk.stop = walk.start + payload.len
+    walk.at = walk.start
+    walk.count = count
+    walk.highest = last_offset_delta
+    if base_offset > 0 and last_offset_delta > INT64_MAX - base_offset:
+        walk.highest = INT64_MAX - base_offset
+    walk.base_offset = base_offset
+    walk.base_timestamp = base_timestamp_ms
+    walk.append_time = append_time_ms
+    return 0
+
+
+cdef inline int wrong(Walk *walk, int fault, int field, const uint8_t *where, int64_t found) noexcept nogil:
+    walk.fault = fault
+    walk.field = field
+    walk.where = where
+    walk.found = found
+    return fault
+
+
+cdef int get_long_varint(
+    Walk *walk, int field, const uint8_t **at, const uint8_t *end, int64_t *value, int widest, uint8_t top_bits
+) noexcept nogil:
+    cdef const uint8_t *start = at[0]
+    cdef uint64_t bits = 0
+    cdef int index
+    for index in range(widest):
+        if start + index >= end:
+            return wrong(walk, TRUNCATED, field, start, end - walk.start)
+        if index == widest - 1 and start[index] > top_bits:
+            break
+        bits |= <uint64_t>(start[index] & 0x7F) << (7 * index)
+        if start[index] < 0x80:
+            value[0] = <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
+            at[0] = start + index + 1
+            return 0
+    return wrong(walk, OVERLONG, field, start, 0)
+
+
+cdef inline int get_varint(Walk *walk, int field, const uint8_t **at, const uint8_t *end, int64_t *value) noexcept nogil:
+    """A varint of 32 bits; the one or two bytes of nearly all of them without a loop."""
+    cdef const uint8_t *start = at[0]
+    cdef uint32_t bits
+    if start < end and start[0] < 0x80:
+        bits = start[0]
+        at[0] = start + 1
+    elif end - start >= 2 and start[1] < 0x80:
+        bits = (start[0] & 0x7F) | <uint32_t>start[1] << 7
+        at[0] = start + 2
+    else:
+        return get_long_varint(walk, field, at, end, value, 5, 0x0F)
+    value[0] = <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
+    return 0
+
+
+cdef inline int get_sized(
+    Walk *walk, int field, int64_t least, const uint8_t **at, const uint8_t **data, int64_t *size
+) noexcept nogil:
+    """A size of ``least`` (-1 for null, or 0) and more, and the bytes it announces."""
+    if get_varint(walk, field, at, walk.end, size):
+        return walk.fault
+    if size[0] < least or size[0] > walk.end - at[0]:
+        return wrong(walk, WRONG_SIZE, field, at[0], size[0])
+    data[0] = at[0]
+    if size[0] > 0:
+        at[0] += size[0]
+    return 0
+
+
+cdef inline int read_place(Walk *walk, const uint8_t **at) noexcept nogil:
+    """The record's end, timestamp and offset delta; ``at`` is then where its key starts."""
+    cdef int64_t length
+    cdef const uint8_t *field_start
+    at[0] = walk.at
+    walk.end = walk.stop
+    if get_varint(walk, LENGTH, at, walk.stop, &length):
+        return walk.fault
+    if length < 0 or length > walk.stop - at[0]:
+        return wrong(walk, WRONG_SIZE, LENGTH, at[0], length)
+    walk.body = at[0]
+    walk.end = at[0] + length
+    if length == 0:
+        return wrong(walk, TRUNCATED, ATTRIBUTES, at[0], walk.end - walk.start)
+    at[0] += 1
+    field_start = at[0]
+    if field_start < walk.end and field_start[0] < 0x80:
+        walk.delta = (field_start[0] >> 1) ^ -<int64_t>(field_start[0] & 1)
+        at[0] += 1
+    elif get_long_varint(walk, TIMESTAMP_DELTA, at, walk.end, &walk.delta, 10, 0x01):
+        return walk.fault
+    if walk.append_time >= 0:
+        walk.timestamp = walk.append_time
+    elif pylog_add_overflows(walk.base_timestamp, walk.delta, &walk.timestamp):
+        return wrong(walk, TIMESTAMP_OVERFLOW, TIMESTAMP_DELTA, field_start, walk.delta)
+    field_start = at[0]
+    if get_varint(walk, OFFSET_DELTA, at, walk.end, &walk.delta):
+        return walk.fault
+    if walk.delta < walk.lowest or walk.delta > walk.highest:
+        return wrong(walk, OUT_OF_ORDER, OFFSET_DELTA, field_start, walk.delta)
+    return 0
+
+
+cdef inline int read_fields(Walk *walk) noexcept nogil:
+    """The next record up to its headers, which next_header reads and end_record closes."""
+    cdef const uint8_t *at = NULL
+    if read_place(walk, &at):
+        return walk.fault
+    if get_sized(walk, KEY_LENGTH, -1, &at, &walk.key, &walk.key_size):
+        return walk.fault
+    if get_sized(walk, VALUE_LENGTH, -1, &at, &walk.value, &walk.value_size):
+        return walk.fault
+    if get_varint(walk, HEADERS_COUNT, &at, walk.end, &walk.headers_count):
+        return walk.fault
+    if (
+        walk.headers_count < 0
+        or walk.headers_count > (walk.end - at) // MIN_HEADER_BYTES
+        or walk.headers_count > MAX_HEADERS
+    ):
+        return wrong(walk, IMPOSSIBLE_HEADERS, HEADERS_COUNT, at, walk.headers_count)
+    walk.headers = at
+    return 0
+
+
+cdef inline int end_record(Walk *walk, const uint8_t *at) noexcept nogil:
+    """``at`` is where the last field ended: it must be the record's end. Go on to the next record."""
+    if at != walk.end:
+        return wrong(walk, WRONG_END, LENGTH, at, at - walk.body)
+    walk.at = at
+    walk.lowest = walk.delta + 1
+    walk.index += 1
+    return 0
+
+
+cdef int fail(Walk *walk) except -1:
+    cdef int64_t position = walk.where - walk.start
+    cdef int64_t remaining = walk.end - walk.where
+    if walk.fault == TRUNCATED:
+        raise faults.truncated(walk.index, walk.field, position, walk.found)
+    if walk.fault == OVERLONG:
+        raise faults.overlong(walk.index, walk.field, position)
+    if walk.fault == WRONG_SIZE:
+        raise faults.wrong_size(walk.index, walk.field, position, walk.found, remaining)
+    if walk.fault == TIMESTAMP_OVERFLOW:
+        raise faults.timestamp_overflow(walk.index, position, walk.base_timestamp, walk.found)
+    if walk.fault == OUT_OF_ORDER:
+        raise faults.offset_out_of_order(walk.index, position, walk.found, walk.lowest, walk.highest)
+    if walk.fault == IMPOSSIBLE_HEADERS:
+        raise faults.impossible_headers(walk.index, position, walk.found, remaining)
+    raise faults.wrong_end(walk.index, position, walk.end - walk.body, walk.found)
+
+
+cdef int check_end(Walk *walk) except -1:
+    if walk.index == walk.count and walk.at != walk.stop:
+        raise faults.trailing_bytes(walk.count, walk.at - walk.start, walk.stop - walk.at)
+    return 0
+
+
+cdef tuple read_headers(Walk *walk, const uint8_t **at):
+    cdef Py_ssize_t count = walk.headers_count
+    cdef Py_ssize_t place
+    cdef const uint8_t *data = NULL
+    cdef int64_t size = 0
+    cdef object header
+    cdef tuple headers = pylog_new_tuple(count)
+    for place in range(count):
+        header = pylog_new_tuple(2)
+        if get_sized(walk, HEADER_KEY_LENGTH, 0, at, &data, &size):
+            fail(walk)
+        try:
+            PyTuple_SET_ITEM(header, 0, new_text(<const char *>data, size, NULL))
+        except UnicodeDecodeError:
+            raise faults.not_utf8(walk.index, data - walk.start) from None
+        if get_sized(walk, HEADER_VALUE_LENGTH, -1, at, &data, &size):
+            fail(walk)
+        set_bytes(header, 1, data, size)
+        Py_INCREF(header)
+        PyTuple_SET_ITEM(headers, place, <PyObject *>header)
+    return headers
+
+
+cdef inline int set_bytes(object record, Py_ssize_t place, const uint8_t *data, int64_t size) except -1:
+    if size < 0:
+        set_shared(record, place, None)
+    else:
+        PyTuple_SET_ITEM(record, place, new_bytes(<const char *>data, size))
+    return 0
+
+
+cdef inline void set_shared(object record, Py_ssize_t place, object item) noexcept:
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(record, place, <PyObject *>item)
+
+
+@cython.final
+@cython.no_gc
+cdef class RecordDecoder:
+    cdef Py_buffer payload
+    cdef Walk walk
+    cdef object topic
+    cdef object partition
+
+    def __cinit__(
+        self,
+        payload,
+        int64_t count,
+        int64_t base_offset,
+        int64_t base_timestamp_ms,
+        int64_t append_time_ms,
+        topic,
+        partition,
+        int64_t last_offset_delta=INT32_MAX,
+    ):
+        PyObject_GetBuffer(payload, &self.payload, PyBUF_SIMPLE)
+        open_walk(
+            &self.walk, &self.payload, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta
+        )
+        self.topic = topic
+        self.partition = partition
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.payload)
+
+    @property
+    def remaining(self):
+        return self.walk.count - self.walk.index
+
+    def take(self, Py_ssize_t max_records):
+        cdef Walk walk = self.walk  # kept only if all goes well
+        cdef int64_t stop = walk.index + max(0, min(max_records, walk.count - walk.index))
+        cdef Py_ssize_t headers_left = MAX_HEADERS
+        cdef const uint8_t *at
+        cdef list records = []
+        cdef object record, headers, timestamp = None
+        cdef int64_t last_timestamp = 0
+        while walk.index < stop and headers_left > 0:
+            if read_fields(&walk):
+                fail(&walk)
+            at = walk.headers
+            headers = NO_HEADERS if walk.headers_count == 0 else read_headers(&walk, &at)
+            headers_left -= walk.headers_count
+            if timestamp is None or walk.timestamp != last_timestamp:
+                last_timestamp = walk.timestamp
+                timestamp = last_timestamp
+            record = pylog_new_record(Record, 7)
+            set_shared(record, 0, self.topic)
+            set_shared(record, 1, self.partition)
+            PyTuple_SET_ITEM(record, 2, PyLong_FromLongLong(walk.base_offset + walk.delta))
+            set_shared(record, 3, timestamp)
+            set_bytes(record, 4, walk.key, walk.key_size)
+            set_bytes(record, 5, walk.value, walk.value_size)
+            set_shared(record, 6, headers)
+            if end_record(&walk, at):
+                fail(&walk)
+            records.append(record)
+        check_end(&walk)
+        self.walk = walk
+        return records
+
+    def skip_to(self, int64_t offset):
+        cdef Walk walk = self.walk
+        cdef const uint8_t *at = NULL
+        cdef const uint8_t *next_at = walk.at
+        cdef int64_t next_index = walk.index, next_lowest = walk.lowest
+        while walk.index < walk.count:
+            if read_place(&walk, &at):
+                fail(&walk)
+            if walk.base_offset + walk.delta >= offset:
+                break
+            end_record(&walk, walk.end)
+            next_at, next_index, next_lowest = walk.at, walk.index, walk.lowest
+        self.walk.at, self.walk.index, self.walk.lowest = next_at, next_index, next_lowest
+
+
+# Columns
+
+
+def decode_columns(
+    payload,
+    int64_t count,
+    int64_t base_offset,
+    int64_t base_timestamp_ms,
+    int64_t append_time_ms,
+    bint with_headers,
+    int64_t last_offset_delta=INT32_MAX,
+):
+    cdef Py_buffer view
+    cdef Walk walk
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > INT32_MAX:
+            raise faults.payload_too_large(view.len, INT32_MAX)
+        open_walk(&walk, &view, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
+        return columns_of(&walk, with_headers)
+    finally:
+        PyBuffer_Release(&view)
+
+
+@cython.final
+@cython.no_gc
+cdef class BytesColumn:
+    """Bytes behind one another, where each ends, and a bit for each that is there. Sized once: for ``count`` values of
+    together at most ``data_bytes``, which the payload holds."""
+
+    cdef PyObject *offsets_object
+    cdef PyObject *data_object
+    cdef bytearray bits
+    cdef int32_t *offsets
+    cdef uint8_t *data
+    cdef uint8_t *valid
+    cdef Py_ssize_t count
+    cdef Py_ssize_t room
+    cdef int32_t used
+
+    def __cinit__(self, Py_ssize_t count, Py_ssize_t data_bytes):
+        self.room = count
+        self.offsets_object = new_bytes(NULL, (count + 1) * sizeof(int32_t))
+        self.data_object = new_bytes(NULL, data_bytes)
+        self.bits = bytearray((count + 7) // 8)
+        self.offsets = <int32_t *>bytes_start(self.offsets_object)
+        self.data = <uint8_t *>bytes_start(self.data_object)
+        self.valid = <uint8_t *>PyByteArray_AS_STRING(self.bits)
+        self.offsets[0] = 0
+
+    def __dealloc__(self):
+        Py_XDECREF(self.offsets_object)
+        Py_XDECREF(self.data_object)
+
+    cdef inline void put(self, const uint8_t *data, int64_t size) noexcept:
+        if size >= 0:
+            self.valid[self.count >> 3] |= <uint8_t>(1 << (self.count & 7))
+            memcpy(self.data + self.used, data, size)
+            self.used += <int32_t>size
+        self.count += 1
+        self.offsets[self.count] = self.used
+
+    cdef tuple close(self):
+        """Offsets, validity and data, all as bytes. All ``count`` values were put."""
+        _PyBytes_Resize(&self.data_object, self.used)
+        return <object>self.offsets_object, bytes(self.bits), <object>self.data_object
+
+
+cdef object columns_of(Walk *walk, bint with_headers):
+    cdef Py_ssize_t count = walk.count
+    cdef Py_ssize_t payload_bytes = walk.stop - walk.start
+    cdef Py_ssize_t headers_count = count_headers(walk[0]) if with_headers else 0
+    cdef Py_ssize_t headers_bytes = payload_bytes if headers_count else 0
+    cdef bytes offsets = PyBytes_FromStringAndSize(NULL, count * sizeof(int64_t))
+    cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, count * sizeof(int64_t))
+    cdef bytes lists = PyBytes_FromStringAndSize(NULL, (count + 1) * sizeof(int32_t))
+    cdef int64_t *offset_at = <int64_t *>PyBytes_AS_STRING(offsets)
+    cdef int64_t *timestamp_at = <int64_t *>PyBytes_AS_STRING(timestamps)
+    cdef int32_t *list_at = <int32_t *>PyBytes_AS_STRING(lists)
+    cdef BytesColumn keys = BytesColumn(count, payload_bytes)
+    cdef BytesColumn values = BytesColumn(count, payload_bytes)
+    cdef BytesColumn names = BytesColumn(headers_count, headers_bytes)
+    cdef BytesColumn header_values = BytesColumn(headers_count, headers_bytes)
+    cdef const uint8_t *at
+    list_at[0] = 0
+    while walk.index < walk.count:
+        if read_fields(walk):
+            fail(walk)
+        at = walk.headers
+        if walk.headers_count:
+            copy_headers(walk, &at, names if with_headers else None, header_values)
+        offset_at[walk.index] = walk.base_offset + walk.delta
+        timestamp_at[walk.index] = walk.timestamp
+        keys.put(walk.key, walk.key_size)
+        values.put(walk.value, walk.value_size)
+        list_at[walk.index + 1] = <int32_t>names.count
+        if end_record(walk, at):
+            fail(walk)
+    check_end(walk)
+    if not with_headers:
+        return Columns(count, offsets, timestamps, *keys.close(), *values.close(), None, None, None, None, None, None)
+    name_offsets, _, name_data = names.close()
+    return Columns(
+        count,
+        offsets,
+        timestamps,
+        *keys.close(),
+        *values.close(),
+        lists,
+        name_offsets,
+        name_data,
+        *header_values.close(),
+    )
+
+
+cdef Py_ssize_t count_headers(Walk walk) noexcept:
+    """Headers up to the first record that is wrong; reading it again will say so. Never more than the payload holds."""
+    cdef Py_ssize_t count = 0
+    while walk.index < walk.count and not read_fields(&walk):
+        count += walk.headers_count
+        end_record(&walk, walk.end)
+    return count
+
+
+cdef int copy_headers(Walk *walk, const uint8_t **at, BytesColumn names, BytesColumn values) except -1:
+    """Check the record's headers, and copy them where columns for them are given."""
+    cdef const uint8_t *data = NULL
+    cdef int64_t size = 0
+    cdef int64_t place
+    if names is not None and walk.headers_count > names.room - names.count:
+        raise faults.changed_meanwhile(walk.index)
+    for place in range(walk.headers_count):
+        if get_sized(walk, HEADER_KEY_LENGTH, 0, at, &data, &size):
+            fail(walk)
+        if not is_ascii(data, size):
+            try:
+                PyUnicode_DecodeUTF8(<char *>data, size, NULL)
+            except UnicodeDecodeError:
+                raise faults.not_utf8(walk.index, data - walk.start) from None
+        if names is not None:
+            names.put(data, size)
+        if get_sized(walk, HEADER_VALUE_LENGTH, -1, at, &data, &size):
+            fail(walk)
+        if names is not None:
+            values.put(data, size)
+    return 0
+
+
+cdef inline bint is_ascii(const uint8_t *data, int64_t size) noexcept nogil:
+    cdef uint8_t seen = 0
+    cdef int64_t place
+    for place in range(size):
+        seen |= data[place]
+    return seen < 0x80

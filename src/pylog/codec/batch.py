@@ -1,0 +1,333 @@
+"""Whole batches: the 61-byte header read, judged and written, the CRC, and the way from a batch to its records.
+
+Owns the header and what may stand in it. A batch is encoded once (``build_batch``); the log later writes base offset and
+leader epoch in front of what the CRC covers (``stamp``). Knows no file. Judges before it trusts: ``check_header`` says
+why 61 bytes cannot be a batch header, ``BatchView`` checks CRC and sizes before it decodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from pylog.codec import Columns, RecordDecoder, RecordEncoder, decode_columns
+from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT, compress, decompress
+from pylog.codec.format import (
+    ATTRIBUTES_POSITION,
+    ATTRIBUTES_STRUCT,
+    BASE_OFFSET_POSITION,
+    BASE_OFFSET_STRUCT,
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CODEC_NAMES,
+    CONTROL_BIT,
+    CRC_POSITION,
+    CRC_START,
+    CRC_STRUCT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    HEADER_STRUCT,
+    INT64_MAX,
+    KNOWN_ATTRIBUTES,
+    LEADER_EPOCH_POSITION,
+    LEADER_EPOCH_STRUCT,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAX_SEQUENCE,
+    MAX_TIMESTAMP_POSITION,
+    MIN_BATCH_LENGTH,
+    MIN_RECORD_BYTES,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    NONE,
+    TIMESTAMP_STRUCT,
+    TRANSACTIONAL_BIT,
+    Buffer,
+)
+from pylog.errors import ConfigError, CorruptRecord
+from pylog.model import Record
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes in front of a batch's records, by name. ``length`` counts what follows it: 12 less than the batch."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks a header for
+
+    @property
+    def size_bytes(self) -> int:
+        return BATCH_OVERHEAD + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME_BIT != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of a compacted batch may go; None where no horizon was set."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence number, which follows 2**31 - 1 with 0; -1 for a batch without."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at a position, unjudged. CorruptRecord only where fewer than 61 bytes are left."""
+    if not 0 <= position <= len(buffer) - HEADER_BYTES:
+        raise CorruptRecord(
+            f"{HEADER_BYTES} bytes of batch header expected at position {position}, but the buffer ends at {len(buffer)}",
+            position=position,
+        )
+    return BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, position))
+
+
+def check_header(header: BatchHeader) -> str | None:
+    """Why this cannot be a batch header, or None. What passes may still fail its CRC."""
+    payload_bytes = header.length - MIN_BATCH_LENGTH
+    if header.magic != MAGIC:
+        return f"magic {header.magic}, expected {MAGIC}"
+    if payload_bytes < 0:
+        return f"batch length {header.length}, expected {MIN_BATCH_LENGTH} or more"
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > INT64_MAX:
+        return f"base offset {header.base_offset} and last offset delta {header.last_offset_delta} name no offsets"
+    if header.attributes & ~KNOWN_ATTRIBUTES:
+        return f"attributes {header.attributes:#x}, but only the bits {KNOWN_ATTRIBUTES:#x} are defined"
+    if header.codec >= len(CODEC_NAMES):
+        return f"compression codec {header.codec}, expected 0 to {len(CODEC_NAMES) - 1}"
+    return (
+        _check_count(header.count, header.last_offset_delta + 1, payload_bytes, header.codec != NONE)
+        or _check_producer(header)
+        or (f"leader epoch {header.leader_epoch}" if header.leader_epoch < NO_LEADER_EPOCH else None)
+    )
+
+
+def _check_count(count: int, offsets: int, payload_bytes: int, is_compressed: bool) -> str | None:
+    if not 0 <= count <= offsets:
+        return f"records count {count}, but the batch has {offsets} offsets"
+    if is_compressed:
+        return f"{count} compressed records in no bytes" if count and not payload_bytes else None
+    if count * MIN_RECORD_BYTES > payload_bytes:
+        return f"records count {count}, but {payload_bytes} bytes hold at most {payload_bytes // MIN_RECORD_BYTES}"
+    if payload_bytes and not count:
+        return f"records count 0, but {payload_bytes} bytes of records"
+    return None
+
+
+def _check_producer(header: BatchHeader) -> str | None:
+    producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+    if producer_id < NO_PRODUCER_ID or epoch < NO_PRODUCER_EPOCH or sequence < NO_SEQUENCE:
+        return f"producer id {producer_id}, epoch {epoch}, base sequence {sequence}: below -1, which means none"
+    if producer_id != NO_PRODUCER_ID and epoch == NO_PRODUCER_EPOCH:
+        return f"producer id {producer_id} without an epoch"
+    if header.is_transactional and producer_id == NO_PRODUCER_ID:
+        return "a transactional batch without a producer id"
+    if header.is_transactional and header.is_control and header.count > 1:
+        return f"an end-of-transaction marker with {header.count} records, expected 1"
+    return None
+
+
+class BatchView:
+    """One whole batch in a buffer, which it neither copies nor changes."""
+
+    __slots__ = ("buffer", "header")
+
+    def __init__(self, buffer: Buffer, header: BatchHeader) -> None:
+        if len(buffer) != header.size_bytes or len(buffer) < HEADER_BYTES:
+            raise CorruptRecord(
+                f"batch of {header.size_bytes} bytes at offset {header.base_offset}, but its buffer has {len(buffer)}",
+                offset=header.base_offset,
+            )
+        self.buffer = buffer
+        self.header = header
+
+    @property
+    def base_offset(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.base_offset + self.header.last_offset_delta
+
+    def check_crc(self) -> None:
+        """Raises CorruptRecord where the CRC-32C of everything behind it is another."""
+        found = crc32c(memoryview(self.buffer)[CRC_START:])
+        if found != self.header.crc:
+            raise CorruptRecord(
+                f"batch at offset {self.base_offset}: CRC {found:08x} of its bytes, expected {self.header.crc:08x}",
+                offset=self.base_offset,
+            )
+
+    def decoder(self, topic: str, partition: int, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> RecordDecoder:
+        """The batch's records, decompressed to at most ``limit_bytes``. The caller has checked header and CRC."""
+        header = self.header
+        return RecordDecoder(
+            self._payload(limit_bytes),
+            header.count,
+            header.base_offset,
+            header.base_timestamp_ms,
+            self._append_time_ms(),
+            topic,
+            partition,
+            header.last_offset_delta,
+        )
+
+    def columns(self, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT, with_headers: bool = True) -> Columns:
+        """The batch's records as columns. The caller has checked header and CRC."""
+        header = self.header
+        return decode_columns(
+            self._payload(limit_bytes),
+            header.count,
+            header.base_offset,
+            header.base_timestamp_ms,
+            self._append_time_ms(),
+            with_headers,
+            header.last_offset_delta,
+        )
+
+    def records(self, topic: str = "", partition: int = 0) -> list[Record]:
+        """All records, CRC checked. For tools and tests: it holds the whole batch in memory."""
+        self.check_crc()
+        decoder = self.decoder(topic, partition)
+        records: list[Record] = []
+        while taken := decoder.take(max(self.header.count, 1)):
+            records += taken
+        return records
+
+    def _payload(self, limit_bytes: int) -> Buffer:
+        payload = memoryview(self.buffer)[HEADER_BYTES:]
+        return payload if self.header.codec == NONE else decompress(self.header.codec, payload, limit_bytes)
+
+    def _append_time_ms(self) -> int:
+        return self.header.max_timestamp_ms if self.header.is_log_append_time else NO_TIMESTAMP
+
+
+def scan_headers(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch up to ``end``; stops before one that is not whole.
+
+    Raises CorruptRecord, with ``position``, where there is something else than a batch. CRCs are not checked.
+    """
+    while position + HEADER_BYTES <= end:
+        header = read_header(buffer, position)
+        reason = check_header(header)
+        if reason is not None:
+            raise CorruptRecord(f"no batch at position {position}: {reason}", position=position)
+        if position + header.size_bytes > end:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+def build_batch(
+    encoder: RecordEncoder,
+    *,
+    codec: int = NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> bytearray:
+    """The encoder's records as one batch from offset 0 on; the encoder is then empty.
+
+    Where compression does not make them smaller, they stay as they are. Raises ConfigError for producer fields that
+    contradict each other, an unknown codec or level, and for an encoder without records; MissingCodec.
+    """
+    count, first, latest = encoder.count, encoder.first_timestamp_ms, encoder.max_timestamp_ms
+    if count == 0:
+        raise ConfigError("a batch has at least one record")
+    attributes = TRANSACTIONAL_BIT if transactional else 0
+    batch = encoder.take_batch()
+    if codec != NONE:
+        compressed = compress(codec, memoryview(batch)[HEADER_BYTES:], level)
+        if HEADER_BYTES + len(compressed) < len(batch):
+            batch = bytearray(HEADER_BYTES) + compressed
+            attributes |= codec
+    write_header(batch, attributes, count, first, latest, producer_id, producer_epoch, base_sequence)
+    return batch
+
+
+def write_header(
+    batch: bytearray,
+    attributes: int,
+    count: int,
+    first_timestamp_ms: int,
+    max_timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> None:
+    """Fill the 61 bytes in front of ``count`` new records: base offset 0, no leader epoch, and the CRC."""
+    header = BatchHeader(
+        0,
+        len(batch) - BATCH_OVERHEAD,
+        NO_LEADER_EPOCH,
+        MAGIC,
+        0,
+        attributes,
+        count - 1,
+        first_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    reason = check_header(header)
+    if reason is not None:
+        raise ConfigError(reason)
+    HEADER_STRUCT.pack_into(batch, 0, *header)
+    _write_crc(batch)
+
+
+def stamp(batch: bytearray, base_offset: int, leader_epoch: int, append_time_ms: int | None = None) -> None:
+    """Give a batch its place in the log, in the bytes the CRC leaves out.
+
+    With ``append_time_ms`` it becomes a LogAppendTime batch of that time, and the CRC is computed again.
+    """
+    BASE_OFFSET_STRUCT.pack_into(batch, BASE_OFFSET_POSITION, base_offset)
+    LEADER_EPOCH_STRUCT.pack_into(batch, LEADER_EPOCH_POSITION, leader_epoch)
+    if append_time_ms is not None:
+        (attributes,) = ATTRIBUTES_STRUCT.unpack_from(batch, ATTRIBUTES_POSITION)
+        ATTRIBUTES_STRUCT.pack_into(batch, ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
+        TIMESTAMP_STRUCT.pack_into(batch, MAX_TIMESTAMP_POSITION, append_time_ms)
+        _write_crc(batch)
+
+
+def _write_crc(batch: bytearray) -> None:
+    CRC_STRUCT.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))

@@ -1,0 +1,100 @@
+"""Control batches: the markers that end a transaction. They take an offset and are never given to an application.
+
+Owns their key and value (docs/format.md, section 4). A version above the one known is read as the highest known.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import BatchView, write_header
+from pylog.codec.format import (
+    CONTROL_BIT,
+    CONTROL_KEY_STRUCT,
+    CONTROL_KEY_VERSION,
+    MARKER_VALUE_STRUCT,
+    MARKER_VALUE_VERSION,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+)
+from pylog.errors import ConfigError, CorruptRecord
+
+_MARKER_LIMIT_BYTES = 128  # a marker's batch takes 78
+
+
+class ControlType(IntEnum):
+    """What a control record says. UNKNOWN stands for types of later versions, which are passed over."""
+
+    UNKNOWN = -1
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class Marker(NamedTuple):
+    """A control record. ``coordinator_epoch`` is -1 where the type is neither ABORT nor COMMIT."""
+
+    type: ControlType
+    coordinator_epoch: int
+
+
+_MARKERS = (ControlType.ABORT, ControlType.COMMIT)
+_TYPES = frozenset(ControlType)
+
+
+def build_marker(
+    type: ControlType, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
+) -> bytearray:
+    """The batch that ends a transaction, from offset 0 on: ``stamp`` it like any other."""
+    if type not in _MARKERS:
+        raise ConfigError(f"control type {type!r} ends no transaction, expected ABORT or COMMIT")
+    encoder = RecordEncoder(_MARKER_LIMIT_BYTES)
+    key = CONTROL_KEY_STRUCT.pack(CONTROL_KEY_VERSION, type)
+    encoder.append(timestamp_ms, key, MARKER_VALUE_STRUCT.pack(MARKER_VALUE_VERSION, coordinator_epoch), ())
+    batch = encoder.take_batch()
+    attributes = CONTROL_BIT | TRANSACTIONAL_BIT
+    write_header(batch, attributes, 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE)
+    return batch
+
+
+def read_marker(view: BatchView) -> Marker:
+    """What a control batch says; its CRC is the caller's matter. Compaction may have emptied one: look at its count.
+
+    Raises CorruptRecord for a batch that is no control batch, is empty, or whose key or value is too short.
+    """
+    records = view.decoder("", 0).take(1) if view.header.is_control else []
+    if not records:
+        raise CorruptRecord(
+            f"batch at offset {view.base_offset} with {view.header.count} records and attributes "
+            f"{view.header.attributes:#x} holds no control record",
+            offset=view.base_offset,
+        )
+    key, value = records[0].key, records[0].value
+    number = _second_field(CONTROL_KEY_STRUCT, "key", key, view)
+    kind = ControlType(number) if number in _TYPES else ControlType.UNKNOWN
+    if kind not in _MARKERS:
+        return Marker(kind, -1)
+    return Marker(kind, _second_field(MARKER_VALUE_STRUCT, "value", value, view))
+
+
+def _second_field(layout: Struct, name: str, data: bytes | None, view: BatchView) -> int:
+    """What follows the version; fields that later versions add come behind it."""
+    if data is None or len(data) < layout.size:
+        raise CorruptRecord(
+            f"control record at offset {view.base_offset}: {name} {data!r:.40}, expected {layout.size} bytes or more",
+            offset=view.base_offset,
+        )
+    version, field = layout.unpack_from(data)
+    if version < 0:
+        raise CorruptRecord(
+            f"control record at offset {view.base_offset}: {name} version {version}, expected 0 or more",
+            offset=view.base_offset,
+        )
+    return int(field)

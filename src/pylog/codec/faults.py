@@ -1,0 +1,165 @@
+"""What can be wrong with a record, in words: the readable and the compiled codec raise the same errors.
+
+Owns messages, nothing else. Every function returns the error for the caller to raise. ``record`` is the record's place
+in its batch, ``position`` a byte position in the decompressed payload.
+"""
+
+from __future__ import annotations
+
+from pylog.codec.format import INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES
+from pylog.errors import (
+    ConfigError,
+    CorruptRecord,
+    InvalidTimestamp,
+    PylogError,
+    RecordTooLarge,
+    SerializationError,
+)
+
+# The fields of a record, in the order they are written; the compiled decoder names them by number
+FIELDS = (
+    "length",
+    "attributes",
+    "timestampDelta",
+    "offsetDelta",
+    "keyLength",
+    "valueLength",
+    "headersCount",
+    "headerKeyLength",
+    "headerValueLength",
+)
+LENGTH = 0
+ATTRIBUTES = 1
+TIMESTAMP_DELTA = 2
+OFFSET_DELTA = 3
+KEY_LENGTH = 4
+VALUE_LENGTH = 5
+HEADERS_COUNT = 6
+HEADER_KEY_LENGTH = 7
+HEADER_VALUE_LENGTH = 8
+
+
+def _fault(record: int, position: int, message: str) -> CorruptRecord:
+    return CorruptRecord(f"record {record}: {message}", record=record, payload_position=position)
+
+
+def truncated(record: int, field: int, position: int, end: int) -> CorruptRecord:
+    return _fault(record, position, f"{FIELDS[field]} at payload position {position} runs past the end at {end}")
+
+
+def overlong(record: int, field: int, position: int) -> CorruptRecord:
+    bits = 64 if field == TIMESTAMP_DELTA else 32
+    return _fault(record, position, f"{FIELDS[field]} at payload position {position} does not fit {bits} bits")
+
+
+def wrong_size(record: int, field: int, position: int, size: int, remaining: int) -> CorruptRecord:
+    return _fault(
+        record, position, f"{FIELDS[field]} {size}, but {remaining} bytes remain at payload position {position}"
+    )
+
+
+def timestamp_overflow(record: int, position: int, base_timestamp_ms: int, delta: int) -> CorruptRecord:
+    return _fault(
+        record,
+        position,
+        f"timestampDelta {delta} at payload position {position} from base timestamp {base_timestamp_ms} "
+        "does not fit 64 bits",
+    )
+
+
+def offset_out_of_order(record: int, position: int, delta: int, lowest: int, highest: int) -> CorruptRecord:
+    return _fault(
+        record, position, f"offsetDelta {delta} at payload position {position}, expected {lowest} to {highest}"
+    )
+
+
+def impossible_headers(record: int, position: int, count: int, remaining: int) -> CorruptRecord:
+    return _fault(
+        record,
+        position,
+        f"headersCount {count} at payload position {position}, but {remaining} bytes remain and {MAX_HEADERS} "
+        "headers are the limit",
+    )
+
+
+def not_utf8(record: int, position: int) -> CorruptRecord:
+    return _fault(record, position, f"header key at payload position {position} is not UTF-8")
+
+
+def wrong_end(record: int, position: int, length: int, taken: int) -> CorruptRecord:
+    return _fault(
+        record, position, f"length {length}, but its fields take {taken} bytes, to payload position {position}"
+    )
+
+
+def trailing_bytes(count: int, position: int, remaining: int) -> CorruptRecord:
+    return CorruptRecord(
+        f"{remaining} bytes remain at payload position {position} after the last of {count} records",
+        payload_position=position,
+    )
+
+
+def impossible_count(count: int, payload_bytes: int) -> CorruptRecord:
+    return CorruptRecord(
+        f"records count {count}, but a payload of {payload_bytes} bytes holds 0 to {payload_bytes // MIN_RECORD_BYTES}",
+        count=count,
+    )
+
+
+def payload_too_large(payload_bytes: int, limit_bytes: int) -> CorruptRecord:
+    return CorruptRecord(
+        f"payload of {payload_bytes} bytes, but columns address {limit_bytes}", payload_bytes=payload_bytes
+    )
+
+
+def changed_meanwhile(record: int) -> CorruptRecord:
+    return CorruptRecord(f"record {record}: the payload changed while it was read", record=record)
+
+
+# What a caller gave us to encode
+
+
+def unusable_timestamp(timestamp_ms: object) -> InvalidTimestamp:
+    return InvalidTimestamp(
+        f"timestamp {timestamp_ms!r}, expected whole milliseconds from 0 to {INT64_MAX}", timestamp_ms=timestamp_ms
+    )
+
+
+def not_bytes(field: str, value: object) -> SerializationError:
+    return SerializationError(f"{field} is {type(value).__name__}, expected bytes or None", field=field)
+
+
+def unusable_header(header: object, reason: str) -> SerializationError:
+    return SerializationError(f"header {header!r:.80}: {reason}, expected (str, bytes or None)", field="headers")
+
+
+def unusable_headers(headers: object) -> SerializationError:
+    return SerializationError(
+        f"headers are {type(headers).__name__}, expected a sequence of (str, bytes or None)", field="headers"
+    )
+
+
+def record_too_large(batch_bytes: int, limit_bytes: int) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"record of {batch_bytes} bytes with its batch header, but the limit is {limit_bytes}",
+        size_bytes=batch_bytes,
+        limit_bytes=limit_bytes,
+    )
+
+
+def headers_too_many(count: int) -> RecordTooLarge:
+    return RecordTooLarge(f"record has {count} headers, but the limit is {MAX_HEADERS}", headers=count)
+
+
+def unusable_limit(limit_bytes: object) -> ConfigError:
+    return ConfigError(f"limit of a batch {limit_bytes!r}, expected 1 to {INT32_MAX} bytes", limit_bytes=limit_bytes)
+
+
+def unusable_slice(values: int, keys: int, start: int) -> ConfigError:
+    return ConfigError(f"{keys} keys for {values} values from {start}, expected as many keys, and a start among them")
+
+
+def locate(error: BaseException, index: int) -> None:
+    """Note in ``error`` which of the values given it is about."""
+    if isinstance(error, PylogError):
+        error.facts["index"] = index

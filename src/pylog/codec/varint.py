@@ -1,0 +1,61 @@
+"""Zig-zag varints as Kafka writes them: 0, -1, 1, -2 … become 0, 1, 2, 3 …, then seven bits a byte, low group first, the
+top bit set where more follow. Used by the readable codec alone; the compiled one has its own.
+"""
+
+from __future__ import annotations
+
+from pylog.codec import faults
+from pylog.codec.format import MAX_VARINT_BYTES, MAX_VARLONG_BYTES
+
+
+def encode_varint(value: int) -> bytes:
+    rest = value << 1 if value >= 0 else ~(value << 1)
+    encoded = bytearray()
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+VARINTS = tuple(encode_varint(n) for n in range(8192))  # all that are not negative and take one or two bytes
+UNZIGZAG = tuple(n >> 1 ^ -(n & 1) for n in range(16384))  # what one and two bytes stand for
+
+
+def varint(n: int) -> bytes:
+    """``encode_varint``, out of the table where it can be."""
+    return VARINTS[n] if 0 <= n < len(VARINTS) else encode_varint(n)
+
+
+def decode_varint(data: bytes, position: int, end: int, record: int, field: int) -> tuple[int, int]:
+    """The value and the position behind it. Padding (``80 00`` for 0) is read as Kafka reads it, up to the widest.
+
+    Raises CorruptRecord, naming record and field, where it does not end before ``end`` or does not fit its type.
+    """
+    if position < end and data[position] < 0x80:
+        return UNZIGZAG[data[position]], position + 1
+    is_long = field == faults.TIMESTAMP_DELTA
+    widest = MAX_VARLONG_BYTES if is_long else MAX_VARINT_BYTES
+    top_bits = 0x01 if is_long else 0x0F  # what the last byte may add to 9 or 4 groups of seven
+    bits = 0
+    for index in range(widest):
+        if position + index >= end:
+            raise faults.truncated(record, field, position, end)
+        byte = data[position + index]
+        if index == widest - 1 and byte > top_bits:
+            break
+        bits |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return bits >> 1 ^ -(bits & 1), position + index + 1
+    raise faults.overlong(record, field, position)
+
+
+def long_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A varint of up to nine bytes, bounds unchecked; IndexError for a longer one."""
+    bits = 0
+    for index in range(9):
+        byte = data[position + index]
+        bits |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return bits >> 1 ^ -(bits & 1), position + index + 1
+    raise IndexError

@@ -1,0 +1,601 @@
+"""Records to bytes and back, on both codecs."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylog.codec.format import MAX_HEADERS
+from pylog.errors import (
+    ConfigError,
+    CorruptRecord,
+    InvalidTimestamp,
+    PylogError,
+    RecordTooLarge,
+    SerializationError,
+)
+from pylog.model import ProducerRecord, Record
+from tests.codec import strategies
+from tests.codec.reference import TS0, Raw, payload_of
+
+LIMIT = 1 << 20
+GOLDEN = (  # docs/format.md, section 11: the records of the first batch
+    "18000000026b027602026802780e000a02010277000e000e04026b0100"
+)
+
+
+def encode(codec: ModuleType, records: Sequence[ProducerRecord], limit: int = LIMIT) -> Any:
+    encoder = codec.RecordEncoder(limit)
+    for record in records:
+        assert encoder.append(record.timestamp_ms, record.key, record.value, record.headers) is True
+    return encoder
+
+
+def decode(
+    codec: ModuleType, payload: bytes, count: int, base_timestamp: int = TS0, base_offset: int = 0
+) -> list[Record]:
+    decoder = codec.RecordDecoder(payload, count, base_offset, base_timestamp, -1, "topic", 7)
+    return list(decoder.take(count or 1))
+
+
+def state(encoder: Any) -> tuple[int, int, int, int]:
+    return encoder.count, encoder.size_bytes, encoder.first_timestamp_ms, encoder.max_timestamp_ms
+
+
+# Encoding
+
+
+def test_the_golden_records_are_written_byte_for_byte(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    encoder.append(TS0, b"k", b"v", [("h", b"x")])
+    encoder.append(TS0 + 5, None, b"w", ())
+    encoder.append(TS0 + 7, b"k", None, ())
+    assert state(encoder) == (3, len(GOLDEN) // 2, TS0, TS0 + 7)
+    assert encoder.take().hex() == GOLDEN
+
+
+@given(records=strategies.records)
+def test_what_is_encoded_is_decoded(codec: ModuleType, records: list[ProducerRecord]) -> None:
+    encoder = encode(codec, records)
+    assert encoder.count == len(records)
+    assert encoder.first_timestamp_ms == (records[0].timestamp_ms if records else -1)
+    assert encoder.max_timestamp_ms == max((r.timestamp_ms or 0 for r in records), default=-1)
+    base = encoder.first_timestamp_ms if records else 0
+    size = encoder.size_bytes
+    payload = encoder.take()
+    assert len(payload) == size
+    assert decode(codec, payload, len(records), base) == [
+        Record("topic", 7, i, r.timestamp_ms or 0, r.key, r.value, tuple(r.headers)) for i, r in enumerate(records)
+    ]
+
+
+@given(records=strategies.records)
+def test_both_codecs_write_what_the_format_says(
+    both: tuple[ModuleType, ModuleType], records: list[ProducerRecord]
+) -> None:
+    first = records[0].timestamp_ms or 0 if records else 0
+    expected = payload_of(
+        Raw((r.timestamp_ms or 0) - first, i, r.key, r.value, tuple((k.encode(), v) for k, v in r.headers))
+        for i, r in enumerate(records)
+    )
+    assert [encode(codec, records).take() for codec in both] == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    "delta", [s * (2**e + d) for e in (6, 13, 20, 27, 34, 41, 48, 55, 62) for s in (1, -1) for d in (-1, 0, 1)]
+)
+def test_timestamp_deltas_of_every_width_come_back(codec: ModuleType, delta: int) -> None:
+    first, second = (0, delta) if delta >= 0 else (-delta, 0)
+    encoder = codec.RecordEncoder(LIMIT)
+    encoder.append(first, b"", b"", ())
+    encoder.append(second, b"", b"", ())
+    payload = encoder.take()
+    assert payload == payload_of([Raw(0, 0, b"", b""), Raw(delta, 1, b"", b"")])
+    assert [r.timestamp_ms for r in decode(codec, payload, 2, first)] == [first, second]
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 8191, 8192, 8193])
+def test_offset_deltas_of_every_width_come_back(codec: ModuleType, count: int) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    assert encoder.extend(TS0, [b"x"] * count, None, 0) == count
+    payload = encoder.take()
+    assert payload == payload_of(Raw(0, i, None, b"x") for i in range(count))
+    assert [r.offset for r in decode(codec, payload, count, TS0, 100)] == list(range(100, 100 + count))
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 1 << 20, (1 << 20) + 1])
+def test_values_of_every_width_of_length_come_back(codec: ModuleType, size: int) -> None:
+    encoder = codec.RecordEncoder(1 << 23)
+    value = os.urandom(size)
+    encoder.append(TS0, value, value, [("h" * size, value)])
+    payload = encoder.take()
+    assert payload == payload_of([Raw(0, 0, value, value, ((b"h" * size, value),))])
+    (record,) = decode(codec, payload, 1)
+    assert (record.key, record.value, record.headers) == (value, value, (("h" * size, value),))
+
+
+def test_a_record_that_fills_the_limit_exactly_fits_and_one_byte_more_does_not(codec: ModuleType) -> None:
+    for size in (1, 50, 100, 8100):
+        value = b"v" * size
+        needed = 61 + len(payload_of([Raw(0, 0, b"key", value)]))
+        assert codec.RecordEncoder(needed).append(TS0, b"key", value, ())
+        with pytest.raises(RecordTooLarge) as raised:
+            codec.RecordEncoder(needed - 1).append(TS0, b"key", value, ())
+        assert raised.value.facts == {"size_bytes": needed, "limit_bytes": needed - 1}
+
+
+def test_a_record_that_does_not_fit_any_more_is_refused_and_changes_nothing(codec: ModuleType) -> None:
+    two = payload_of([Raw(0, 0, None, b"v" * 30), Raw(0, 1, None, b"v" * 30)])
+    encoder = codec.RecordEncoder(61 + len(two))
+    assert encoder.append(TS0, None, b"v" * 30, ())
+    assert encoder.append(TS0, None, b"v" * 30, ())
+    before = state(encoder)
+    assert encoder.append(TS0 + 1, None, b"", ()) is False
+    assert encoder.append(TS0 - 1, b"k" * 4000, b"", [("h", None)]) is False  # larger than the limit, but not empty
+    assert state(encoder) == before
+    assert encoder.take() == two
+
+
+WRONG_TYPES: list[tuple[Any, ...]] = [
+    (TS0, "text", b"", ()),
+    (TS0, 5, b"", ()),
+    (TS0, b"", "text", ()),
+    (TS0, b"", [1], ()),
+    (TS0, b"", {}, ()),
+    (TS0, b"", 1.5, ()),
+    (TS0, b"", b"", None),
+    (TS0, b"", b"", 5),
+    (TS0, b"", b"", "ab"),
+    (TS0, b"", b"", ["abc"]),
+    (TS0, b"", b"", [("h",)]),
+    (TS0, b"", b"", [("h", b"", b"")]),
+    (TS0, b"", b"", [5]),
+    (TS0, b"", b"", [None]),
+    (TS0, b"", b"", [(b"h", b"")]),
+    (TS0, b"", b"", [(None, b"")]),
+    (TS0, b"", b"", [("h", "text")]),
+    (TS0, b"", b"", [("ok", b""), ("h", 5)]),
+    (TS0, b"", b"", [("\ud800", b"")]),
+    (TS0, b"", b"", {"ab": b""}),
+]
+WRONG_TIMESTAMPS: list[Any] = [-1, -(2**63), 2**63, 2**64, -(2**64), 1.0, "1", None, b"1"]
+
+
+@pytest.mark.parametrize("arguments", WRONG_TYPES, ids=repr)
+def test_what_is_no_bytes_is_refused_and_changes_nothing(codec: ModuleType, arguments: tuple[Any, ...]) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    for expected in (0, 1):
+        before = state(encoder)
+        with pytest.raises(SerializationError):
+            encoder.append(*arguments)
+        assert state(encoder) == before
+        assert encoder.count == expected
+        encoder.append(TS0, b"k", b"v", ())
+    assert encoder.take() == payload_of([Raw(0, i, b"k", b"v") for i in range(2)])
+
+
+@pytest.mark.parametrize("timestamp", WRONG_TIMESTAMPS, ids=repr)
+def test_a_timestamp_out_of_range_is_refused(codec: ModuleType, timestamp: Any) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    with pytest.raises(InvalidTimestamp):
+        encoder.append(timestamp, b"", b"", ())
+    with pytest.raises(InvalidTimestamp):
+        encoder.extend(timestamp, [], None, 0)
+    assert state(encoder) == (0, 0, -1, -1)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**31, 2**80, None, "1", 1.0], ids=repr)
+def test_a_limit_that_is_no_batch_size_is_refused(codec: ModuleType, limit: Any) -> None:
+    with pytest.raises(ConfigError):
+        codec.RecordEncoder(limit)
+
+
+class Bytes(bytes):
+    pass
+
+
+class Text(str):
+    __slots__ = ()
+
+
+def test_everything_like_bytes_is_encoded_by_its_content(codec: ModuleType) -> None:
+    alike: list[Any] = [
+        b"abcd",
+        Bytes(b"abcd"),
+        bytearray(b"abcd"),
+        memoryview(b"abcd"),
+        memoryview(bytearray(b"abcd")),
+        memoryview(b"dcba")[::-1],
+        memoryview(b"abcd").cast("I"),
+        memoryview(b"abcd").cast("B", (2, 2)),
+    ]
+    encoder = codec.RecordEncoder(LIMIT)
+    for item in alike:
+        encoder.append(TS0, item, item, [(Text("h"), item)])
+    encoder.extend(TS0, alike, tuple(alike), 0)
+    raws = [Raw(0, i, b"abcd", b"abcd", ((b"h", b"abcd"),)) for i in range(8)]
+    assert encoder.take() == payload_of(raws + [Raw(0, i, b"abcd", b"abcd") for i in range(8, 16)])
+
+
+def test_a_released_view_is_refused(codec: ModuleType) -> None:
+    view = memoryview(b"abcd")
+    view.release()
+    encoder = codec.RecordEncoder(LIMIT)
+    with pytest.raises(SerializationError, match="value"):
+        encoder.append(TS0, None, view, ())
+
+
+def test_headers_may_be_any_sequence_of_pairs(codec: ModuleType) -> None:
+    pairs = [("a", b"1"), ("ß", None)]
+    encoder = codec.RecordEncoder(LIMIT)
+    for headers in (pairs, tuple(pairs), [list(pair) for pair in pairs], {"a": b"1", "ß": None}.items(), iter(pairs)):
+        assert encoder.append(TS0, b"", b"", headers)
+    expected = ((b"a", b"1"), ("ß".encode(), None))
+    assert encoder.take() == payload_of([Raw(0, i, b"", b"", expected) for i in range(5)])
+
+
+def test_more_headers_than_a_reader_takes_are_not_written(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(1 << 24)
+    with pytest.raises(RecordTooLarge, match=str(MAX_HEADERS + 1)):
+        encoder.append(TS0, b"", b"", [("", None)] * (MAX_HEADERS + 1))
+    assert encoder.append(TS0, b"", b"", [("", None)] * MAX_HEADERS)
+    (record,) = decode(codec, encoder.take(), 1)
+    assert record.headers == (("", None),) * MAX_HEADERS
+
+
+def test_taking_leaves_an_encoder_that_starts_anew(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    first = [Raw(i, i, b"k" * i, b"v" * i) for i in range(100)]
+    for raw in first:
+        encoder.append(TS0 + raw.offset_delta, raw.key, raw.value, ())
+    batch = encoder.take_batch()
+    assert type(batch) is bytearray
+    assert batch == bytes(61) + payload_of(first)
+    assert state(encoder) == (0, 0, -1, -1)
+    encoder.append(TS0 + 1000, b"second", None, ())
+    batch[:] = b"\xff" * len(batch)
+    batch.extend(b"more")
+    assert encoder.first_timestamp_ms == TS0 + 1000
+    assert encoder.take_batch() == bytes(61) + payload_of([Raw(0, 0, b"second", None)])
+    assert encoder.take_batch() == bytes(61)
+    assert encoder.take() == b""
+
+
+def test_the_limit_holds_after_taking_too(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(200)
+    for _ in range(3):
+        while encoder.append(TS0, b"k", b"v" * 10, ()):
+            pass
+        assert 61 + encoder.size_bytes <= 200 < 61 + encoder.size_bytes + 19
+        assert len(encoder.take_batch()) <= 200
+
+
+# Many at once
+
+
+class Items(Sequence[Any]):
+    """A sequence that is neither list nor tuple, and may do something whenever an item is asked for."""
+
+    def __init__(self, items: Sequence[Any], on_get: Callable[[int], None] = lambda index: None) -> None:
+        self._items, self._on_get = items, on_get
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        self._on_get(index)
+        return self._items[index]
+
+
+@given(
+    values=st.lists(strategies.data, max_size=40),
+    keyed=st.booleans(),
+    limit=st.integers(100, 2000),
+    kind=st.sampled_from([list, tuple]),
+    data=st.data(),
+)
+def test_extend_is_append_for_each(
+    codec: ModuleType,
+    values: list[bytes | None],
+    keyed: bool,
+    limit: int,
+    kind: Callable[..., Any],
+    data: st.DataObject,
+) -> None:
+    start = data.draw(st.integers(0, len(values)))
+    keys = [None if v is None else v[:3] for v in reversed(values)] if keyed else None
+    one, many = codec.RecordEncoder(limit), codec.RecordEncoder(limit)
+    index, problem = start, None
+    try:
+        while index < len(values) and one.append(TS0, keys[index] if keys else None, values[index], ()):
+            index += 1
+    except RecordTooLarge as error:
+        problem = str(error)
+    if problem is None:
+        assert many.extend(TS0, kind(values), kind(keys) if keys is not None else None, start) == index
+    else:
+        with pytest.raises(RecordTooLarge) as raised:
+            many.extend(TS0, kind(values), kind(keys) if keys is not None else None, start)
+        assert (str(raised.value), raised.value.index) == (problem, index)
+    assert state(many) == state(one)
+    assert many.take() == one.take()
+
+
+def test_extend_goes_on_where_the_last_batch_was_full(codec: ModuleType) -> None:
+    values = [b"%05d" % i for i in range(1000)]
+    encoder = codec.RecordEncoder(300)
+    index, seen = 0, []
+    while index < len(values):
+        index = encoder.extend(TS0, values, values, index)
+        count = encoder.count
+        seen += [(r.key, r.value) for r in decode(codec, encoder.take(), count)]
+    assert seen == [(v, v) for v in values]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, Items], ids=["list", "tuple", "sequence"])
+def test_a_wrong_value_among_many_is_named_and_nothing_of_the_call_is_kept(codec: ModuleType, kind: Any) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    encoder.append(TS0, b"k", b"before", ())
+    before = state(encoder)
+    with pytest.raises(SerializationError) as raised:
+        encoder.extend(TS0 + 9, kind([b"a", b"b" * 5000, "text", b"d"]), None, 0)
+    assert raised.value.index == 2
+    with pytest.raises(SerializationError) as raised:
+        encoder.extend(TS0 + 9, kind([b"a", b"b"]), kind([None, 5]), 1)
+    assert raised.value.index == 1
+    assert state(encoder) == before
+    encoder.append(TS0, b"k", b"after", ())
+    assert encoder.take() == payload_of([Raw(0, 0, b"k", b"before"), Raw(0, 1, b"k", b"after")])
+
+
+@pytest.mark.parametrize(
+    ("values", "keys", "start"), [([b""], [], 0), ([b""], [b"", b""], 0), ([b""], None, 2), ([b""], None, -1)]
+)
+def test_keys_and_start_must_fit_the_values(codec: ModuleType, values: Any, keys: Any, start: int) -> None:
+    with pytest.raises(ConfigError):
+        codec.RecordEncoder(LIMIT).extend(TS0, values, keys, start)
+
+
+def test_any_sequence_can_be_extended_from(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    assert encoder.extend(TS0, Items([b"a", None, b"c"]), Items([None, b"k", None]), 1) == 3
+    assert encoder.take() == payload_of([Raw(0, 0, b"k", None), Raw(0, 1, None, b"c")])
+
+
+def test_a_sequence_that_takes_the_records_meanwhile_does_no_harm(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    encoder.append(TS0, b"k" * 5000, b"v", ())
+    taken: list[bytes] = []
+    items = Items([b"a", b"b", 3.5], on_get=lambda index: taken.append(encoder.take()) if index == 1 else None)
+    with pytest.raises(SerializationError):
+        encoder.extend(TS0, items, None, 0)
+    assert taken == [payload_of([Raw(0, 0, b"k" * 5000, b"v"), Raw(0, 1, None, b"a")])]
+    rest = encoder.count
+    assert [r.value for r in decode(codec, encoder.take(), rest)] in ([], [b"b"])
+
+
+def test_a_list_that_shrinks_meanwhile_does_no_harm(codec: ModuleType) -> None:
+    keys: list[Any] = [b"k"] * 3
+    values = Items([b"a", b"b", b"c"], on_get=lambda index: keys.clear())
+    encoder = codec.RecordEncoder(LIMIT)
+    with pytest.raises(IndexError):
+        encoder.extend(TS0, values, keys, 0)
+    assert state(encoder) == (0, 0, -1, -1)
+
+
+# Decoding
+
+
+def batch(codec: ModuleType, count: int) -> bytes:
+    encoder = codec.RecordEncoder(LIMIT)
+    for i in range(count):
+        encoder.append(TS0 + i, b"k%d" % i, b"v%d" % i, [("h", b"%d" % i)] if i % 3 == 0 else ())
+    return bytes(encoder.take())
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 100, 1000])
+def test_records_can_be_taken_piece_by_piece(codec: ModuleType, step: int) -> None:
+    payload = batch(codec, 100)
+    decoder = codec.RecordDecoder(payload, 100, 500, TS0, -1, "topic", 7)
+    records: list[Record] = []
+    while taken := decoder.take(step):
+        assert len(taken) == min(step, 100 - len(records))
+        records += taken
+        assert decoder.remaining == 100 - len(records)
+    assert records == decode(codec, payload, 100, TS0, 500)
+    assert decoder.take(5) == []
+
+
+def test_taking_none_takes_none(codec: ModuleType) -> None:
+    decoder = codec.RecordDecoder(batch(codec, 3), 3, 0, TS0, -1, "topic", 7)
+    assert decoder.take(0) == decoder.take(-5) == []
+    assert decoder.remaining == 3
+
+
+@pytest.mark.parametrize("offset", [0, 499, 500, 501, 537, 599, 600, 10_000])
+@pytest.mark.parametrize("taken_before", [0, 1, 40])
+def test_skipping_leads_to_the_first_record_not_below_the_offset(
+    codec: ModuleType, offset: int, taken_before: int
+) -> None:
+    decoder = codec.RecordDecoder(batch(codec, 100), 100, 500, TS0, -1, "topic", 7)
+    decoder.take(taken_before)
+    decoder.skip_to(offset)
+    first = max(500 + taken_before, min(offset, 600))
+    assert decoder.remaining == 600 - first
+    assert [r.offset for r in decoder.take(1000)] == list(range(first, 600))
+
+
+def test_gaps_that_compaction_left_stay(codec: ModuleType) -> None:
+    payload = payload_of([Raw(0, delta) for delta in (3, 4, 9000)])
+    decoder = codec.RecordDecoder(payload, 3, 1000, TS0, -1, "topic", 7, 9000)
+    decoder.skip_to(1004)
+    assert [r.offset for r in decoder.take(10)] == [1004, 10000]
+
+
+@pytest.mark.parametrize(
+    "kind", [bytes, bytearray, memoryview, lambda p: memoryview(bytearray(b"xx" + p + b"x"))[2:-1]]
+)
+def test_a_payload_may_be_any_buffer(codec: ModuleType, kind: Callable[[bytes], Any]) -> None:
+    payload = batch(codec, 10)
+    assert decode(codec, kind(payload), 10) == decode(codec, payload, 10)
+    assert codec.decode_columns(kind(payload), 10, 0, TS0, -1, True) == codec.decode_columns(
+        payload, 10, 0, TS0, -1, True
+    )
+
+
+def test_the_append_time_stands_for_every_timestamp(codec: ModuleType) -> None:
+    payload = payload_of([Raw(-(2**63), 0), Raw(2**63 - 1, 1)])  # deltas that would leave the range are not used
+    decoder = codec.RecordDecoder(payload, 2, 0, TS0, TS0 + 77, "topic", 7)
+    assert [r.timestamp_ms for r in decoder.take(2)] == [TS0 + 77] * 2
+
+
+def test_a_record_is_a_plain_value(codec: ModuleType) -> None:
+    payload = payload_of([Raw(0, 0, b"key", None, ((b"h", b"x"), (b"n", None)))])
+    (record,) = decode(codec, payload, 1)
+    expected = Record("topic", 7, 0, TS0, b"key", None, (("h", b"x"), ("n", None)))
+    assert record == expected
+    assert hash(record) == hash(expected) == hash(tuple(expected))
+    assert {expected: 1}[record] == 1
+    assert type(record) is Record
+    assert [type(field) for field in record] == [str, int, int, int, bytes, type(None), tuple]
+    assert [type(pair) for pair in record.headers] == [tuple, tuple]
+    assert repr(record) == repr(expected)
+    assert pickle.loads(pickle.dumps(record)) == expected
+    assert record._replace(offset=5).offset == 5
+
+
+def test_compiled_records_do_not_burden_the_collector(both: tuple[ModuleType, ModuleType]) -> None:
+    (record,) = decode(both[1], payload_of([Raw(0, 0, b"key", None, ((b"h", b"x"),))]), 1)
+    assert not any(map(gc.is_tracked, (record, record.headers, record.headers[0])))
+
+
+def test_topic_and_partition_are_shared_by_all_records(codec: ModuleType) -> None:
+    topic, partition = "a topic", 12345678
+    records = codec.RecordDecoder(batch(codec, 3), 3, 0, TS0, -1, topic, partition).take(3)
+    assert all(r.topic is topic and r.partition is partition for r in records)
+
+
+def test_very_many_headers_are_given_in_several_takes(codec: ModuleType) -> None:
+    headers = ((b"", b""),) * (MAX_HEADERS // 2)
+    payload = payload_of([Raw(0, i, b"", b"", headers) for i in range(5)])
+    decoder = codec.RecordDecoder(payload, 5, 0, TS0, -1, "topic", 7)
+    assert [len(decoder.take(100)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+# Columns
+
+
+@given(records=strategies.records, with_headers=st.booleans())
+def test_columns_hold_the_same_in_both_codecs(
+    both: tuple[ModuleType, ModuleType], records: list[ProducerRecord], with_headers: bool
+) -> None:
+    encoder = encode(both[0], records)
+    base = max(encoder.first_timestamp_ms, 0)
+    payload = encoder.take()
+    readable, compiled = (m.decode_columns(payload, len(records), 1000, base, -1, with_headers) for m in both)
+    assert readable == compiled
+    assert [type(field) for field in readable] == [type(field) for field in compiled]
+
+
+@given(records=strategies.records)
+def test_columns_are_arrow_arrays_of_the_records(codec: ModuleType, records: list[ProducerRecord]) -> None:
+    pa = pytest.importorskip("pyarrow")
+    encoder = encode(codec, records)
+    base, count = max(encoder.first_timestamp_ms, 0), len(records)
+    columns = codec.decode_columns(encoder.take(), count, 1000, base, -1, True)
+
+    def array(kind: Any, length: int, *buffers: bytes | None) -> Any:
+        made = pa.Array.from_buffers(kind, length, [b if b is None else pa.py_buffer(b) for b in buffers])
+        made.validate(full=True)
+        return made
+
+    assert columns.count == count
+    assert array(pa.int64(), count, None, columns.offsets).to_pylist() == list(range(1000, 1000 + count))
+    assert array(pa.int64(), count, None, columns.timestamps_ms).to_pylist() == [r.timestamp_ms for r in records]
+    keys = array(pa.binary(), count, columns.key_validity, columns.key_offsets, columns.key_data)
+    values = array(pa.binary(), count, columns.value_validity, columns.value_offsets, columns.value_data)
+    assert keys.to_pylist() == [r.key for r in records]
+    assert values.to_pylist() == [r.value for r in records]
+    total = sum(len(r.headers) for r in records)
+    names = array(pa.string(), total, None, columns.header_key_offsets, columns.header_key_data)
+    header_values = array(
+        pa.binary(), total, columns.header_value_validity, columns.header_value_offsets, columns.header_value_data
+    )
+    ends = array(pa.int32(), count + 1, None, columns.header_list_offsets).to_pylist()
+    pairs = list(zip(names.to_pylist(), header_values.to_pylist(), strict=True))
+    assert [tuple(pairs[a:b]) for a, b in itertools.pairwise(ends)] == [tuple(r.headers) for r in records]
+
+
+def test_header_columns_are_left_out_where_not_asked_for(codec: ModuleType) -> None:
+    columns = codec.decode_columns(batch(codec, 10), 10, 0, TS0, -1, False)
+    assert columns[-6:] == (None,) * 6
+    assert columns[:-6] == codec.decode_columns(batch(codec, 10), 10, 0, TS0, -1, True)[:-6]
+
+
+def test_an_empty_batch_has_empty_columns(codec: ModuleType) -> None:
+    columns = codec.decode_columns(b"", 0, 0, TS0, -1, True)
+    assert columns.count == 0
+    assert columns.offsets == columns.key_data == columns.key_validity == b""
+    assert columns.key_offsets == columns.header_list_offsets == bytes(4)
+
+
+# Housekeeping
+
+
+def test_references_are_neither_lost_nor_kept(codec: ModuleType) -> None:
+    good = batch(codec, 50)
+    bad = good[:-1] + b"\x01"
+    topic, value, key = "t" * 20, b"v" * 20, b"k" * 20
+    watched = [topic, value, key, None, codec.NO_HEADERS if hasattr(codec, "NO_HEADERS") else ()]
+
+    def work() -> None:
+        codec.RecordDecoder(good, 50, 0, TS0, -1, topic, 7).take(100)
+        codec.decode_columns(good, 50, 0, TS0, -1, True)
+        for broken in (
+            lambda: codec.RecordDecoder(bad, 50, 0, TS0, -1, topic, 7).take(100),
+            lambda: codec.decode_columns(bad, 50, 0, TS0, -1, True),
+        ):
+            with pytest.raises(CorruptRecord):
+                broken()
+        encoder = codec.RecordEncoder(LIMIT)
+        encoder.append(TS0, key, value, [("h", value)])
+        encoder.extend(TS0, [value] * 5, (key,) * 5, 0)
+        with pytest.raises(PylogError):
+            encoder.extend(TS0, [value, None, "text"], [key] * 3, 0)
+        encoder.take_batch()
+
+    work()
+    gc.collect()
+    before, blocks = [sys.getrefcount(item) for item in watched], sys.getallocatedblocks()
+    for _ in range(200):
+        work()
+    gc.collect()
+    grown = [sys.getrefcount(item) - count for item, count in zip(watched, before, strict=True)]
+    assert max(map(abs, grown)) < 100, grown
+    assert sys.getallocatedblocks() - blocks < 400
+
+
+@pytest.mark.parametrize("wanted", ["1", "0", ""])
+def test_the_environment_chooses_the_codec(wanted: str) -> None:
+    try:
+        import pylog.codec._records as _  # noqa: F401
+
+        built = True
+    except ImportError:
+        built = False
+    source = "from pylog.codec import COMPILED, RecordEncoder; print(COMPILED, RecordEncoder.__module__)"
+    environment = os.environ | {"PYLOG_PURE_PYTHON": wanted, "PYTHONPATH": os.pathsep.join(sys.path)}
+    shown = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True)
+    compiled = built and wanted != "1"
+    assert shown.stdout.split() == [str(compiled), "pylog.codec._records" if compiled else "pylog.codec.records"]
