@@ -1,0 +1,17 @@
+"""Sparse indexes beside a segment: offset to position, time to offset, aborted transactions. Knows positions, not records."""
+
+from pylog.index.offset_index import OffsetIndexReader, OffsetIndexWriter, OffsetPosition
+from pylog.index.time_index import TimeIndexReader, TimeIndexWriter, TimestampOffset
+from pylog.index.transaction_index import AbortedTransaction, TransactionIndexReader, TransactionIndexWriter
+
+__all__ = [
+    "AbortedTransaction",
+    "OffsetIndexReader",
+    "OffsetIndexWriter",
+    "OffsetPosition",
+    "TimeIndexReader",
+    "TimeIndexWriter",
+    "TimestampOffset",
+    "TransactionIndexReader",
+    "TransactionIndexWriter",
+]

@@ -1,0 +1,84 @@
+"""Files of fixed-size entries in rising order: what the three indexes share.
+
+An entry is found by binary search with ``pread``: about fifteen reads of a few bytes from the page cache, nothing held
+in memory, the same at any size. Nothing here is trusted: indexes carry no checksum, so callers check what they point at.
+A crash leaves at most a torn entry at the end, which counts as absent, and the next append overwrites it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Any
+
+from pylog.storage import AppendableFile, ReadableFile
+
+
+class EntryFile:
+    """Fixed-size entries over an open file."""
+
+    __slots__ = ("_entry", "file")
+
+    def __init__(self, file: ReadableFile, entry: Struct) -> None:
+        self.file = file
+        self._entry = entry
+
+    def count(self) -> int:
+        return self.file.size() // self._entry.size
+
+    def entry(self, number: int) -> tuple[Any, ...]:
+        size = self._entry.size
+        return self._entry.unpack(self.file.pread(size, number * size))
+
+    def entries(self, start: int = 0) -> Iterator[tuple[Any, ...]]:
+        size = self._entry.size
+        data = self.file.pread((self.count() - start) * size, start * size)
+        return self._entry.iter_unpack(data[: len(data) // size * size])
+
+    def last_where(self, holds: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...] | None:
+        """The last entry that ``holds``, given that those that hold come first."""
+        low, high, found = 0, self.count(), None
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if holds(entry):
+                low, found = middle + 1, entry
+            else:
+                high = middle
+        return found
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class EntryWriter:
+    """Appends entries behind the whole ones already there."""
+
+    __slots__ = ("_entry", "count", "file", "reader")
+
+    def __init__(self, file: AppendableFile, entry: Struct) -> None:
+        self.file = file
+        self._entry = entry
+        self.reader = EntryFile(file, entry)
+        self.count = self.reader.count()
+
+    def refresh(self) -> None:
+        """Take in what another process appended."""
+        self.count = self.reader.count()
+
+    def last(self) -> tuple[Any, ...] | None:
+        return self.reader.entry(self.count - 1) if self.count else None
+
+    def append(self, *fields: int) -> None:
+        self.file.pwrite(self._entry.pack(*fields), self.count * self._entry.size)
+        self.count += 1
+
+    def drop_while(self, unwanted: Callable[[tuple[Any, ...]], bool]) -> None:
+        """Remove entries from the end as long as they are ``unwanted``, and a torn one behind them."""
+        while self.count and unwanted(self.reader.entry(self.count - 1)):
+            self.count -= 1
+        if self.file.size() != self.count * self._entry.size:
+            self.file.truncate(self.count * self._entry.size)
+
+    def close(self) -> None:
+        self.file.close()

@@ -1,0 +1,92 @@
+"""The ``.index`` file: from an offset to the position of a batch at or before it.
+
+Entry: ``int32 offset - base``, ``int32 position``; the offset is the *last* one of the batch that starts at the position.
+Layout and rule of insertion: Kafka's ``OffsetIndex`` and ``LogSegment.append`` (format.md, section 5). A batch gets an
+entry if more than ``index_interval_bytes`` lie between the start of the last indexed batch and its own start, so the
+entries are a function of the log alone and can be rebuilt to the same bytes.
+
+Kafka preallocates the active index with zeros; no real entry has position 0, so zeros count as the end.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from pylog.index.entries import EntryFile, EntryWriter
+from pylog.storage import AppendableFile, ReadableFile
+
+ENTRY = Struct(">ii")
+
+
+class OffsetPosition(NamedTuple):
+    """A batch's last offset and the position in the segment where it starts."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndexReader:
+    """Looks offsets up."""
+
+    __slots__ = ("_base_offset", "_entries")
+
+    def __init__(self, file: ReadableFile, base_offset: int) -> None:
+        self._entries = EntryFile(file, ENTRY)
+        self._base_offset = base_offset
+
+    def floor(self, offset: int) -> OffsetPosition:
+        """The last indexed batch whose last offset is at or before ``offset``; the segment's start if there is none."""
+        relative = offset - self._base_offset
+        found = self._entries.last_where(lambda entry: entry[1] > 0 and entry[0] <= relative)
+        if found is None:
+            return OffsetPosition(self._base_offset, 0)
+        return OffsetPosition(self._base_offset + found[0], found[1])
+
+    def positions(self) -> list[int]:
+        """Every indexed position, rising: places where a segment can be split. Zeros behind the entries are left out."""
+        return [position for _, position in self._entries.entries() if position > 0]
+
+    def close(self) -> None:
+        self._entries.close()
+
+
+class OffsetIndexWriter:
+    """Adds entries as batches are appended."""
+
+    __slots__ = ("_base_offset", "_entries", "last_position")
+
+    def __init__(self, file: AppendableFile, base_offset: int) -> None:
+        self._entries = EntryWriter(file, ENTRY)
+        self._base_offset = base_offset
+        self.last_position = 0
+        self.refresh()
+
+    @property
+    def count(self) -> int:
+        return self._entries.count
+
+    def refresh(self) -> None:
+        self._entries.refresh()
+        last = self._entries.last()
+        self.last_position = last[1] if last else 0
+
+    def append(self, offset: int, position: int) -> None:
+        self._entries.append(offset - self._base_offset, position)
+        self.last_position = position
+
+    def cut(self, end_position: int, end_offset: int) -> None:
+        """Drop entries of batches at or beyond the end of the log, and any that can't be entries at all."""
+        limit = end_offset - self._base_offset
+        self._entries.drop_while(lambda entry: entry[1] >= end_position or entry[1] <= 0 or not 0 <= entry[0] < limit)
+        self.refresh()
+
+    def clear(self) -> None:
+        self._entries.drop_while(lambda _: True)
+        self.refresh()
+
+    def sync(self) -> None:
+        self._entries.file.sync()
+
+    def close(self) -> None:
+        self._entries.close()

@@ -1,0 +1,90 @@
+"""The ``.timeindex`` file: from a time to an offset before which nothing is that young.
+
+Entry: ``int64 timestamp``, ``int32 offset - base``: "up to the batch that ends at this offset, the greatest timestamp is
+this one". Written at the moments the offset index is, if the timestamp has grown, and once more when the segment is
+closed. Layout: Kafka's ``TimeIndex`` (format.md, section 5). Zeros behind the entries are Kafka's preallocation.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from pylog.index.entries import EntryFile, EntryWriter
+from pylog.storage import AppendableFile, ReadableFile
+
+ENTRY = Struct(">qi")
+
+
+class TimestampOffset(NamedTuple):
+    """The greatest timestamp so far, and the last offset of the batch that has it."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class TimeIndexReader:
+    """Looks times up."""
+
+    __slots__ = ("_base_offset", "_entries")
+
+    def __init__(self, file: ReadableFile, base_offset: int) -> None:
+        self._entries = EntryFile(file, ENTRY)
+        self._base_offset = base_offset
+
+    def before(self, timestamp_ms: int) -> int:
+        """An offset such that every record of the segment before it is older than ``timestamp_ms``."""
+        found = self._entries.last_where(lambda entry: entry != (0, 0) and entry[0] < timestamp_ms)
+        return self._base_offset if found is None else self._base_offset + found[1]
+
+    def last(self) -> TimestampOffset | None:
+        """The entry with the greatest timestamp: for a closed segment, that of the whole segment."""
+        found = self._entries.last_where(lambda entry: entry != (0, 0))
+        return None if found is None else TimestampOffset(found[0], self._base_offset + found[1])
+
+    def close(self) -> None:
+        self._entries.close()
+
+
+class TimeIndexWriter:
+    """Adds entries as the greatest timestamp grows."""
+
+    __slots__ = ("_base_offset", "_entries", "last")
+
+    def __init__(self, file: AppendableFile, base_offset: int) -> None:
+        self._entries = EntryWriter(file, ENTRY)
+        self._base_offset = base_offset
+        self.last = TimestampOffset(-1, base_offset)
+        self.refresh()
+
+    @property
+    def count(self) -> int:
+        return self._entries.count
+
+    def refresh(self) -> None:
+        self._entries.refresh()
+        entry = self._entries.last()
+        self.last = (
+            TimestampOffset(entry[0], self._base_offset + entry[1]) if entry else TimestampOffset(-1, self._base_offset)
+        )
+
+    def append_if_later(self, timestamp_ms: int, offset: int) -> None:
+        if timestamp_ms > self.last.timestamp_ms:
+            self._entries.append(timestamp_ms, offset - self._base_offset)
+            self.last = TimestampOffset(timestamp_ms, offset)
+
+    def cut(self, end_offset: int) -> None:
+        """Drop entries that speak of offsets at or beyond the end of the log."""
+        limit = end_offset - self._base_offset
+        self._entries.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0))
+        self.refresh()
+
+    def clear(self) -> None:
+        self._entries.drop_while(lambda _: True)
+        self.refresh()
+
+    def sync(self) -> None:
+        self._entries.file.sync()
+
+    def close(self) -> None:
+        self._entries.close()
