@@ -1,0 +1,17 @@
+"""One segment: a ``.log`` file, its indexes and its seal. Knows batches, not topics, producers or other segments."""
+
+from pylog.segment.reader import SegmentReader
+from pylog.segment.recovery import SegmentScan, find_next_batch
+from pylog.segment.seal import Seal, SealBuilder, read_seal, write_seal
+from pylog.segment.writer import SegmentWriter
+
+__all__ = [
+    "Seal",
+    "SealBuilder",
+    "SegmentReader",
+    "SegmentScan",
+    "SegmentWriter",
+    "find_next_batch",
+    "read_seal",
+    "write_seal",
+]

@@ -1,0 +1,221 @@
+"""Reads one segment: finds the batch of an offset, and hands out whole, checked batches. Takes no lock, writes nothing.
+
+Every batch handed out has passed: header, framing, checksum, continuity with the one before (``dense`` logs), and in a
+closed segment its seal. Damage is raised as ``CorruptSegment`` with file, position and offsets, and does not hide the
+batches behind it: ``next_position`` says where they go on, and offsets behind the damage are found as before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.format import HEADER_BYTES
+from pylog.errors import CorruptRecord, CorruptSegment
+from pylog.index import OffsetIndexReader
+from pylog.segment.naming import LOG, OFFSET_INDEX, file_path
+from pylog.segment.seal import Seal, header_crc, read_seal
+from pylog.storage import FileSystem
+
+logger = logging.getLogger("pylog.segment")
+
+_WINDOW_BYTES = 4 << 10
+
+
+class SegmentReader:
+    """One open segment. ``closed=True`` says that it will not grow, so its seal, if any, applies."""
+
+    def __init__(self, filesystem: FileSystem, directory: str, base_offset: int, *, closed: bool, dense: bool) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._dense = dense
+        self._closed = closed
+        self._seal: Seal | None = None
+        self._seal_was_read = False
+        self.base_offset = base_offset
+        self.path = file_path(directory, base_offset, LOG)
+        self._file = filesystem.open_readable(self.path)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def seal(self) -> Seal | None:
+        """The seal of a closed segment. A damaged one is reported once in the log and counts as absent."""
+        if self._closed and not self._seal_was_read:
+            self._seal_was_read = True
+            try:
+                self._seal = read_seal(self._filesystem, self._directory, self.base_offset, self._file.size())
+            except CorruptSegment as damage:
+                logger.warning("%s; reading on without it", damage)
+        return self._seal
+
+    # Finding
+
+    def locate(self, offset: int, end: int) -> int:
+        """The position of the first batch before ``end`` whose last offset is at or behind ``offset``; ``end`` without one.
+
+        ``CorruptSegment`` where the offset falls into a damaged batch.
+        """
+        previous: tuple[int, BatchHeader | None] | None = None
+        for position, header in self._walk(self._indexed_start(offset, end), end):
+            if header is not None and header.last_offset >= offset:
+                if header.base_offset > offset and previous is not None:
+                    self._require_intact(previous[0], end)  # a gap: is the batch before it to blame?
+                return position
+            previous = position, header
+        if previous is not None and previous[1] is None:
+            self._require_intact(previous[0], end)
+        return end
+
+    def _indexed_start(self, offset: int, end: int) -> int:
+        """Where to start walking for ``offset``: what the index says, if a batch at or before the offset is there."""
+        try:
+            index = OffsetIndexReader(
+                self._filesystem.open_readable(file_path(self._directory, self.base_offset, OFFSET_INDEX)),
+                self.base_offset,
+            )
+        except FileNotFoundError:
+            return 0
+        try:
+            position = index.floor(offset).position
+        finally:
+            index.close()
+        if not 0 < position <= end - HEADER_BYTES:
+            return 0
+        header = read_header(self._file.pread(HEADER_BYTES, position))
+        if check_header(header) is None and self.base_offset <= header.base_offset <= offset:
+            return position
+        return 0
+
+    def _walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader | None]]:
+        """Batch positions and headers up to ``end``. In a sealed segment a damaged header is None; elsewhere it raises."""
+        seal = self.seal
+        if seal is not None:
+            for number in range(seal.number_at(position) or 0, len(seal.positions)):
+                position = seal.positions[number]
+                if position >= end:
+                    return
+                front = self._file.pread(HEADER_BYTES, position)
+                intact = len(front) == HEADER_BYTES and header_crc(front) == seal.header_crcs[number]
+                yield position, read_header(front) if intact else None
+            return
+        window, window_start = b"", position
+        while position < end:
+            if position - window_start + HEADER_BYTES > len(window):
+                window, window_start = self._file.pread(min(_WINDOW_BYTES, end - position), position), position
+            if len(window) - (position - window_start) < HEADER_BYTES:
+                raise self._damage(position, f"{end - position} bytes left, too few for a batch header", end)
+            header = read_header(window, position - window_start)
+            problem = check_header(header)
+            if problem is None and position + header.size_bytes > end:
+                problem = f"batch of {header.size_bytes} bytes, but {end - position} bytes are left"
+            if problem is not None:
+                raise self._damage(position, problem, end)
+            yield position, header
+            position += header.size_bytes
+
+    def _require_intact(self, position: int, end: int) -> None:
+        """Raise the damage of the batch at ``position``, if it has any."""
+        header = read_header(self._file.pread(HEADER_BYTES, position))
+        self.read(position, end, max_bytes=header.size_bytes if check_header(header) is None else HEADER_BYTES)
+
+    # Reading
+
+    def read(self, position: int, end: int, *, max_bytes: int, next_offset: int | None = None) -> list[BatchView]:
+        """Whole batches from ``position``, up to ``max_bytes`` of them but at least one; [] at ``end``.
+
+        ``next_offset`` is the offset the first one must continue at, where the caller knows it. Damage in a later batch
+        ends the list before it; damage in the first raises.
+        """
+        want = min(max_bytes, end - position)
+        if want <= 0:
+            return []
+        data = memoryview(self._file.pread(max(want, min(HEADER_BYTES, end - position)), position))
+        batches: list[BatchView] = []
+        at = 0
+        while position + at < end:
+            view, problem = self._batch_at(data, at, position + at, end, next_offset)
+            if problem is not None:
+                if batches:
+                    break
+                raise self._damage(position + at, problem, end)
+            if view is None:  # it reaches beyond what was read
+                if batches:
+                    break
+                header = read_header(data)
+                data = memoryview(self._file.pread(header.size_bytes, position))
+                continue
+            batches.append(view)
+            at += view.header.size_bytes
+            next_offset = view.header.last_offset + 1
+        return batches
+
+    def _batch_at(
+        self, data: memoryview, at: int, position: int, end: int, next_offset: int | None
+    ) -> tuple[BatchView | None, str | None]:
+        """The batch at ``data[at:]``, or nothing where ``data`` ends inside it, or what is wrong with it."""
+        left = len(data) - at
+        if left < HEADER_BYTES:
+            too_few = position + HEADER_BYTES > end
+            return None, f"{end - position} bytes left, too few for a batch header" if too_few else None
+        header = read_header(data, at)
+        problem = self._problem(header, data[at : at + HEADER_BYTES], position, end, next_offset)
+        if problem is not None:
+            return None, problem
+        if left < header.size_bytes:
+            return None, None
+        view = BatchView(data[at : at + header.size_bytes], header)
+        try:
+            view.check_crc()
+        except CorruptRecord as damage:
+            return None, str(damage)
+        return view, None
+
+    def _problem(
+        self, header: BatchHeader, front: memoryview, position: int, end: int, next_offset: int | None
+    ) -> str | None:
+        seal = self.seal
+        if seal is not None:
+            number = seal.number_at(position)
+            if number is None or header_crc(front) != seal.header_crcs[number]:
+                return "the batch header differs from the seal of this segment"
+        problem = check_header(header)
+        if problem is not None:
+            return problem
+        if position + header.size_bytes > end:
+            return f"batch of {header.size_bytes} bytes, but {end - position} bytes are left"
+        if (
+            next_offset is not None
+            and header.base_offset != next_offset
+            and (self._dense or header.base_offset < next_offset)
+        ):
+            return f"base offset {header.base_offset}, expected {next_offset}"
+        return None
+
+    def _damage(self, position: int, problem: str, end: int) -> CorruptSegment:
+        """The error for a damaged batch, with where the readable part goes on if the seal tells."""
+        seal = self.seal
+        next_position = next_offset = None
+        number = seal.number_at(position) if seal is not None else None
+        if seal is not None and number is not None:
+            for following in range(number + 1, len(seal.positions)):
+                front = self._file.pread(HEADER_BYTES, seal.positions[following])
+                if header_crc(front) == seal.header_crcs[following]:
+                    next_position, next_offset = seal.positions[following], read_header(front).base_offset
+                    break
+            else:
+                next_position, next_offset = seal.size_bytes, seal.last_offset + 1
+        behind = f"; readable again from offset {next_offset}" if next_offset is not None else ""
+        return CorruptSegment(
+            f"{self.path} is damaged at position {position}: {problem}{behind}",
+            path=self.path,
+            position=position,
+            problem=problem,
+            next_position=next_position,
+            next_offset=next_offset,
+        )

@@ -1,0 +1,165 @@
+"""The ``.seal`` file of a closed segment: what its bytes must be, so that any flipped bit is found and named.
+
+Kafka's CRC covers a batch from its attributes on. The 21 bytes before (base offset, length, leader epoch, magic, crc) are
+covered here: for every batch its position and the CRC-32C of those bytes. So a damaged length cannot hide the batches
+behind it, and a damaged offset or epoch cannot pass for another.
+
+Layout, big-endian (our own, see docs/format.md):
+
+    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 0      12  uint32 number of batches
+    16 int64 segment bytes   24 int64 first offset   32  int64 last offset   40  int32 least epoch   44 int32 greatest epoch
+    48 uint32 CRC-32C of bytes 0..47 and of the entries
+    52 per batch: uint32 position, uint32 CRC-32C of its first 21 bytes
+
+A seal says what was written, not that it is durable.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from struct import Struct
+from typing import NamedTuple
+
+import crc32c
+
+from pylog.codec.batch import BatchHeader
+from pylog.codec.format import CRC_START, HEADER_BYTES
+from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.segment.naming import SEAL, file_path
+from pylog.storage import FileSystem, ReadableFile, write_atomically
+
+MAGIC = b"PYLGSEAL"
+VERSION = 1
+KNOWN_FLAGS = 0
+
+_HEAD = Struct(">8shhIqqqii")
+_CRC = Struct(">I")
+_ENTRIES_START = _HEAD.size + _CRC.size
+_ENTRY_BYTES = 8
+_LEAST_BATCH_BYTES = HEADER_BYTES
+
+
+class Seal(NamedTuple):
+    """What a closed segment holds. ``positions`` and ``header_crcs`` have one item a batch, in order."""
+
+    size_bytes: int
+    first_offset: int
+    last_offset: int
+    least_epoch: int
+    greatest_epoch: int
+    positions: array[int]
+    header_crcs: array[int]
+
+    def number_at(self, position: int) -> int | None:
+        """The ordinal of the batch that starts at ``position``."""
+        number = bisect_left(self.positions, position)
+        return number if number < len(self.positions) and self.positions[number] == position else None
+
+    def end_of(self, number: int) -> int:
+        """The position where the batch of this ordinal ends."""
+        return self.positions[number + 1] if number + 1 < len(self.positions) else self.size_bytes
+
+
+def header_crc(front: bytes | bytearray | memoryview) -> int:
+    """The CRC-32C of the 21 bytes in front of what Kafka's own checksum covers; more bytes are ignored."""
+    return crc32c.crc32c(front[:CRC_START])
+
+
+class SealBuilder:
+    """Collects what a seal says while batches pass by in order, from the start of the segment."""
+
+    def __init__(self) -> None:
+        self._positions = array("I")
+        self._crcs = array("I")
+        self._first_offset = -1
+        self._last_offset = -1
+        self._epochs: tuple[int, int] | None = None
+        self.end_position = 0
+
+    def add(self, position: int, header: BatchHeader, front: bytes | bytearray | memoryview) -> None:
+        """``front`` is the start of the batch's bytes, at least its header."""
+        if not self._positions:
+            self._first_offset = header.base_offset
+        self._last_offset = header.last_offset
+        least, greatest = self._epochs or (header.leader_epoch, header.leader_epoch)
+        self._epochs = min(least, header.leader_epoch), max(greatest, header.leader_epoch)
+        self._positions.append(position)
+        self._crcs.append(header_crc(front))
+        self.end_position = position + header.size_bytes
+
+    def build(self) -> Seal:
+        least, greatest = self._epochs or (-1, -1)
+        return Seal(
+            self.end_position, self._first_offset, self._last_offset, least, greatest, self._positions, self._crcs
+        )
+
+
+def encode(seal: Seal) -> bytes:
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        0,
+        len(seal.positions),
+        seal.size_bytes,
+        seal.first_offset,
+        seal.last_offset,
+        seal.least_epoch,
+        seal.greatest_epoch,
+    )
+    entries = array("I", [0]) * (2 * len(seal.positions))
+    entries[0::2] = seal.positions
+    entries[1::2] = seal.header_crcs
+    if sys.byteorder == "little":
+        entries.byteswap()
+    body = entries.tobytes()
+    return head + _CRC.pack(crc32c.crc32c(body, crc32c.crc32c(head))) + body
+
+
+def decode(data: bytes, path: str) -> Seal:
+    """The seal in ``data``. ``CorruptSegment`` names the file if it can't be one, ``FormatVersionError`` if it is newer."""
+    if len(data) < _ENTRIES_START or data[: len(MAGIC)] != MAGIC:
+        raise CorruptSegment(f"{path} is not a seal: {len(data)} bytes without its magic", path=path, position=0)
+    _, version, flags, count, size, first, last, least, greatest = _HEAD.unpack_from(data)
+    if version != VERSION or flags & ~KNOWN_FLAGS:
+        raise FormatVersionError(
+            f"{path} has seal version {version}, flags {flags:#x}; this pylog knows version {VERSION}, flags {KNOWN_FLAGS:#x}",
+            path=path,
+            version=version,
+            expected=VERSION,
+        )
+    crc = crc32c.crc32c(data[_ENTRIES_START:], crc32c.crc32c(data[: _HEAD.size]))
+    if len(data) != _ENTRIES_START + count * _ENTRY_BYTES or crc != _CRC.unpack_from(data, _HEAD.size)[0]:
+        raise CorruptSegment(f"{path} is damaged: checksum {crc:#010x} over {len(data)} bytes", path=path, position=0)
+    entries = array("I")
+    entries.frombytes(data[_ENTRIES_START:])
+    if sys.byteorder == "little":
+        entries.byteswap()
+    return Seal(size, first, last, least, greatest, entries[0::2], entries[1::2])
+
+
+def write_seal(filesystem: FileSystem, directory: str, base_offset: int, seal: Seal) -> None:
+    """Put the seal beside its segment. Survives processes; a seal lost with the power is made again from the segment."""
+    write_atomically(filesystem, file_path(directory, base_offset, SEAL), encode(seal), durable=False)
+
+
+def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_bytes: int) -> Seal | None:
+    """The seal of a segment of this size, or None if it has none. Never reads more than such a seal can be long."""
+    path = file_path(directory, base_offset, SEAL)
+    try:
+        file: ReadableFile = filesystem.open_readable(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size = file.size()
+        limit = _ENTRIES_START + _ENTRY_BYTES * (segment_bytes // _LEAST_BATCH_BYTES + 1)
+        if size > limit:
+            raise CorruptSegment(
+                f"{path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",
+                path=path,
+                position=0,
+            )
+        return decode(file.pread(size, 0), path)
+    finally:
+        file.close()

@@ -1,0 +1,183 @@
+"""Appends to one segment: the ``.log`` file and the indexes beside it.
+
+The caller holds the partition's lock. What a crash in the middle of ``append`` leaves: a torn or whole batch behind
+``size_bytes``, and perhaps an index entry for it. ``cut`` and ``adopt`` bring the indexes back to what the log alone says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pylog.codec.batch import BatchHeader
+from pylog.index import (
+    AbortedTransaction,
+    OffsetIndexWriter,
+    TimeIndexWriter,
+    TransactionIndexReader,
+    TransactionIndexWriter,
+)
+from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
+from pylog.segment.recovery import SegmentScan
+from pylog.storage import Buffer, FileSystem
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+_OFFSET_ENTRY_BYTES = 8
+_TIME_ENTRY_BYTES = 12
+
+
+class SegmentWriter:
+    """One open segment. ``size_bytes`` and ``next_offset`` are the end that is agreed on, not the file's."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        index_max_bytes: int,
+    ) -> None:
+        """Open the files, creating those that are not there. ``attach`` must follow."""
+        self._filesystem = filesystem
+        self._directory = directory
+        self._interval_bytes = index_interval_bytes
+        self._index_max_bytes = index_max_bytes
+        self.base_offset = base_offset
+        self.file = filesystem.open_appendable(file_path(directory, base_offset, LOG))
+        self._offsets = OffsetIndexWriter(
+            filesystem.open_appendable(file_path(directory, base_offset, OFFSET_INDEX)), base_offset
+        )
+        self._times = TimeIndexWriter(
+            filesystem.open_appendable(file_path(directory, base_offset, TIME_INDEX)), base_offset
+        )
+        self.size_bytes = 0
+        self.next_offset = base_offset
+        self.first_timestamp_ms = -1
+        self._max_timestamp_ms = -1
+        self._max_timestamp_offset = base_offset
+
+    def attach(self, size_bytes: int, next_offset: int) -> None:
+        """Take the agreed end as given and read what the indexes don't say, from the last indexed batch on.
+
+        Costs at most one index interval and one batch, whatever the segment's size.
+        """
+        self._offsets.refresh()
+        self._times.refresh()
+        self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
+        start = self._offsets.last_position if self._offsets.last_position < size_bytes else 0
+        self.size_bytes, self.next_offset = size_bytes, next_offset
+        self.first_timestamp_ms = -1
+        for position, header in self._headers(0, size_bytes if start == 0 else min(size_bytes, 1)):
+            self._note(position, header)
+        if start:
+            for position, header in self._headers(start, size_bytes):
+                self._note(position, header)
+
+    def _headers(self, start: int, end: int) -> list[tuple[int, BatchHeader]]:
+        """Headers of batches that start in ``[start, end)`` of a region known to be good."""
+        scan = SegmentScan(self.file, start, self.size_bytes, next_offset=0, dense=False, check_crc=False)
+        found = []
+        for position, header in scan:
+            if position >= end:
+                break
+            found.append((position, header))
+        return found
+
+    def is_due_to_roll(
+        self, header: BatchHeader, *, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
+    ) -> bool:
+        """Whether the batch must go into a new segment. Kafka's ``LogSegment.shouldRoll`` (format.md, section 6).
+
+        ``header`` has the offsets the batch is about to get.
+        """
+        if self.size_bytes == 0:
+            return False
+        if self.size_bytes > segment_bytes - header.size_bytes:
+            return True
+        if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if self._offsets.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES:
+            return True
+        if self._times.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1:  # one entry is kept for closing
+            return True
+        if self.first_timestamp_ms < 0:
+            return False
+        latest_ms = header.max_timestamp_ms if header.max_timestamp_ms >= 0 else now_ms()
+        return latest_ms - self.first_timestamp_ms > segment_ms
+
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        """Write a stamped batch at the end, and index entries if they are due. In the page cache on return."""
+        position = self.size_bytes
+        self.file.pwrite(batch, position)
+        self._note(position, header)
+        if position - self._offsets.last_position > self._interval_bytes:
+            self._index(position, header)
+        self.size_bytes = position + header.size_bytes
+        self.next_offset = header.last_offset + 1
+
+    def adopt(self, position: int, header: BatchHeader) -> None:
+        """Count in a whole batch that stands in the file at the end: of another process, or of a writer that died."""
+        self._note(position, header)
+        if position - self._offsets.last_position > self._interval_bytes:
+            self._offsets.refresh()  # its writer has probably indexed it
+            self._times.refresh()
+            if position - self._offsets.last_position > self._interval_bytes:
+                self._index(position, header)
+        self.size_bytes = position + header.size_bytes
+        self.next_offset = header.last_offset + 1
+
+    def _note(self, position: int, header: BatchHeader) -> None:
+        if position == 0:
+            self.first_timestamp_ms = header.max_timestamp_ms
+        if header.max_timestamp_ms > self._max_timestamp_ms:
+            self._max_timestamp_ms = header.max_timestamp_ms
+            self._max_timestamp_offset = header.last_offset
+
+    def _index(self, position: int, header: BatchHeader) -> None:
+        self._offsets.append(header.last_offset, position)
+        self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
+
+    def cut(self, size_bytes: int, next_offset: int) -> None:
+        """Remove all that stands behind the agreed end, in the file and in the indexes, and stand there."""
+        if self.file.size() > size_bytes:
+            self.file.truncate(size_bytes)
+        self._offsets.cut(size_bytes, next_offset)
+        self._times.cut(next_offset)
+        if self._filesystem.exists(file_path(self._directory, self.base_offset, TRANSACTION_INDEX)):
+            index = self._transactions()
+            index.cut(next_offset)
+            index.close()
+        self.attach(size_bytes, next_offset)
+
+    def rebuild_start(self) -> None:
+        """Forget the indexes and the end: ``adopt`` of every batch from position 0 makes them again."""
+        self._offsets.clear()
+        self._times.clear()
+        self.attach(0, self.base_offset)
+
+    def add_aborted(self, aborted: AbortedTransaction) -> None:
+        """Remember an aborted transaction, unless its entry is there already."""
+        path = file_path(self._directory, self.base_offset, TRANSACTION_INDEX)
+        if self._filesystem.exists(path):
+            reader = TransactionIndexReader(self._filesystem.open_readable(path))
+            known = reader.entries()
+            reader.close()
+            if known and known[-1].last_offset >= aborted.last_offset:
+                return
+        index = self._transactions()
+        index.append(aborted)
+        index.close()
+
+    def _transactions(self) -> TransactionIndexWriter:
+        path = file_path(self._directory, self.base_offset, TRANSACTION_INDEX)
+        return TransactionIndexWriter(self._filesystem.open_appendable(path))
+
+    def finish(self) -> None:
+        """Write the closing time index entry. Doing it twice changes nothing."""
+        self._times.refresh()
+        self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
+
+    def close(self) -> None:
+        self.file.close()
+        self._offsets.close()
+        self._times.close()
