@@ -1,0 +1,102 @@
+"""What stands in a partition directory when no valid commit slot says so. Reads only; pure but for the reading.
+
+Used where a directory comes from another boot (power may have failed), from a copy, from Kafka, or has lost its slots. The
+writer acts on the answer (cuts, rebuilds, publishes); a reader without write permission uses it as its view.
+
+The rule (docs/guarantees.md): batches are kept up to the first that is not whole, valid and continuing. Below the durable
+end that is damage and raises. Where nothing tells how far the log was durable (``known_durable=False``), whole batches
+*behind* the bad place mean damage too, since a torn tail has nothing behind it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pylog.errors import CorruptSegment
+from pylog.partition.segments import Segments
+from pylog.segment import SegmentScan, find_next_batch
+from pylog.segment.naming import LOG, file_path
+from pylog.storage import FileSystem
+
+
+class Assessment(NamedTuple):
+    """Where the log ends, and what lies behind that end."""
+
+    active_base: int
+    written_end: int
+    log_end_offset: int
+    cut_bytes: int
+    dropped: tuple[int, ...]
+    problem: str | None
+
+
+def assess(
+    filesystem: FileSystem, directory: str, segments: Segments, *, durable_offset: int, known_durable: bool, dense: bool
+) -> Assessment:
+    """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule."""
+    first = segments.floor(durable_offset)
+    bases = [base for base in segments.bases if first is None or base >= first]
+    expected, size = bases[0], 0
+    for number, base in enumerate(bases):
+        path = file_path(directory, base, LOG)
+        if base != expected and (dense or base < expected):
+            return _mismatched_base(directory, bases, number, expected, durable_offset, filesystem)
+        file = filesystem.open_readable(path)
+        try:
+            size = file.size()
+            scan = SegmentScan(file, 0, size, next_offset=base, dense=dense)
+            for _ in scan:
+                pass
+            if scan.problem is not None:
+                _refuse_damage(scan, path, size, durable_offset, known_durable)
+                return Assessment(
+                    base,
+                    scan.position,
+                    scan.next_offset,
+                    size - scan.position,
+                    tuple(bases[number + 1 :]),
+                    scan.problem,
+                )
+            expected = scan.next_offset
+        finally:
+            file.close()
+    return Assessment(bases[-1], size, expected, 0, (), None)
+
+
+def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int, known_durable: bool) -> None:
+    facts = {"path": path, "position": scan.position, "offset": scan.next_offset, "problem": scan.problem}
+    if scan.next_offset < durable_offset:
+        raise CorruptSegment(
+            f"{path} is damaged at position {scan.position}, offset {scan.next_offset}, below the durable end "
+            f"{durable_offset}: {scan.problem}; it was not cut, restore it from a copy",
+            **facts,
+            durable_offset=durable_offset,
+        )
+    if not known_durable:
+        behind = find_next_batch(scan.file, scan.position + 1, size, scan.next_offset)
+        if behind is not None:
+            raise CorruptSegment(
+                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; whole batches "
+                f"follow at position {behind[0]}, offset {behind[1].base_offset}, so it was not cut",
+                **facts,
+                next_position=behind[0],
+                next_offset=behind[1].base_offset,
+            )
+
+
+def _mismatched_base(
+    directory: str, bases: list[int], number: int, expected: int, durable_offset: int, filesystem: FileSystem
+) -> Assessment:
+    """A segment that does not continue the one before it."""
+    previous = bases[number - 1]
+    path = file_path(directory, previous, LOG)
+    problem = f"{path} ends at offset {expected}, but the next segment begins at {bases[number]}"
+    if expected < durable_offset:
+        raise CorruptSegment(
+            f"{problem}; offsets below the durable end {durable_offset} are missing, restore the file from a copy",
+            path=path,
+            position=filesystem.size(path),
+            offset=expected,
+            durable_offset=durable_offset,
+        )
+    return Assessment(previous, filesystem.size(path), expected, 0, tuple(bases[number:]), problem)

@@ -1,0 +1,166 @@
+"""The ``.commit`` file: what is published of a partition, in two slots written in turn.
+
+Publishing a slot is the moment a record becomes visible. A reader takes the valid slot with the later sequence, without a
+lock: a slot caught in the middle of a write fails its checksum, and the other one stands. The file is a cache of what the
+segments say plus the promise of what is visible: it is never synced and never mapped, and when it is lost or of another
+boot it is made again from the segments. What it says of the *durable* end stays true whatever happens, since that was
+published only after a sync.
+
+Layout of a slot, 64 bytes, big-endian (our own, see docs/format.md):
+
+    0  uint32 CRC-32C of bytes 4..63      4  uint32 sequence (wraps)      8  uint32 boot      12 int32 leader epoch
+    16 int64 active segment's base       24 int32 written end (position)  28 int32 log end offset - base
+    32 int64 durable end offset          40 int64 last stable offset      48 int64 log start offset
+    56 uint32 log end offset - high watermark      60 uint32 version of the segment list
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+import crc32c
+
+from pylog.storage import AppendableFile, ReadableFile
+
+SLOT_BYTES = 64
+FILE_BYTES = 2 * SLOT_BYTES
+
+_CRC = Struct(">I")
+_BODY = Struct(">IIiqiiqqqII")
+_SEQUENCE_LIMIT = 1 << 32
+_TORN_READS_MAX = 100
+
+
+class CommitState(NamedTuple):
+    """Everything published. Offsets are absolute; ``written_end`` is a position in the active segment."""
+
+    sequence: int
+    boot: int
+    leader_epoch: int
+    active_base: int
+    written_end: int
+    log_end_offset: int
+    durable_offset: int
+    last_stable_offset: int
+    log_start_offset: int
+    high_watermark: int
+    segments_version: int
+
+    def successor(self, **changes: int) -> CommitState:
+        """The state to publish after this one."""
+        return self._replace(sequence=next_sequence(self.sequence), **changes)
+
+    def encode(self) -> bytes:
+        body = _BODY.pack(
+            self.sequence,
+            self.boot,
+            self.leader_epoch,
+            self.active_base,
+            self.written_end,
+            self.log_end_offset - self.active_base,
+            self.durable_offset,
+            self.last_stable_offset,
+            self.log_start_offset,
+            self.log_end_offset - self.high_watermark,
+            self.segments_version,
+        )
+        return _CRC.pack(crc32c.crc32c(body)) + body
+
+
+def decode_slot(data: bytes) -> CommitState | None:
+    """The state in one slot, or None where it is torn, empty or impossible."""
+    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c.crc32c(data[_CRC.size :]):
+        return None
+    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, version = _BODY.unpack_from(
+        data, 4
+    )
+    end = base + relative_end
+    # An all-zero slot has a wrong checksum (CRC-32C of zeros is not zero), so it never gets here.
+    if (
+        base < 0
+        or written < 0
+        or relative_end < 0
+        or not 0 <= start <= end
+        or durable > end
+        or stable > end
+        or lag > end
+    ):
+        return None
+    return CommitState(sequence, boot, epoch, base, written, end, durable, stable, start, end - lag, version)
+
+
+def latest(data: bytes) -> CommitState | None:
+    """The later of the two valid slots; sequences wrap, and the two differ by one."""
+    first, second = decode_slot(data[:SLOT_BYTES]), decode_slot(data[SLOT_BYTES:FILE_BYTES])
+    if first is None or second is None:
+        return first or second
+    return first if (first.sequence - second.sequence) % _SEQUENCE_LIMIT < _SEQUENCE_LIMIT // 2 else second
+
+
+def next_sequence(sequence: int) -> int:
+    """The sequence of the slot published after ``sequence``; it wraps."""
+    return (sequence + 1) % _SEQUENCE_LIMIT
+
+
+def next_version(version: int) -> int:
+    """The version of the segment list after ``version``; it wraps."""
+    return (version + 1) % (1 << 32)
+
+
+class CommitSlotsReader:
+    """Reads what is published. Safe in any number of processes and threads."""
+
+    __slots__ = ("_file", "_known")
+
+    def __init__(self, file: ReadableFile) -> None:
+        self._file = file
+        self._known: tuple[bytes, CommitState | None] = (
+            b"",
+            None,
+        )  # one attribute, so that threads see both or neither
+
+    def raw(self) -> bytes:
+        """The bytes as they stand: cheap to compare for change."""
+        return self._file.pread(FILE_BYTES, 0)
+
+    def read(self) -> CommitState | None:
+        """What is published, or None where neither slot is valid."""
+        raw = self._file.pread(FILE_BYTES, 0)
+        known, state = self._known
+        if raw == known:
+            return state
+        state = latest(raw)
+        for _ in range(_TORN_READS_MAX):
+            if state is not None or len(raw) < FILE_BYTES:
+                break
+            raw = self._file.pread(FILE_BYTES, 0)  # both slots torn: the writer was faster twice during one read
+            state = latest(raw)
+        self._known = raw, state
+        return state
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CommitSlots(CommitSlotsReader):
+    """Reads and publishes. The caller holds the partition's lock while publishing."""
+
+    __slots__ = ("_output",)
+
+    def __init__(self, file: AppendableFile) -> None:
+        super().__init__(file)
+        self._output = file
+
+    def publish(self, state: CommitState) -> CommitState:
+        """Make ``state``, whose sequence follows the published one, the published state; returns it."""
+        slot, at = state.encode(), SLOT_BYTES * (state.sequence & 1)
+        raw = self._known[0]
+        self._output.pwrite(slot, at)
+        if len(raw) == FILE_BYTES:
+            self._known = raw[:at] + slot + raw[at + SLOT_BYTES :], state
+        return state
+
+    def sync(self) -> None:
+        """Put the slots on the medium; only for the ones that mark a boundary (a new partition, a roll)."""
+        self._output.sync()

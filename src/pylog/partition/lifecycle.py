@@ -1,0 +1,51 @@
+"""The beginning and the end of a partition directory."""
+
+from __future__ import annotations
+
+from pylog.clock import Clock
+from pylog.errors import LogLocked
+from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState
+from pylog.partition.epochs import LeaderEpochs
+from pylog.segment.naming import COMMIT_SLOTS, LOCK, LOG, PARTITION_METADATA, file_path
+from pylog.storage import FileSystem, write_atomically
+
+_LOCK_TIMEOUT_S = 30.0
+
+
+def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boot: int) -> None:
+    """Lay out an empty partition: its slots say "empty, as of this boot", so that a later recovery knows power was lost.
+
+    Durable on return.
+    """
+    metadata = f"version: 0\ntopic_id: {topic_id}"
+    write_atomically(filesystem, f"{directory}/{PARTITION_METADATA}", metadata.encode(), durable=False)
+    epochs = LeaderEpochs([])
+    epochs.assigned(0, 0)
+    epochs.save(filesystem, directory)
+    filesystem.open_appendable(file_path(directory, 0, LOG)).close()
+    slots = CommitSlots(filesystem.open_appendable(f"{directory}/{COMMIT_SLOTS}"))
+    try:
+        slots.publish(CommitState(1, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+        slots.publish(CommitState(2, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+        slots.sync()
+    finally:
+        slots.close()
+    filesystem.sync_directory(directory)
+
+
+def retire_directory(filesystem: FileSystem, clock: Clock, directory: str) -> None:
+    """Wait for an append under way, then spoil the slots, so that writers with open files find the partition gone."""
+    lock = filesystem.lock(f"{directory}/{LOCK}")
+    try:
+        deadline = clock.monotonic() + _LOCK_TIMEOUT_S
+        while not lock.try_acquire():
+            if clock.monotonic() >= deadline:
+                raise LogLocked(f"{directory} stayed locked by a writer for {_LOCK_TIMEOUT_S:g} s", path=directory)
+            clock.sleep(0.001)
+        slots = filesystem.open_appendable(f"{directory}/{COMMIT_SLOTS}")
+        try:
+            slots.pwrite(bytes(FILE_BYTES), 0)
+        finally:
+            slots.close()
+    finally:
+        lock.close()

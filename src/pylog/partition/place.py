@@ -1,0 +1,51 @@
+"""Where a partition is and what surrounds it: passed whole to the parts that work on its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pylog.clock import Clock
+from pylog.errors import TopicNotFound
+from pylog.model import TopicPartition
+from pylog.partition.segments import Segments
+from pylog.partition.settings import PartitionSettings
+from pylog.segment import SegmentWriter
+from pylog.segment.naming import file_path
+from pylog.storage import FileSystem
+
+
+class Place(NamedTuple):
+    """One partition directory. ``boot`` is a short name of this boot of the machine."""
+
+    filesystem: FileSystem
+    clock: Clock
+    directory: str
+    topic_partition: TopicPartition
+    settings: Callable[[], PartitionSettings]
+    boot: int
+
+    def path(self, base: int, kind: str) -> str:
+        return file_path(self.directory, base, kind)
+
+    def names(self) -> list[str]:
+        return self.filesystem.names(self.directory)
+
+    def segments(self) -> Segments:
+        return Segments.list(self.filesystem, self.directory)
+
+    def segment_writer(self, base: int) -> SegmentWriter:
+        settings = self.settings()
+        return SegmentWriter(
+            self.filesystem,
+            self.directory,
+            base,
+            index_interval_bytes=settings.index_interval_bytes,
+            index_max_bytes=settings.segment_index_bytes,
+        )
+
+    def gone(self) -> TopicNotFound:
+        topic, number = self.topic_partition
+        return TopicNotFound(
+            f"partition {number} of {topic!r} is gone: the topic was deleted", topic=topic, partition=number
+        )

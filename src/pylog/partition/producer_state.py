@@ -1,0 +1,187 @@
+"""What is known of each producer: its epoch, its last batches, its open transaction. A pure fold over batch headers.
+
+Rules of acceptance: Kafka's ``ProducerAppendInfo`` (format.md, section 8). The snapshot file keeps the last batch of each
+producer, as Kafka's does; the four before it are remembered only in memory.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+import crc32c
+
+from pylog.codec.batch import BatchHeader
+from pylog.errors import CorruptSegment, FormatVersionError, OutOfOrderSequence, ProducerFenced
+from pylog.index import AbortedTransaction
+
+REMEMBERED_BATCHES = 5
+SEQUENCE_LIMIT = 1 << 31
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = Struct(">hI")
+_SNAPSHOT_COUNT = Struct(">i")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+
+
+class BatchTrace(NamedTuple):
+    """What is remembered of one batch of a producer."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class ProducerEntry:
+    """One producer's state in one partition."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "transaction_start")
+
+    def __init__(self, epoch: int, coordinator_epoch: int = -1, transaction_start: int | None = None) -> None:
+        self.epoch = epoch
+        self.batches: list[BatchTrace] = []
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_start = transaction_start
+
+
+class ProducerStates:
+    """The state of every producer of a partition up to ``end_offset``."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+
+    def duplicate_of(self, header: BatchHeader) -> BatchTrace | None:
+        """The earlier appearance of this batch, if it is among the producer's last five."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        for batch in entry.batches:
+            if (batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):
+                return batch
+        return None
+
+    def check(self, header: BatchHeader) -> None:
+        """Refuse a batch that is not the producer's next: ``ProducerFenced`` or ``OutOfOrderSequence``."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return
+        facts = {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
+        if header.producer_epoch < entry.epoch:
+            raise ProducerFenced(
+                f"producer {header.producer_id} has epoch {header.producer_epoch}, but epoch {entry.epoch} has written since",
+                **facts,
+                current_epoch=entry.epoch,
+            )
+        if header.base_sequence < 0:
+            return
+        if header.producer_epoch > entry.epoch:
+            expected = 0
+        elif entry.batches and entry.batches[-1].last_sequence >= 0:
+            expected = (entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT
+        else:
+            return
+        if header.base_sequence != expected:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {expected}",
+                **facts,
+                sequence=header.base_sequence,
+                expected=expected,
+            )
+
+    def update(self, header: BatchHeader) -> None:
+        """Take in a data batch that is in the log, offsets stamped."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            known = entry.transaction_start if entry is not None else None
+            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_epoch, -1, known)
+        entry.batches.append(
+            BatchTrace(
+                header.base_sequence,
+                header.last_sequence,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp_ms,
+            )
+        )
+        del entry.batches[:-REMEMBERED_BATCHES]
+        if header.is_transactional and entry.transaction_start is None:
+            entry.transaction_start = header.base_offset
+
+    def end_transaction(
+        self, header: BatchHeader, *, committed: bool, coordinator_epoch: int
+    ) -> AbortedTransaction | None:
+        """Take in a commit or abort marker; the aborted transaction, if it ended one."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            start = entry.transaction_start if entry is not None else None
+            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_epoch, coordinator_epoch, start)
+        start, entry.transaction_start = entry.transaction_start, None
+        entry.coordinator_epoch = coordinator_epoch
+        if committed or start is None:
+            return None
+        stable = self.first_open_offset
+        return AbortedTransaction(
+            header.producer_id, start, header.base_offset, header.last_offset + 1 if stable is None else stable
+        )
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the earliest open transaction began: the last stable offset, if there is one."""
+        return min(
+            (e.transaction_start for e in self.entries.values() if e.transaction_start is not None), default=None
+        )
+
+    def expire(self, before_ms: int) -> None:
+        """Forget producers without an open transaction whose last batch is older than ``before_ms``."""
+        for producer_id, entry in list(self.entries.items()):
+            last_ms = entry.batches[-1].timestamp_ms if entry.batches else -1
+            if entry.transaction_start is None and last_ms < before_ms:
+                del self.entries[producer_id]
+
+    # Snapshots: Kafka's ``<offset>.snapshot`` (format.md, section 7)
+
+    def encode(self) -> bytes:
+        body = bytearray(_SNAPSHOT_COUNT.pack(len(self.entries)))
+        for producer_id, entry in sorted(self.entries.items()):
+            last = entry.batches[-1] if entry.batches else BatchTrace(-1, -1, -1, -1, -1)
+            start = -1 if entry.transaction_start is None else entry.transaction_start
+            body += _SNAPSHOT_ENTRY.pack(
+                producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.last_offset - last.first_offset,
+                last.timestamp_ms,
+                entry.coordinator_epoch,
+                start,
+            )
+        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c.crc32c(bytes(body))) + bytes(body)
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> ProducerStates:
+        if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:
+            raise CorruptSegment(f"{path} has {len(data)} bytes, too few for a snapshot", path=path, position=0)
+        version, crc = _SNAPSHOT_HEAD.unpack_from(data)
+        if version != _SNAPSHOT_VERSION:
+            raise FormatVersionError(
+                f"{path} has snapshot version {version}, expected {_SNAPSHOT_VERSION}",
+                path=path,
+                version=version,
+                expected=_SNAPSHOT_VERSION,
+            )
+        body = data[_SNAPSHOT_HEAD.size :]
+        count = _SNAPSHOT_COUNT.unpack_from(body)[0]
+        if crc != crc32c.crc32c(body) or len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
+            raise CorruptSegment(f"{path} is damaged: {count} entries in {len(data)} bytes", path=path, position=0)
+        states = cls()
+        for fields in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
+            producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = fields
+            entry = states.entries[producer_id] = ProducerEntry(epoch, coordinator_epoch, None if start < 0 else start)
+            if last_offset >= 0:
+                first_sequence = last_sequence if last_sequence < 0 else (last_sequence - delta) % SEQUENCE_LIMIT
+                entry.batches.append(
+                    BatchTrace(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms)
+                )
+        return states

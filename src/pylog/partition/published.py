@@ -1,0 +1,118 @@
+"""What is published of a partition, for a reader that may not repair anything.
+
+Valid commit slots of this boot say it. Otherwise (another boot, lost slots, a Kafka directory) the segments are assessed
+without touching them; the answer is kept until something there changes.
+"""
+
+from __future__ import annotations
+
+from pylog.partition import snapshots
+from pylog.partition.assessment import assess
+from pylog.partition.commit_slots import CommitSlotsReader, CommitState
+from pylog.partition.place import Place
+from pylog.partition.segments import Segments
+from pylog.segment.naming import COMMIT_SLOTS, LOG, file_path
+
+_NO_SLOTS = b""
+
+
+class PublishedView:
+    """Reads the commit slots of one directory, and assesses the segments where they say nothing."""
+
+    def __init__(self, place: Place, *, foreign: bool, log_start: int) -> None:
+        """``foreign`` marks a directory of Kafka's: no slots, gaps allowed, closed segments trusted until they are read."""
+        self._place = place
+        self._filesystem = place.filesystem
+        self._directory = place.directory
+        self._boot = place.boot
+        self._foreign = foreign
+        self._log_start = log_start
+        self._slots: CommitSlotsReader | None = None
+        self._assessed: tuple[tuple[object, ...], CommitState] | None = None
+
+    def state(self) -> CommitState:
+        """What is visible. ``CorruptSegment`` for damage that assessment may not pass over."""
+        if self._foreign:
+            return self._assess(None)
+        state = self._slots_reader().read()
+        if state is None:
+            self._slots = None  # spoiled: the topic may have been deleted, and created anew under its name
+            state = self._slots_reader().read()
+        return state if state is not None and state.boot == self._boot else self._assess(state)
+
+    def valid(self) -> bool:
+        """Whether the slots alone say what is published."""
+        state = self._slots_reader().read()
+        return state is not None and state.boot == self._boot
+
+    def token(self) -> tuple[object, ...]:
+        """Something that changes with every publication, as cheap as can be."""
+        if not self._foreign:
+            raw = self._slots_reader().raw()
+            if raw:
+                return (raw,)
+        segments = self._list()
+        last = segments.bases[-1] if segments.bases else None
+        return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
+
+    def _slots_reader(self) -> CommitSlotsReader:
+        if self._slots is None:
+            try:
+                self._slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}"))
+            except FileNotFoundError:
+                return _NothingPublished()
+        return self._slots
+
+    def _list(self) -> Segments:
+        try:
+            return self._place.segments()
+        except FileNotFoundError as error:
+            raise self._place.gone() from error
+
+    def _assess(self, slots: CommitState | None) -> CommitState:
+        segments = self._list()
+        if not segments.bases:
+            start = slots.log_start_offset if slots is not None else self._log_start
+            return CommitState(0, self._boot, -1, start, 0, start, start, start, start, start, 0)
+        last = segments.bases[-1]
+        seen = (slots, segments, self._filesystem.size(file_path(self._directory, last, LOG)))
+        known = self._assessed
+        if known is not None and known[0] == seen:
+            return known[1]
+        state = self._assess_segments(slots, segments)
+        self._assessed = seen, state
+        return state
+
+    def _assess_segments(self, slots: CommitState | None, segments: Segments) -> CommitState:
+        start = slots.log_start_offset if slots is not None else max(segments.bases[0], self._log_start)
+        durable = slots.durable_offset if slots is not None else start
+        found = assess(
+            self._filesystem,
+            self._directory,
+            segments,
+            durable_offset=segments.bases[-1] if self._foreign else durable,
+            known_durable=slots is not None or self._foreign,
+            dense=not self._foreign,
+        )
+        end = found.log_end_offset
+        kept = segments.up_to(found.active_base)
+        producers = snapshots.load(self._filesystem, self._directory, kept, end, now_ms=0)
+        open_offset = producers.first_open_offset
+        stable = end if open_offset is None else min(open_offset, end)
+        version = slots.segments_version if slots is not None else 0
+        return CommitState(
+            0, self._boot, -1, found.active_base, found.written_end, end, end, stable, min(start, end), end, version
+        )
+
+
+class _NothingPublished(CommitSlotsReader):
+    """Stands for slots that are not there (yet)."""
+
+    def __init__(self) -> None:
+        """There is no file."""
+
+    def read(self) -> None:
+        return None
+
+    def raw(self) -> bytes:
+        return _NO_SLOTS

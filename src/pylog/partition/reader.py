@@ -1,0 +1,276 @@
+"""Reads one partition: lock-free, without write permission, up to the visible end.
+
+Holds a snapshot of the segment list and a few open segments; takes a new snapshot when what is published says that the
+list changed. A file that vanishes under it was deleted: the list is read again, and the answer is records or
+``OffsetOutOfRange``, never an ``OSError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pylog.codec.batch import BatchView
+from pylog.errors import CorruptSegment, OffsetOutOfRange
+from pylog.index import AbortedTransaction, TimeIndexReader, TransactionIndexReader
+from pylog.model import OffsetAndTimestamp
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN, readable, visible_end
+from pylog.partition.place import Place
+from pylog.partition.segments import SegmentInfo, Segments
+from pylog.segment import SegmentReader
+from pylog.segment.naming import LOG, TIME_INDEX, TRANSACTION_INDEX, file_path
+
+_OPEN_SEGMENTS_MAX = 4
+_REREADS_MAX = 5
+
+
+class Cursor(NamedTuple):
+    """Where to read next. ``base`` and ``position`` remember the file, -1 where the offset has to be looked up."""
+
+    offset: int
+    base: int = -1
+    position: int = -1
+
+
+class Fetched(NamedTuple):
+    """Batches with records for the application, the place to go on, and the visible end as it was."""
+
+    batches: list[BatchView]
+    cursor: Cursor
+    end_offset: int
+
+
+class PartitionReader:
+    """Reads what ``published`` says is there."""
+
+    def __init__(self, place: Place, published: Callable[[], CommitState], *, dense: bool) -> None:
+        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction)."""
+        self._place = place
+        self._filesystem = place.filesystem
+        self._directory = place.directory
+        self._topic_partition = place.topic_partition
+        self._published = published
+        self._dense = dense
+        # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
+        self._listed: tuple[tuple[int, int], Segments] | None = None
+        self._open: dict[tuple[int, bool, int], SegmentReader] = {}
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
+
+    # What is there
+
+    def state(self) -> CommitState:
+        return self._published()
+
+    def segments(self, state: CommitState) -> Segments:
+        """The segment list that belongs to ``state``."""
+        wanted = (state.active_base, state.segments_version)
+        listed = self._listed
+        if listed is not None and listed[0] == wanted:
+            return listed[1]
+        try:
+            segments = self._place.segments().up_to(state.active_base)
+        except FileNotFoundError as error:
+            raise self._place.gone() from error
+        self._open, self._aborted = {}, {}
+        self._listed = wanted, segments
+        return segments
+
+    def segment_infos(self) -> tuple[SegmentInfo, ...]:
+        state = self.state()
+        segments = self.segments(state)
+        found = []
+        for base in segments.bases:
+            path = file_path(self._directory, base, LOG)
+            following = segments.after(base)
+            size = state.written_end if following is None else self._filesystem.size(path)
+            found.append(SegmentInfo(base, state.log_end_offset if following is None else following, size, path))
+        return tuple(found)
+
+    # Fetching
+
+    def fetch(self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str) -> Fetched:
+        """The next batches at ``cursor.offset``, about ``max_bytes`` of them; none at the visible end.
+
+        The first batch may begin before the offset. ``OffsetOutOfRange``; ``CorruptSegment`` for damage at the offset.
+        """
+        for _ in range(_REREADS_MAX):
+            state = self.state()
+            self._check_range(cursor.offset, state)
+            try:
+                return self._fetch(
+                    cursor, state, max_bytes, visible_end(state, isolation_level, visibility), isolation_level
+                )
+            except FileNotFoundError:
+                self._listed = None  # deleted under us: look again at what is left
+                cursor = Cursor(cursor.offset)
+        raise CorruptSegment(
+            f"{self._directory}: the segment that holds offset {cursor.offset} is missing",
+            path=self._directory,
+            position=0,
+            offset=cursor.offset,
+        )
+
+    def _check_range(self, offset: int, state: CommitState) -> None:
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            topic, number = self._topic_partition
+            raise OffsetOutOfRange(
+                f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
+                f"to {state.log_end_offset}",
+                topic=topic,
+                partition=number,
+                offset=offset,
+                earliest=state.log_start_offset,
+                latest=state.log_end_offset,
+            )
+
+    def _fetch(self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str) -> Fetched:
+        while cursor.offset < limit:
+            batches, cursor = self._read_at(cursor, state, max_bytes)
+            if not batches:
+                break
+            aborted = (
+                self._aborted_from(batches[0].header.base_offset, state) if isolation_level == READ_COMMITTED else []
+            )
+            visible = readable(batches, limit, aborted)
+            if batches[-1].header.base_offset >= limit:  # stop at the visible end, wherever the file goes on
+                cursor = Cursor(
+                    max((b.header.last_offset + 1 for b in batches if b.header.base_offset < limit), default=limit)
+                )
+            if visible or cursor.offset >= limit:
+                return Fetched(visible, cursor, limit)
+        return Fetched([], cursor, limit)
+
+    def _read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
+        """Checked batches at the cursor, from the segment that holds it or the first one behind that has any."""
+        offset = cursor.offset
+        segments = self.segments(state)
+        base = segments.floor(offset)
+        if base is None:
+            base = segments.bases[0] if segments.bases else None
+        while base is not None:
+            following = segments.after(base)
+            segment, end = self._segment(base, state, following is not None)
+            known = cursor.base == base and 0 <= cursor.position <= end
+            position = cursor.position if known else segment.locate(offset, end)
+            try:
+                batches = segment.read(position, end, max_bytes=max_bytes, next_offset=offset if known else None)
+            except CorruptSegment as damage:
+                damage.facts.update(
+                    topic=self._topic_partition.topic, partition=self._topic_partition.partition, offset=offset
+                )
+                if known or damage.facts.get("next_offset") is None or offset < damage.next_offset:
+                    raise
+                position = damage.next_position  # its header was believed too far: the offset lies behind the damage
+                batches = segment.read(position, end, max_bytes=max_bytes)
+            if batches:
+                if self._dense and batches[0].header.base_offset > offset:
+                    raise self._missing(base, position, offset, batches[0].header.base_offset)
+                end_position = position + sum(view.header.size_bytes for view in batches)
+                return batches, Cursor(batches[-1].header.last_offset + 1, base, end_position)
+            if following is not None and self._dense and offset < following:
+                raise self._missing(base, position, offset, following)
+            base, cursor = following, Cursor(max(offset, following or 0))
+            offset = cursor.offset
+        return [], cursor
+
+    def _missing(self, base: int, position: int, offset: int, found: int) -> CorruptSegment:
+        path = file_path(self._directory, base, LOG)
+        return CorruptSegment(
+            f"{path}: offsets {offset} to {found - 1} are missing at position {position}",
+            path=path,
+            position=position,
+            offset=offset,
+            next_offset=found,
+            next_position=None,
+            topic=self._topic_partition.topic,
+            partition=self._topic_partition.partition,
+        )
+
+    def _segment(self, base: int, state: CommitState, closed: bool) -> tuple[SegmentReader, int]:
+        """The open segment and the position where its visible part ends."""
+        key = (base, closed, state.segments_version)
+        segment = self._open.get(key)
+        if segment is None:
+            segment = SegmentReader(self._filesystem, self._directory, base, closed=closed, dense=self._dense)
+            recent = list(self._open.items())[1 - _OPEN_SEGMENTS_MAX :]
+            self._open = {**dict(recent), key: segment}
+        return segment, segment.size() if closed else state.written_end
+
+    def _aborted_from(self, offset: int, state: CommitState) -> list[AbortedTransaction]:
+        """The aborted transactions that may reach ``offset`` or beyond: their markers stand there or later."""
+        segments = self.segments(state)
+        first = segments.floor(offset)
+        found: list[AbortedTransaction] = []
+        for base in segments.bases:
+            if first is None or base >= first:
+                known = self._aborted.get(base)
+                if known is None:
+                    known = self._read_aborted(base)
+                    if base != state.active_base:
+                        self._aborted[base] = known
+                found += known
+        return found
+
+    def _read_aborted(self, base: int) -> list[AbortedTransaction]:
+        try:
+            index = TransactionIndexReader(
+                self._filesystem.open_readable(file_path(self._directory, base, TRANSACTION_INDEX))
+            )
+        except FileNotFoundError:
+            return []
+        try:
+            return index.entries()
+        finally:
+            index.close()
+
+    # By time
+
+    def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""
+        state = self.state()
+        segments = self.segments(state)
+        first = segments.floor(state.log_start_offset)
+        for base in segments.bases:
+            if first is not None and base < first:
+                continue
+            start = self._time_start(base, timestamp_ms, closed=base != state.active_base)
+            if start is not None:
+                following = segments.after(base)
+                end = state.log_end_offset if following is None else following
+                found = self._first_since(max(start, state.log_start_offset), end, timestamp_ms)
+                if found is not None:
+                    return found
+        return None
+
+    def _time_start(self, base: int, timestamp_ms: int, *, closed: bool) -> int | None:
+        """An offset of the segment from which to look for the time; None if all of the segment is older."""
+        try:
+            index = TimeIndexReader(self._filesystem.open_readable(file_path(self._directory, base, TIME_INDEX)), base)
+        except FileNotFoundError:
+            return base
+        try:
+            last = index.last()
+            if closed and last is not None and last.timestamp_ms < timestamp_ms:
+                return None
+            return index.before(timestamp_ms)
+        finally:
+            index.close()
+
+    def _first_since(self, offset: int, end: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        cursor = Cursor(offset)
+        while cursor.offset < end:
+            fetched = self.fetch(cursor, max_bytes=1 << 20, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
+            for view in fetched.batches:
+                if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
+                    for record in view.records(*self._topic_partition):
+                        if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
+                            return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+            if fetched.cursor.offset == cursor.offset:
+                return None
+            cursor = fetched.cursor
+        return None
+
+    def close(self) -> None:
+        """Let go of the files; another thread that is reading finishes first."""
+        self._open, self._listed = {}, None

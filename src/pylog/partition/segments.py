@@ -1,0 +1,42 @@
+"""Which segments a partition has: an immutable snapshot that readers hold while writers publish a new one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from pylog.segment.naming import base_offsets
+from pylog.storage import FileSystem
+
+
+class SegmentInfo(NamedTuple):
+    """One segment as it stands: ``end_offset`` is the offset behind its last record."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    path: str
+
+
+class Segments(NamedTuple):
+    """The base offsets, rising."""
+
+    bases: tuple[int, ...]
+
+    @classmethod
+    def list(cls, filesystem: FileSystem, directory: str) -> Segments:
+        return cls(tuple(base_offsets(filesystem.names(directory))))
+
+    def floor(self, offset: int) -> int | None:
+        """The segment that holds ``offset`` if any does."""
+        number = bisect_right(self.bases, offset)
+        return self.bases[number - 1] if number else None
+
+    def after(self, base: int) -> int | None:
+        """The segment that follows the one at ``base``."""
+        number = bisect_right(self.bases, base)
+        return self.bases[number] if number < len(self.bases) else None
+
+    def up_to(self, active_base: int) -> Segments:
+        """Without what lies behind the active segment: leftovers that nothing published points to."""
+        return Segments(tuple(base for base in self.bases if base <= active_base))

@@ -1,0 +1,94 @@
+"""Brings producer state up to the end of a partition: the newest good snapshot, then the headers behind it.
+
+Snapshots are written at each roll, and in between after every ``INTERVAL_BYTES``, so that opening a partition reads at
+most that much. They are never synced: a lost one costs a longer replay.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pylog.codec.batch import BatchHeader, BatchView
+from pylog.codec.control import ControlType, read_marker
+from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.index import AbortedTransaction
+from pylog.partition.producer_state import ProducerStates
+from pylog.partition.segments import Segments
+from pylog.segment import SegmentReader, SegmentScan
+from pylog.segment.naming import LOG, SNAPSHOT, file_path, offset_of
+from pylog.storage import FileSystem, ReadableFile, read_whole, write_atomically
+
+logger = logging.getLogger("pylog.partition")
+
+INTERVAL_BYTES = 8 << 20
+PRODUCER_EXPIRATION_MS = 86_400_000
+
+_LIMIT_BYTES = 256 << 20
+
+
+def fold(states: ProducerStates, header: BatchHeader, position: int, file: ReadableFile) -> AbortedTransaction | None:
+    """Take one batch of the log into the states; the transaction it aborted, if it is an abort marker."""
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        states.update(header)
+        return None
+    marker = read_marker(BatchView(file.pread(header.size_bytes, position), header))
+    if marker.type not in (ControlType.COMMIT, ControlType.ABORT):
+        return None
+    return states.end_transaction(
+        header, committed=marker.type == ControlType.COMMIT, coordinator_epoch=marker.coordinator_epoch
+    )
+
+
+def load(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int, now_ms: int) -> ProducerStates:
+    """The state of every producer at ``end_offset``."""
+    states, at = _newest(filesystem, directory, end_offset)
+    states.expire(now_ms - PRODUCER_EXPIRATION_MS)
+    base = segments.floor(at)
+    if base is None:
+        base = segments.bases[0] if segments.bases else None
+    while base is not None and at < end_offset:
+        following = segments.after(base)
+        reader = SegmentReader(filesystem, directory, base, closed=False, dense=False)
+        try:
+            size = reader.size()
+            file = filesystem.open_readable(file_path(directory, base, LOG))
+            scan = SegmentScan(file, reader.locate(at, size), size, next_offset=0, dense=False, check_crc=False)
+            for position, header in scan:
+                if header.base_offset >= end_offset:
+                    break
+                fold(states, header, position, file)
+            file.close()
+        finally:
+            reader.close()
+        base, at = following, following if following is not None else end_offset
+    return states
+
+
+def _newest(filesystem: FileSystem, directory: str, end_offset: int) -> tuple[ProducerStates, int]:
+    names = filesystem.names(directory)
+    offsets = sorted(
+        (at for name in names if (at := offset_of(name, SNAPSHOT)) is not None and at <= end_offset), reverse=True
+    )
+    for offset in offsets:
+        path = file_path(directory, offset, SNAPSHOT)
+        try:
+            return ProducerStates.decode(read_whole(filesystem, path, _LIMIT_BYTES), path), offset
+        except (CorruptSegment, FormatVersionError) as damage:
+            logger.warning("%s; going back to an older snapshot", damage)
+    return ProducerStates(), 0
+
+
+def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_offset: int) -> None:
+    write_atomically(filesystem, file_path(directory, end_offset, SNAPSHOT), states.encode(), durable=False)
+
+
+def remove_stray(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int) -> None:
+    """Remove snapshots beyond the end, and all but the newest of those that stand at no segment's base."""
+    names = filesystem.names(directory)
+    offsets = sorted(at for name in names if (at := offset_of(name, SNAPSHOT)) is not None)
+    within = [at for at in offsets if at <= end_offset]
+    for at in offsets:
+        if at > end_offset or (at not in segments.bases and at != within[-1]):
+            filesystem.remove(file_path(directory, at, SNAPSHOT))

@@ -1,0 +1,445 @@
+"""The one place that changes a partition: append, roll, delete, and the repair of what a dead writer left.
+
+Every change happens under the partition's lock, held from reading the commit slots to publishing the next one. Other
+processes may have appended in between: ``_catch_up`` reads what they did. A crash at any point leaves the published state
+as it was and perhaps bytes behind it; the next holder of the lock adopts whole batches among them and cuts the rest. An
+exception takes the same path as a crash.
+
+Nothing is synced on the way of an append; ``durability.py`` does that, outside the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pylog.codec.batch import BatchHeader, read_header, stamp
+from pylog.errors import (
+    CorruptSegment,
+    NotAppended,
+    OffsetConflict,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    PylogError,
+    RecordTooLarge,
+    StorageError,
+)
+from pylog.model import AppendResult
+from pylog.partition import snapshots
+from pylog.partition.commit_slots import CommitState, next_sequence, next_version
+from pylog.partition.place import Place
+from pylog.partition.producer_state import ProducerStates
+from pylog.partition.recovery import recover, remove_segment
+from pylog.partition.rewrite import rewrite
+from pylog.partition.sealing import seal_closed_segments
+from pylog.partition.settings import PartitionSettings
+from pylog.partition.writer_lock import WriterLock
+from pylog.segment import SegmentScan, SegmentWriter
+from pylog.segment.naming import LOG
+from pylog.storage import after_fork_in_child
+
+logger = logging.getLogger("pylog.partition")
+
+LOG_APPEND_TIME = "LogAppendTime"
+RECOVERY_TIMEOUT_MS = 120_000
+
+
+class PartitionWriter:
+    """Appends to one partition directory. Safe to share among threads; every process has its own."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._lock = WriterLock(place)
+        self._segment: SegmentWriter | None = None
+        self._state: CommitState | None = None
+        self._producers = ProducerStates()
+        self._snapshot_position = 0
+        self._unsealed: list[int] = []
+        after_fork_in_child(self._forget_parent)
+
+    # Appending
+
+    def append(self, batch: bytearray, *, expected_offset: int | None, timeout_ms: int) -> AppendResult:
+        """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
+
+        Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` where the system failed and could not be asked.
+        """
+        self._lock.acquire(timeout_ms)
+        try:
+            try:
+                self._catch_up()
+            except NotAppended:
+                raise
+            except PylogError as error:
+                raise NotAppended(f"nothing was appended: {error}", path=self._place.directory) from error
+            result = self._append(batch, expected_offset)
+        finally:
+            self._lock.release()
+        if self._unsealed:
+            self._seal()
+        return result
+
+    def _append(self, batch: bytearray, expected_offset: int | None) -> AppendResult:
+        state, segment = self._current()
+        settings = self._place.settings()
+        header = read_header(batch)
+        self._check(header, state, settings, expected_offset)
+        if header.producer_id >= 0 and not header.is_control:
+            earlier = self._producers.duplicate_of(header)
+            if earlier is not None:
+                return AppendResult(earlier.first_offset, earlier.last_offset, -1, True)
+            self._producers.check(header)
+        append_time = self._place.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
+        stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
+        header = read_header(batch)
+        try:
+            if self._is_due_to_roll(segment, header, settings):
+                state, segment = self._roll(state, segment)
+            position = segment.size_bytes
+            segment.append(batch, header)
+            if header.producer_id >= 0:
+                self._fold(segment, position, header)
+            self._publish_end(state, segment)
+        except BaseException as error:
+            self._undo(error)
+            raise
+        return AppendResult(header.base_offset, header.last_offset, -1 if append_time is None else append_time, False)
+
+    def _check(
+        self, header: BatchHeader, state: CommitState, settings: PartitionSettings, expected_offset: int | None
+    ) -> None:
+        if expected_offset is not None and state.log_end_offset != expected_offset:
+            raise OffsetConflict(
+                f"{self._place.directory} ends at offset {state.log_end_offset}, expected {expected_offset}",
+                log_end_offset=state.log_end_offset,
+                expected_offset=expected_offset,
+            )
+        if header.size_bytes > settings.max_message_bytes:
+            raise RecordTooLarge(
+                f"a batch of {header.size_bytes} bytes for {self._place.topic_partition.topic!r}, whose max_message_bytes is "
+                f"{settings.max_message_bytes}",
+                size_bytes=header.size_bytes,
+                limit_bytes=settings.max_message_bytes,
+            )
+
+    def _is_due_to_roll(self, segment: SegmentWriter, header: BatchHeader, settings: PartitionSettings) -> bool:
+        return segment.is_due_to_roll(
+            header,
+            segment_bytes=settings.segment_bytes,
+            segment_ms=settings.segment_ms,
+            now_ms=self._place.clock.now_ms,
+        )
+
+    def _fold(self, segment: SegmentWriter, position: int, header: BatchHeader) -> None:
+        aborted = snapshots.fold(self._producers, header, position, segment.file)
+        if aborted is not None:
+            segment.add_aborted(aborted)
+
+    def _publish_end(self, state: CommitState, segment: SegmentWriter) -> None:
+        """Make everything up to the segment's end visible."""
+        end = segment.next_offset
+        open_offset = self._producers.first_open_offset
+        self._state = self._lock.slots.publish(
+            CommitState(
+                next_sequence(state.sequence),
+                self._place.boot,
+                state.leader_epoch,
+                segment.base_offset,
+                segment.size_bytes,
+                end,
+                state.durable_offset,
+                end if open_offset is None else open_offset,
+                state.log_start_offset,
+                end,
+                state.segments_version,
+            )
+        )
+        if segment.size_bytes - self._snapshot_position >= snapshots.INTERVAL_BYTES:
+            self._snapshot(segment)
+
+    def _snapshot(self, segment: SegmentWriter) -> None:
+        """Spare the next opener a long replay. What was appended stands whether this succeeds or not."""
+        self._snapshot_position = segment.size_bytes
+        if self._producers.entries:
+            try:
+                snapshots.save(self._place.filesystem, self._place.directory, self._producers, segment.next_offset)
+            except StorageError as error:
+                logger.warning(
+                    "%s: no producer snapshot at offset %d: %s", self._place.directory, segment.next_offset, error
+                )
+
+    def _undo(self, error: BaseException) -> None:
+        """After a failed append: take back what was written, and say which of the two outcomes it is.
+
+        Returns normally where the bytes are gone (the failure stands as it is); raises ``NotAppended`` or
+        ``OutcomeUnknown`` in its place where the caller could not tell otherwise.
+        """
+        directory = self._place.directory
+        before, segment = self._state, self._segment
+        self._state = self._segment = None  # the next use reads everything anew
+        try:
+            if before is None or self._lock.slots.read() != before:
+                if not isinstance(error, Exception):
+                    return  # KeyboardInterrupt and its like go on as they are
+                raise OutcomeUnknown(f"{directory}: the append failed while it was being published: {error}") from error
+            if segment is not None:
+                segment.cut(before.written_end, before.log_end_offset)
+                segment.close()
+        except StorageError as second:
+            raise OutcomeUnknown(
+                f"{directory}: the append failed ({error}) and could not be taken back ({second})"
+            ) from error
+        if isinstance(error, StorageError) and not isinstance(error, NotAppended):
+            raise NotAppended(f"nothing was appended: {error}", path=directory) from error
+
+    # Following others, and repairing after them
+
+    def _current(self) -> tuple[CommitState, SegmentWriter]:
+        assert self._state is not None
+        assert self._segment is not None
+        return self._state, self._segment
+
+    def _catch_up(self) -> None:
+        """Bring this process's view up to what is published, and the file's end to what is published."""
+        try:
+            self._follow()
+        except FileNotFoundError as error:
+            raise self._place.gone() from error
+
+    def _follow(self) -> None:
+        state = self._lock.slots.read()
+        if state is None:
+            self._lock.reopen(RECOVERY_TIMEOUT_MS)
+            state = self._lock.slots.read()
+        if state is None or state.boot != self._place.boot:
+            self._recover(state)
+            return
+        known = self._state
+        if (
+            known is None
+            or self._segment is None
+            or (
+                state.active_base != known.active_base
+                or state.segments_version != known.segments_version
+                or state.written_end < known.written_end
+            )
+        ):
+            self._attach(state)
+        elif state.sequence != known.sequence:
+            self._adopt_up_to(self._segment, state.written_end, check_crc=False)
+            self._state = state
+        state, segment = self._current()
+        size = segment.file.size()
+        if size > state.written_end:
+            self._repair_tail(state, segment)
+        elif size < state.written_end:
+            logger.warning(
+                "%s has %d bytes, %d were published: it was cut from outside; recovering",
+                segment.file.path,
+                size,
+                state.written_end,
+            )
+            self._recover(state)
+
+    def _attach(self, state: CommitState) -> None:
+        """Open the published active segment and learn the producers' state."""
+        self._drop_segment()
+        segment = self._place.segment_writer(state.active_base)
+        if segment.file.size() >= state.written_end:
+            segment.attach(state.written_end, state.log_end_offset)
+            segments = self._place.segments().up_to(state.active_base)
+            self._producers = snapshots.load(
+                self._place.filesystem,
+                self._place.directory,
+                segments,
+                state.log_end_offset,
+                self._place.clock.now_ms(),
+            )
+        self._snapshot_position = state.written_end
+        self._segment, self._state = segment, state
+
+    def _adopt_up_to(self, segment: SegmentWriter, end: int, *, check_crc: bool) -> SegmentScan:
+        """Count in the whole batches between this view's end and position ``end``."""
+        scan = SegmentScan(
+            segment.file, segment.size_bytes, end, next_offset=segment.next_offset, dense=True, check_crc=check_crc
+        )
+        for position, header in scan:
+            segment.adopt(position, header)
+            if header.producer_id >= 0:
+                self._fold(segment, position, header)
+        if not check_crc and scan.problem is not None:
+            raise CorruptSegment(
+                f"{segment.file.path} is damaged at position {scan.position}, offset {scan.next_offset}, below the published "
+                f"end: {scan.problem}",
+                path=segment.file.path,
+                position=scan.position,
+                offset=scan.next_offset,
+                problem=scan.problem,
+            )
+        return scan
+
+    def _repair_tail(self, state: CommitState, segment: SegmentWriter) -> None:
+        """The last holder of the lock died in mid-append: adopt whole batches behind the published end, cut the rest."""
+        size = segment.file.size()
+        scan = self._adopt_up_to(segment, size, check_crc=True)
+        logger.info(
+            "%s: a writer died here; %d bytes adopted, %d cut",
+            segment.file.path,
+            scan.position - state.written_end,
+            size - scan.position,
+        )
+        segment.cut(scan.position, scan.next_offset)
+        self._publish_end(state, segment)
+
+    def _recover(self, state: CommitState | None) -> None:
+        """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
+        self._drop_segment()
+        segment, producers, recovered = recover(self._place, state)
+        self._producers, self._segment = producers, segment
+        self._snapshot_position = segment.size_bytes
+        self._state = self._lock.slots.publish(recovered.successor())
+
+    def _drop_segment(self) -> None:
+        segment, self._segment, self._state = self._segment, None, None
+        if segment is not None:
+            segment.close()
+
+    # Segments come and go
+
+    def _roll(self, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
+        """Close the active segment and begin the next at the log's end.
+
+        The new base is published before its file exists, so that whoever comes after a crash here finishes the roll.
+        """
+        end = segment.next_offset
+        segment.finish()
+        snapshots.save(self._place.filesystem, self._place.directory, self._producers, end)
+        self._state = state = self._lock.slots.publish(
+            state.successor(
+                active_base=end,
+                written_end=0,
+                log_end_offset=end,
+                segments_version=next_version(state.segments_version),
+            )
+        )
+        self._unsealed.append(segment.base_offset)
+        segment.close()
+        self._segment = None
+        fresh = self._place.segment_writer(end)
+        fresh.cut(0, end)
+        self._snapshot_position = 0
+        self._segment = fresh
+        snapshots.remove_stray(self._place.filesystem, self._place.directory, self._place.segments(), end)
+        return state, fresh
+
+    def roll(self, timeout_ms: int) -> None:
+        """Close the active segment now, unless it is empty."""
+        self._lock.acquire(timeout_ms)
+        try:
+            self._catch_up()
+            state, segment = self._current()
+            if segment.size_bytes:
+                try:
+                    self._roll(state, segment)
+                except BaseException as error:
+                    self._undo(error)
+                    raise
+        finally:
+            self._lock.release()
+        self._seal()
+
+    def _seal(self) -> None:
+        """Write the seals of segments closed by this process. Outside the lock: closed segments don't change."""
+        bases, self._unsealed = self._unsealed, []
+        try:
+            seal_closed_segments(self._place.filesystem, self._place.directory, bases)
+        except PylogError as error:  # the append it follows stands; the segment stays readable without its seal
+            logger.warning("%s: could not seal closed segments %s: %s", self._place.directory, bases, error)
+
+    def delete_before(self, offset: int, timeout_ms: int) -> int:
+        """Advance the log start to ``offset`` and remove the segments wholly before it; the new log start offset.
+
+        Durable on return: the new log start is synced before any file goes.
+        """
+        self._lock.acquire(timeout_ms)
+        try:
+            self._catch_up()
+            state, _ = self._current()
+            if not 0 <= offset <= state.high_watermark:
+                raise OffsetOutOfRange(
+                    f"cannot delete records before offset {offset}: the log holds {state.log_start_offset} "
+                    f"to {state.high_watermark}",
+                    offset=offset,
+                    earliest=state.log_start_offset,
+                    latest=state.high_watermark,
+                )
+            if offset > state.log_start_offset:
+                self._state = self._lock.slots.publish(
+                    state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
+                )
+                self._lock.slots.sync()
+                self._remove_before(offset)
+            return max(offset, state.log_start_offset)
+        finally:
+            self._lock.release()
+
+    def _remove_before(self, offset: int) -> None:
+        segments, names = self._place.segments(), self._place.names()
+        for base in segments.bases:
+            following = segments.after(base)
+            if following is not None and following <= offset:
+                remove_segment(self._place, names, base)
+
+    # For durability.py and partition.py
+
+    def state(self, timeout_ms: int) -> CommitState:
+        """What is published, after recovery if that was needed."""
+        self._lock.acquire(timeout_ms)
+        try:
+            self._catch_up()
+            return self._current()[0]
+        finally:
+            self._lock.release()
+
+    def published(self) -> CommitState:
+        """What is published now, without the lock; through recovery where nothing valid is."""
+        state = self._lock.slots.read() if self._lock.is_open else None
+        return state if state is not None and state.boot == self._place.boot else self.state(RECOVERY_TIMEOUT_MS)
+
+    def publish_durable(self, end_offset: int, timeout_ms: int) -> None:
+        """Publish that everything below ``end_offset`` is on the medium."""
+        self._lock.acquire(timeout_ms)
+        try:
+            state = self._lock.slots.read()
+            if state is None or state.boot != self._place.boot or state.durable_offset >= end_offset:
+                return
+            published = self._lock.slots.publish(state.successor(durable_offset=min(end_offset, state.log_end_offset)))
+            if self._state is not None and self._state.sequence == state.sequence:
+                self._state = published
+        finally:
+            self._lock.release()
+
+    def rewrite_segment(self, base: int, timeout_ms: int) -> None:
+        """Copy a segment to a new synced file after a failed sync. Other writers notice by the version of the list."""
+        self._lock.acquire(timeout_ms)
+        try:
+            self._catch_up()
+            state, _ = self._current()
+            path = self._place.path(base, LOG)
+            rewrite(
+                self._place, base, state.written_end if base == state.active_base else self._place.filesystem.size(path)
+            )
+            self._drop_segment()
+            self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Give the files back. Waits for an append under way."""
+        self._lock.close()
+        self._drop_segment()
+
+    def _forget_parent(self) -> None:
+        """In a forked child: another thread of the parent may have been in the middle of anything."""
+        self._lock.forget_parent()
+        self._segment = self._state = None
+        self._unsealed = []

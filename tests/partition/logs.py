@@ -1,0 +1,243 @@
+"""A small language for tests of partitions: lay one out, fill it, damage its files, look at it.
+
+Partitions are opened without a Log, straight from a directory, so that thousands of openings cost little.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from threading import Condition
+from typing import Any
+
+import crc32c
+
+from pylog.catalog import TopicConfig
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import BatchHeader, build_batch, scan_headers
+from pylog.codec.control import ControlType, build_marker
+from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
+from pylog.index.time_index import ENTRY as TIME_ENTRY
+from pylog.model import ProducerRecord, Record, TopicPartition
+from pylog.partition import Partition
+from pylog.partition.lifecycle import prepare_directory
+from pylog.partition.place import Place
+from pylog.partition.writer import PartitionWriter
+from pylog.storage import FileSystem, OsFileSystem
+
+START_MS = 1_700_000_000_000
+TP = TopicPartition("t", 0)
+
+
+class ManualClock:
+    """Time that stands still until it is moved; waiting moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return START_MS + round(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def wait(self, condition: Condition, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def open_partition(
+    directory: Path | str,
+    filesystem: FileSystem | None = None,
+    *,
+    clock: ManualClock | None = None,
+    read_only: bool = False,
+    foreign: bool = False,
+    config: TopicConfig | None = None,
+    **changes: Any,
+) -> Partition:
+    """A handle on the partition in ``directory``, which is laid out first if it is not there."""
+    filesystem = filesystem or OsFileSystem()
+    settings = config or TopicConfig(**changes)
+    prepare(directory, filesystem)
+    return Partition(
+        filesystem,
+        clock or ManualClock(),
+        str(directory),
+        TP,
+        lambda: settings,
+        boot_of(filesystem),
+        topic_id="id",
+        read_only=read_only,
+        foreign=foreign,
+        log_start=0,
+        notify=lambda: None,
+    )
+
+
+def open_writer(directory: Path | str, filesystem: FileSystem, config: TopicConfig) -> PartitionWriter:
+    """Only the part that recovers and appends."""
+    return PartitionWriter(Place(filesystem, ManualClock(), str(directory), TP, lambda: config, boot_of(filesystem)))
+
+
+def boot_of(filesystem: FileSystem) -> int:
+    return crc32c.crc32c(filesystem.boot_id().encode())
+
+
+def prepare(directory: Path | str, filesystem: FileSystem) -> None:
+    if not os.path.isdir(directory):
+        os.makedirs(directory)
+        prepare_directory(filesystem, str(directory), "id", boot_of(filesystem))
+
+
+def one(value: bytes | str, timestamp_ms: int | None = None) -> list[ProducerRecord]:
+    return [ProducerRecord(value.encode() if isinstance(value, str) else value, timestamp_ms=timestamp_ms)]
+
+
+def many(*values: str, timestamp_ms: int | None = None) -> list[ProducerRecord]:
+    return [ProducerRecord(value.encode(), timestamp_ms=timestamp_ms) for value in values]
+
+
+def values(records: list[Record]) -> list[str]:
+    return [record.value.decode() for record in records]
+
+
+def everything(partition: Partition, isolation_level: str = "read_uncommitted") -> list[tuple[int, bytes]]:
+    """Offset and value of every record that such a reader gets, batch after batch as a consumer does."""
+    from pylog.partition import Cursor
+
+    cursor, found = Cursor(partition.earliest_offset), []
+    while True:
+        fetched = partition.fetch(cursor, max_bytes=1 << 20, isolation_level=isolation_level, visibility="written")
+        for view in fetched.batches:
+            for record in view.records():
+                if record.offset >= cursor.offset:
+                    found.append((record.offset, record.value))
+        if fetched.cursor.offset == cursor.offset:
+            return found
+        cursor = fetched.cursor
+
+
+def batch(
+    *values: bytes,
+    timestamp_ms: int = START_MS,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """One encoded batch."""
+    encoder = RecordEncoder(1 << 24)
+    for value in values:
+        encoder.append(timestamp_ms, None, value, ())
+    return build_batch(
+        encoder, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )
+
+
+def batch_of_size(size_bytes: int, seed: int = 0) -> bytearray:
+    """A batch of one record that takes exactly ``size_bytes``, filled with bytes that look like nothing."""
+    fill = bytes((seed * 31 + 7 * at + (at >> 5)) % 251 for at in range(size_bytes))
+    for length in range(max(size_bytes - 80, 0), size_bytes):
+        made = batch(fill[:length], timestamp_ms=START_MS + seed)
+        if len(made) == size_bytes:
+            return made
+    raise AssertionError(f"no batch of one record has {size_bytes} bytes")
+
+
+def marker(producer_id: int, epoch: int, *, commit: bool, timestamp_ms: int = START_MS) -> bytearray:
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    return build_marker(kind, producer_id, epoch, 0, timestamp_ms)
+
+
+def append_encoded(partition: Partition, encoded: bytearray) -> int:
+    """Append a batch built above; its base offset."""
+    return partition.append_batch(encoded).base_offset
+
+
+# Files
+
+
+def log_file(directory: Path, base: int = 0) -> Path:
+    return directory / f"{base:020d}.log"
+
+
+def file_of(directory: Path, base: int, kind: str) -> Path:
+    return directory / f"{base:020d}{kind}"
+
+
+def snapshot_of(directory: Path) -> dict[str, bytes]:
+    """Every byte below a directory, by name."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else b"directory"
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+def copy_of(directory: Path, name: str = "copy") -> Path:
+    target = directory.with_name(name)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(directory, target)
+    return target
+
+
+def cut(path: Path, size: int) -> None:
+    os.truncate(path, size)
+
+
+def add(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def flip(path: Path, position: int, mask: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= mask
+    path.write_bytes(data)
+
+
+def headers(path: Path) -> list[tuple[int, BatchHeader]]:
+    data = path.read_bytes()
+    return list(scan_headers(data, 0, len(data)))
+
+
+def bases(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+# Indexes, made from the log alone: a second writing of format.md, section 5
+
+
+def expected_indexes(directory: Path, base: int, interval_bytes: int, *, closed: bool) -> tuple[bytes, bytes]:
+    offsets, times = bytearray(), bytearray()
+    last_indexed, last_ms, latest_ms, latest_offset = 0, -1, -1, base
+    for position, header in headers(log_file(directory, base)):
+        if header.max_timestamp_ms > latest_ms:
+            latest_ms, latest_offset = header.max_timestamp_ms, header.last_offset
+        if position - last_indexed > interval_bytes:
+            offsets += OFFSET_ENTRY.pack(header.last_offset - base, position)
+            last_indexed = position
+            if latest_ms > last_ms:
+                times += TIME_ENTRY.pack(latest_ms, latest_offset - base)
+                last_ms = latest_ms
+    if closed and latest_ms > last_ms:
+        times += TIME_ENTRY.pack(latest_ms, latest_offset - base)
+    return bytes(offsets), bytes(times)
+
+
+def assert_indexes_follow_from_the_log(directory: Path, interval_bytes: int, active_base: int | None = None) -> None:
+    """Every index in the directory, up to the active segment's, has the bytes that its log alone gives it."""
+    all_bases = bases(directory)
+    active = all_bases[-1] if active_base is None else active_base
+    for base in [base for base in all_bases if base <= active]:
+        offsets, times = expected_indexes(directory, base, interval_bytes, closed=base != active)
+        assert bytes_of(file_of(directory, base, ".index")) == offsets, f"offset index of segment {base}"
+        assert bytes_of(file_of(directory, base, ".timeindex")) == times, f"time index of segment {base}"
+
+
+def bytes_of(path: Path) -> bytes:
+    """The content of a file; one that is not there has none."""
+    return path.read_bytes() if path.exists() else b""
