@@ -1,0 +1,67 @@
+"""Kafka's log as a Python library: topics, consumer groups and transactions in a directory, without a broker.
+
+In short::
+
+    from pylog import Consumer, Log, Producer
+
+    log = Log("var/events")
+    log.create_topic("orders", partitions=3)
+    with Producer(log) as producer:
+        producer.send("orders", b"400", key=b"costco")
+"""
+
+# General layout, from what a program uses down to what everything rests on. A line may use the lines below it.
+#
+#   cli  aio  spark  testing        the command line; asyncio; Spark's source and sink; a pytest plugin with faults
+#   producer  consumer              batching and sending; fetching, positions and iteration
+#   transaction                     moves of a transaction, journalled and finished
+#   group  cleaner  replication     members, assignment and committed offsets; retention and compaction; followers
+#   log  arrow                      the directory, which wires the parts; partitions as Arrow
+#   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
+#   segment                         one .log file with its indexes: written, read, recovered
+#   index                           from offsets and times to positions
+#   codec  storage                  bytes and records (compiled where possible); the operating system
+#   clock  observe                  time, and metrics
+#   model                           the values every room speaks
+#   errors                          what can go wrong, and what to do about it
+#
+# docs/design.md says why; tests/test_architecture.py holds it.
+
+from pylog import errors
+from pylog.catalog import TopicConfig, TopicDescription
+from pylog.consumer import Consumer
+from pylog.log import Log
+from pylog.model import (
+    AppendResult,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    OffsetRange,
+    ProducerRecord,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+)
+from pylog.partition import Partition
+from pylog.producer import Delivery, Producer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AppendResult",
+    "Consumer",
+    "Delivery",
+    "Log",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetRange",
+    "Partition",
+    "Producer",
+    "ProducerRecord",
+    "Record",
+    "RecordMetadata",
+    "TopicConfig",
+    "TopicDescription",
+    "TopicPartition",
+    "__version__",
+    "errors",
+]

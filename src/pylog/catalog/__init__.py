@@ -1,0 +1,19 @@
+"""The topics of a log: names, configuration, and where their directories are."""
+
+from pylog.catalog.catalog import Catalog, KafkaCatalog, looks_like_kafka
+from pylog.catalog.layout import Layout
+from pylog.catalog.manifest import Manifest, read_manifest, write_manifest
+from pylog.catalog.topic import TopicConfig, TopicDescription, check_topic_name
+
+__all__ = [
+    "Catalog",
+    "KafkaCatalog",
+    "Layout",
+    "Manifest",
+    "TopicConfig",
+    "TopicDescription",
+    "check_topic_name",
+    "looks_like_kafka",
+    "read_manifest",
+    "write_manifest",
+]

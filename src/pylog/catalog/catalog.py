@@ -1,0 +1,226 @@
+"""Which topics a log has: created, listed, altered and deleted atomically, by any process.
+
+``.pylog/topics/<topic>.json`` is the truth: a topic exists from the moment its file is renamed into place to the moment
+it is removed. Directories without such a file are leftovers of a crash and are cleared away when their name is used
+again. Writers hold the catalog's lock.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
+from pylog.catalog.manifest import read_json, write_json
+from pylog.catalog.topic import (
+    TopicConfig,
+    TopicDescription,
+    check_partition_count,
+    check_topic_name,
+    collision_key,
+)
+from pylog.clock import Clock
+from pylog.errors import ConfigError, CorruptSegment, LogLocked, PylogError, TopicExists, TopicNotFound
+from pylog.segment.naming import PARTITION_METADATA, base_offsets
+from pylog.storage import FileSystem, read_whole
+
+_LOCK_TIMEOUT_S = 30.0
+_JSON = ".json"
+_METADATA_LIMIT_BYTES = 4096
+
+Prepare = Callable[[str, str], None]
+"""Makes a new partition directory ready: ``(directory, topic id)``. Durable on return."""
+
+
+class Catalog:
+    """The topics of one log with side files."""
+
+    def __init__(self, filesystem: FileSystem, clock: Clock, layout: Layout, defaults: TopicConfig) -> None:
+        self._filesystem = filesystem
+        self._clock = clock
+        self._layout = layout
+        self._defaults = defaults
+
+    def version(self) -> int:
+        """A number that changes whenever a topic is created, altered or deleted. Costs one stat."""
+        return self._filesystem.modified_ns(self._layout.topics)
+
+    def names(self) -> list[str]:
+        found = self._filesystem.names(self._layout.topics)
+        return [name[: -len(_JSON)] for name in found if name.endswith(_JSON)]
+
+    def describe(self, name: str) -> TopicDescription:
+        path = self._layout.topic(check_topic_name(name))
+        try:
+            content = read_json(self._filesystem, path)
+        except FileNotFoundError:
+            raise self.not_found(name) from None
+        try:
+            config = TopicConfig().with_changes(content["config"])
+            return TopicDescription(name, str(content["id"]), check_partition_count(content["partitions"]), config)
+        except (KeyError, AttributeError, TypeError, ConfigError) as error:
+            raise CorruptSegment(f"{path} is damaged: {error}", path=path, position=0) from error
+
+    def not_found(self, name: str) -> TopicNotFound:
+        there = ", ".join(self.names()[:10]) or "none"
+        return TopicNotFound(
+            f"no topic {name!r} in {self._layout.root} (topics: {there}); create it with create_topic", topic=name
+        )
+
+    def create(self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare) -> TopicDescription:
+        """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``."""
+        check_topic_name(name)
+        check_partition_count(partitions)
+        config = self._defaults.with_changes(changes)
+        with self.locked():
+            for other in self.names():
+                if collision_key(other) == collision_key(name):
+                    raise TopicExists(f"topic {name!r} collides with {other!r}", topic=name, existing=other)
+            topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
+            self._prepare(name, range(partitions), topic_id, prepare)
+            return self._publish(TopicDescription(name, topic_id, partitions, config))
+
+    def add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
+        check_partition_count(total)
+        with self.locked():
+            topic = self.describe(name)
+            if total <= topic.partitions:
+                raise ConfigError(
+                    f"{name!r} has {topic.partitions} partitions; their number only grows, got {total}",
+                    option="total",
+                    value=total,
+                    partitions=topic.partitions,
+                )
+            self._prepare(name, range(topic.partitions, total), topic.id, prepare)
+            return self._publish(topic._replace(partitions=total))
+
+    def alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+        with self.locked():
+            topic = self.describe(name)
+            return self._publish(topic._replace(config=topic.config.with_changes(changes)))
+
+    def delete(self, name: str, retire: Callable[[str], None]) -> None:
+        """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return."""
+        with self.locked():
+            topic = self.describe(name)
+            self._filesystem.remove(self._layout.topic(name))
+            self._filesystem.sync_directory(self._layout.topics)
+            self._advance_version()
+            for number in range(topic.partitions):
+                directory = self._layout.partition(name, number)
+                if self._filesystem.exists(directory):
+                    retire(directory)
+                    self._clear_away(name, number)
+            self._filesystem.sync_directory(self._layout.root)
+
+    def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
+        for number in numbers:
+            directory = self._layout.partition(name, number)
+            if self._filesystem.exists(directory):
+                self._clear_away(name, number)
+            self._filesystem.make_directory(directory)
+            prepare(directory, topic_id)
+        self._filesystem.sync_directory(self._layout.root)
+
+    def _clear_away(self, name: str, number: int) -> None:
+        """Rename a partition directory and remove it; a crash in between leaves a ``-delete`` directory nothing reads."""
+        target = self._layout.condemned(name, number, self._filesystem.random_bytes(16).hex())
+        self._filesystem.replace(self._layout.partition(name, number), target)
+        for file in self._filesystem.names(target):
+            self._filesystem.remove(f"{target}/{file}")
+        self._filesystem.remove_directory(target)
+
+    def _publish(self, topic: TopicDescription) -> TopicDescription:
+        content = {"id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}
+        write_json(self._filesystem, self._layout.topic(topic.name), content)
+        self._advance_version()
+        return topic
+
+    def _advance_version(self) -> None:
+        """Give the directory a time that nobody saw before the change: file times can be as coarse as the kernel's tick."""
+        mark = f"{self._layout.topics}/.changed"
+        before = self.version()
+        while True:
+            self._filesystem.open_appendable(mark).close()
+            self._filesystem.remove(mark)
+            if self.version() != before:
+                return
+            self._clock.sleep(0.001)
+
+    def locked(self) -> _Held:
+        """A context that holds the catalog's lock. ``LogLocked`` after 30 s."""
+        return _Held(self._filesystem, self._clock, self._layout.catalog_lock)
+
+
+class _Held:
+    """The catalog's lock as a context."""
+
+    def __init__(self, filesystem: FileSystem, clock: Clock, path: str) -> None:
+        self._lock = filesystem.lock(path)
+        self._clock = clock
+        self._path = path
+
+    def __enter__(self) -> None:
+        deadline = self._clock.monotonic() + _LOCK_TIMEOUT_S
+        while not self._lock.try_acquire():
+            if self._clock.monotonic() >= deadline:
+                self._lock.close()
+                raise LogLocked(f"{self._path} stayed locked for {_LOCK_TIMEOUT_S:g} s", path=self._path)
+            self._clock.sleep(0.001)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+
+class KafkaCatalog:
+    """The topics of a directory that Kafka wrote: what the names of its directories say. Never changes anything."""
+
+    def __init__(self, filesystem: FileSystem, layout: Layout) -> None:
+        self._filesystem = filesystem
+        self._layout = layout
+
+    def version(self) -> int:
+        return self._filesystem.modified_ns(self._layout.root)
+
+    def names(self) -> list[str]:
+        return sorted(self._partitions())
+
+    def describe(self, name: str) -> TopicDescription:
+        numbers = self._partitions().get(check_topic_name(name))
+        if numbers is None:
+            raise TopicNotFound(f"no topic {name!r} in {self._layout.root}", topic=name)
+        return TopicDescription(name, self._topic_id(name, numbers[0]), max(numbers) + 1, TopicConfig())
+
+    def _partitions(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for entry in self._filesystem.names(self._layout.root):
+            parsed = parse_partition(entry)
+            if parsed is not None and self._filesystem.is_directory(f"{self._layout.root}/{entry}"):
+                found.setdefault(parsed.topic, []).append(parsed.partition)
+        return {topic: sorted(numbers) for topic, numbers in found.items()}
+
+    def _topic_id(self, name: str, number: int) -> str:
+        path = f"{self._layout.partition(name, number)}/{PARTITION_METADATA}"
+        try:
+            text = read_whole(self._filesystem, path, _METADATA_LIMIT_BYTES).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+        return next(
+            (line[len("topic_id:") :].strip() for line in text.splitlines() if line.startswith("topic_id:")), ""
+        )
+
+
+def looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
+    """Whether a directory without a manifest holds partitions, as Kafka's log directories do."""
+    names = filesystem.names(root)
+    if META_PROPERTIES in names:
+        return True
+    for name in names:
+        if parse_partition(name) is not None and filesystem.is_directory(f"{root}/{name}"):
+            try:
+                if base_offsets(filesystem.names(f"{root}/{name}")):
+                    return True
+            except PylogError:
+                continue
+    return False

@@ -1,0 +1,41 @@
+"""Where things are below the root of a log. Names are built and parsed here and in ``segment/naming.py`` only."""
+
+from __future__ import annotations
+
+from pylog.model import TopicPartition
+
+PRIVATE = ".pylog"
+META_PROPERTIES = "meta.properties"
+DELETE_SUFFIX = "-delete"
+
+
+class Layout:
+    """The paths of one log."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.private = f"{root}/{PRIVATE}"
+        self.manifest = f"{self.private}/manifest.json"
+        self.topics = f"{self.private}/topics"
+        self.catalog_lock = f"{self.private}/catalog.lock"
+        self.producer_ids = f"{self.private}/producer-ids"
+        self.producer_ids_lock = f"{self.private}/producer-ids.lock"
+
+    def topic(self, name: str) -> str:
+        return f"{self.topics}/{name}.json"
+
+    def partition(self, topic: str, number: int) -> str:
+        return f"{self.root}/{topic}-{number}"
+
+    def condemned(self, topic: str, number: int, tag: str) -> str:
+        """Where a partition directory goes before its files are removed: Kafka's name for it, capped at 255 characters."""
+        suffix = f"-{number}.{tag}{DELETE_SUFFIX}"
+        return f"{self.root}/{topic[: 255 - len(suffix)]}{suffix}"
+
+
+def parse_partition(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name, or None: ``my-topic-0`` is split at the last ``-``."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
+        return None
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,107 @@
+"""What a topic is: its name, its configuration, and which of either are allowed. Pure.
+
+Names follow Kafka's rule; configuration keys are Kafka's in snake_case, with its defaults unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, NamedTuple
+
+from pylog.errors import ConfigError, InvalidTopicName
+
+NAME_LENGTH_MAX = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_INT32_MAX = 2**31 - 1
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+_COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
+PARTITIONS_MAX = 100_000
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """How a topic stores its records.
+
+    ``segment_bytes``: a segment is closed before it would exceed this size. ``segment_ms``: or when its first batch is older
+    than this, by the records' own timestamps. ``segment_index_bytes``: or when an index would exceed this size.
+    ``index_interval_bytes``: bytes of log between two index entries. ``max_message_bytes``: largest batch, encoded, with its
+    header. ``message_timestamp_type``: ``CreateTime`` keeps the producer's timestamps, ``LogAppendTime`` replaces them.
+    ``compression_type``: ``producer`` leaves the choice to the producer. ``retention_ms`` and ``retention_bytes`` (-1: no limit)
+    are recorded with the topic; this version deletes nothing by itself.
+    """
+
+    segment_bytes: int = 128 << 20
+    segment_ms: int = 7 * 86_400_000
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = (1 << 20) + 12
+    message_timestamp_type: str = "CreateTime"
+    compression_type: str = "producer"
+    retention_ms: int = 7 * 86_400_000
+    retention_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        _check_range("segment_bytes", self.segment_bytes, 1024, _INT32_MAX)
+        _check_range("segment_ms", self.segment_ms, 1, 2**63 - 1)
+        _check_range("segment_index_bytes", self.segment_index_bytes, 24, _INT32_MAX)
+        _check_range("index_interval_bytes", self.index_interval_bytes, 0, _INT32_MAX)
+        _check_range("max_message_bytes", self.max_message_bytes, 128, _INT32_MAX)
+        _check_range("retention_ms", self.retention_ms, -1, 2**63 - 1)
+        _check_range("retention_bytes", self.retention_bytes, -1, 2**63 - 1)
+        _check_choice("message_timestamp_type", self.message_timestamp_type, _TIMESTAMP_TYPES)
+        _check_choice("compression_type", self.compression_type, _COMPRESSION_TYPES)
+
+    def with_changes(self, changes: dict[str, Any]) -> TopicConfig:
+        """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
+        known = [field.name for field in fields(self)]
+        for option in changes:
+            if option not in known:
+                raise ConfigError(f"no topic option {option!r}; there are {', '.join(known)}", option=option)
+        return replace(self, **changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class TopicDescription(NamedTuple):
+    """A topic as the catalog has it. ``id`` is a UUID in Kafka's base64 form."""
+
+    name: str
+    id: str
+    partitions: int
+    config: TopicConfig
+
+
+def check_topic_name(name: object) -> str:
+    """The name, if it is a legal topic name; else ``InvalidTopicName``. Kafka's rule, and no leading ``-``."""
+    if not isinstance(name, str):
+        raise InvalidTopicName(f"a topic name is a str, got {type(name).__name__}", name=name)
+    if not 1 <= len(name) <= NAME_LENGTH_MAX:
+        raise InvalidTopicName(f"a topic name has 1 to {NAME_LENGTH_MAX} characters, got {len(name)}", name=name)
+    if name in (".", "..") or not _LEGAL.match(name) or name.startswith("-"):
+        raise InvalidTopicName(
+            f"{name!r} is no topic name: allowed are a-z A-Z 0-9 . _ - (not '.', '..', nor a leading '-')", name=name
+        )
+    return name
+
+
+def collision_key(name: str) -> str:
+    """Names that share this can't both exist: Kafka lets ``.`` and ``_`` collide; case collides on some filesystems."""
+    return name.replace(".", "_").lower()
+
+
+def check_partition_count(partitions: object) -> int:
+    _check_range("partitions", partitions, 1, PARTITIONS_MAX)
+    assert isinstance(partitions, int)
+    return partitions
+
+
+def _check_range(option: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ConfigError(f"{option}={value!r}, expected an int from {least} to {most}", option=option, value=value)
+
+
+def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{option}={value!r}, expected one of {', '.join(choices)}", option=option, value=value)

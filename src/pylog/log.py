@@ -1,0 +1,353 @@
+"""Log: opens a directory, owns the catalog and the open partitions. The only file that wires concrete parts together.
+
+No process serves a log: whoever opens the directory is its broker. A Log is safe to share among threads, and goes on
+working in a forked child.
+"""
+
+from __future__ import annotations
+
+import threading  # threads share the table of open partitions, and wait here for one another's appends
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import crc32c
+
+from pylog.catalog import (
+    Catalog,
+    KafkaCatalog,
+    Layout,
+    Manifest,
+    TopicConfig,
+    TopicDescription,
+    looks_like_kafka,
+    read_manifest,
+    write_manifest,
+)
+from pylog.clock import Clock, SystemClock
+from pylog.errors import (
+    Closed,
+    InvalidPartition,
+    LogLocked,
+    LogNotFound,
+    ReadOnlyLog,
+    TopicExists,
+    TopicNotFound,
+)
+from pylog.model import TopicPartition
+from pylog.partition import Partition
+from pylog.partition.checkpoint import LOG_START, read_offsets
+from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.producer_ids import FIRST_BLOCK, ProducerIds
+from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
+
+NETWORK_FILESYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "lustre",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "beegfs",
+        "gpfs",
+        "ncpfs",
+        "davfs",
+        "fuse.davfs2",
+    }
+)
+
+_WAIT_MIN_S = 50e-6
+_WAIT_MAX_S = 20e-3
+_WAIT_GROWTH = 1.3
+
+
+class Log:
+    """A directory of topics, shared by every process that opens it.
+
+    ``path`` is created unless ``create=False``. A log opens for reading only with ``read_only=True``, without permission to
+    write, or where Kafka wrote the directory (no ``.pylog`` in it). ``auto_create_topics=True`` creates unknown topics on
+    first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
+
+    Raises ``LogNotFound``, ``LogLocked`` (a filesystem whose locks can't be trusted, as NFS), ``FormatVersionError``,
+    ``ConfigError``.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        auto_create_topics: bool = False,
+        clock: Clock | None = None,
+        filesystem: FileSystem | None = None,
+        **topic_defaults: Any,
+    ) -> None:
+        self.path = Path(path)
+        self.clock: Clock = clock or SystemClock()
+        self.auto_create_topics = auto_create_topics
+        self._filesystem: FileSystem = filesystem or OsFileSystem()
+        self._layout = Layout(str(self.path))
+        self._boot = crc32c.crc32c(self._filesystem.boot_id().encode())
+        self._defaults = TopicConfig().with_changes(topic_defaults)
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._topics: dict[str, TopicDescription] = {}
+        self._topics_version = -1
+        self._mutex = threading.RLock()
+        self._condition = threading.Condition()
+        self._waiting = 0
+        self._closed = False
+        self._open(create, read_only)
+        after_fork_in_child(self._forget_parent)
+
+    def _open(self, create: bool, read_only: bool) -> None:
+        filesystem, layout = self._filesystem, self._layout
+        if not filesystem.is_directory(layout.root):
+            if not create or read_only:
+                raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
+            filesystem.make_directory(layout.root)
+        manifest = read_manifest(filesystem, layout.manifest)
+        self.is_kafka_directory = manifest is None and looks_like_kafka(filesystem, layout.root)
+        self.read_only = read_only or self.is_kafka_directory or not filesystem.writable(layout.root)
+        self._catalog: Catalog | KafkaCatalog
+        if self.is_kafka_directory:
+            self._catalog = KafkaCatalog(filesystem, layout)
+            self._kafka_log_starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
+            return
+        self._kafka_log_starts = {}
+        first_ids = None
+        if manifest is None:
+            if self.read_only or not create:
+                raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
+            self._check_locks_work()
+            manifest, first_ids = self._create()
+        elif not self.read_only:
+            self._check_locks_work()
+        if not self.read_only and manifest.locks != LOCK_KIND:
+            raise LogLocked(
+                f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
+                path=layout.root,
+                locks=manifest.locks,
+                available=LOCK_KIND,
+            )
+        self.manifest: Manifest = manifest
+        self._catalog = Catalog(filesystem, self.clock, layout, self._defaults)
+        self._producer_ids = ProducerIds(
+            filesystem, self.clock, layout.producer_ids, layout.producer_ids_lock, first_ids
+        )
+
+    def _check_locks_work(self) -> None:
+        """Refuse to write where exclusion between writers can't be relied on."""
+        root = self._layout.root
+        kind = self._filesystem.kind(root)
+        if kind in NETWORK_FILESYSTEMS:
+            raise LogLocked(
+                f"{root} is on a network filesystem ({kind}), where locks between hosts can't be relied on; "
+                "open it with read_only=True, or write from the host that has the disk",
+                path=root,
+                filesystem=kind,
+            )
+        self._filesystem.make_directory(self._layout.topics)
+        if not self._filesystem.locks_exclude(self._layout.catalog_lock + ".probe"):
+            raise LogLocked(f"{root}: the filesystem ({kind}) granted one lock twice; it can only be read", path=root)
+
+    def _create(self) -> tuple[Manifest, range | None]:
+        """Write the manifest, unless another process does so first: the catalog's lock decides."""
+        with Catalog(self._filesystem, self.clock, self._layout, self._defaults).locked():
+            manifest = read_manifest(self._filesystem, self._layout.manifest)
+            if manifest is not None:
+                return manifest, None
+            return write_manifest(self._filesystem, self._layout.manifest, LOCK_KIND, self.clock.now_ms()), FIRST_BLOCK
+
+    def __repr__(self) -> str:
+        return f"<Log {str(self.path)!r}{' read-only' if self.read_only else ''}>"
+
+    def __enter__(self) -> Log:  # noqa: PYI034  (a subclass may say otherwise; Self needs Python 3.11)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Topics
+
+    def create_topic(self, name: str, *, partitions: int = 1, **config: Any) -> TopicDescription:
+        """Create a topic. ``config`` are fields of ``TopicConfig``. Durable on return.
+
+        ``TopicExists``, ``InvalidTopicName``, ``ConfigError``, ``ReadOnlyLog``, ``StorageFull``.
+        """
+        return self._writable_catalog().create(name, partitions, config, self._prepare)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
+        catalog = self._writable_catalog()
+        self._forget(name)
+        catalog.delete(name, lambda directory: retire_directory(self._filesystem, self.clock, directory))
+
+    def alter_topic(self, name: str, **config: Any) -> TopicDescription:
+        """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""
+        return self._writable_catalog().alter(name, config)
+
+    def add_partitions(self, name: str, total: int) -> TopicDescription:
+        """Grow a topic to ``total`` partitions. Keys hash anew over the new number: their order is kept from here on only."""
+        return self._writable_catalog().add_partitions(name, total, self._prepare)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        self._check_open()
+        return self._catalog.names()
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
+        self._check_open()
+        version = self._catalog.version()
+        with self._mutex:
+            if version != self._topics_version:
+                self._topics, self._topics_version = {}, version
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = self._catalog.describe(name)
+            return topic
+
+    def topic_to_send_to(self, name: str) -> TopicDescription:
+        """The topic, created now if it is unknown and the log was opened with ``auto_create_topics=True``."""
+        try:
+            return self.describe_topic(name)
+        except TopicNotFound:
+            if not self.auto_create_topics or self.read_only:
+                raise
+        try:
+            return self.create_topic(name)
+        except TopicExists:
+            return self.describe_topic(name)
+
+    def catalog_version(self) -> int:
+        """A number that changes whenever a topic is created, altered, grown or deleted by any process. Costs one stat."""
+        self._check_open()
+        return self._catalog.version()
+
+    def _writable_catalog(self) -> Catalog:
+        self._check_open()
+        if self.read_only or not isinstance(self._catalog, Catalog):
+            raise ReadOnlyLog(f"{self._layout.root} was opened for reading only", path=self._layout.root)
+        return self._catalog
+
+    def _prepare(self, directory: str, topic_id: str) -> None:
+        prepare_directory(self._filesystem, directory, topic_id, self._boot)
+
+    # Partitions
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """One partition. ``TopicNotFound``, ``InvalidPartition``."""
+        described = self.describe_topic(topic)
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < described.partitions:
+            raise InvalidPartition(
+                f"topic {topic!r} has partitions 0 to {described.partitions - 1}, got {number!r}",
+                topic=topic,
+                partition=number,
+                partitions=described.partitions,
+            )
+        key = TopicPartition(topic, number)
+        with self._mutex:
+            partition = self._partitions.get(key)
+            if partition is not None and partition.topic_id != described.id:
+                partition.close()  # the topic was deleted and created anew
+                partition = None
+            if partition is None:
+                partition = self._partitions[key] = self._open_partition(key, described.id)
+            return partition
+
+    def _open_partition(self, key: TopicPartition, topic_id: str) -> Partition:
+        return Partition(
+            self._filesystem,
+            self.clock,
+            self._layout.partition(*key),
+            key,
+            lambda: self.describe_topic(key.topic).config,
+            self._boot,
+            topic_id=topic_id,
+            read_only=self.read_only,
+            foreign=self.is_kafka_directory,
+            log_start=self._kafka_log_starts.get(key, 0),
+            notify=self.notify,
+        )
+
+    def _forget(self, topic: str) -> None:
+        with self._mutex:
+            for key in [key for key in self._partitions if key.topic == topic]:
+                self._partitions.pop(key).close()
+
+    def delete_records(self, topic_partition: TopicPartition, before: int) -> int:
+        """Make offset ``before`` the first that can be read, and remove segments that lie wholly before it.
+
+        Returns the log start offset. Durable on return. ``OffsetOutOfRange`` beyond the end.
+        """
+        return self.partition(*topic_partition).delete_before(before)
+
+    def next_producer_id(self) -> int:
+        """A producer id that no other producer of this log has or had. Reserved durably."""
+        self._check_open()
+        if self.read_only:
+            raise ReadOnlyLog(f"{self._layout.root} was opened for reading only", path=self._layout.root)
+        return self._producer_ids.next()
+
+    # Waiting
+
+    def notify(self) -> None:
+        """Wake waiters of this process: something was published."""
+        if self._waiting:
+            with self._condition:
+                self._condition.notify_all()
+
+    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until ``ready()`` or until the time is over; whether it was ready.
+
+        Appends of this process wake the wait; those of others are found by asking again after 50 µs, then less and less
+        often, at most every 20 ms.
+        """
+        deadline = self.clock.monotonic() + timeout_s
+        sleep_s = _WAIT_MIN_S
+        with self._condition:
+            self._waiting += 1
+            try:
+                while not ready():
+                    left_s = deadline - self.clock.monotonic()
+                    if left_s <= 0:
+                        return False
+                    self.clock.wait(self._condition, min(sleep_s, left_s))
+                    sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
+                return True
+            finally:
+                self._waiting -= 1
+
+    # The end
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Give all files back. Producers should be closed first: theirs is the unsent data. Closing twice is allowed."""
+        with self._mutex:
+            self._closed = True
+            partitions, self._partitions = list(self._partitions.values()), {}
+        for partition in partitions:
+            partition.close()
+        self.notify()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the log {self._layout.root} has been closed", path=self._layout.root)
+
+    def _forget_parent(self) -> None:
+        self._mutex = threading.RLock()
+        self._condition = threading.Condition()
+        self._waiting = 0

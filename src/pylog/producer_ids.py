@@ -1,0 +1,65 @@
+"""Hands out producer ids: ``.pylog/producer-ids`` holds the next unreserved one, changed under its lock.
+
+Ids are reserved in blocks, durably, before the first of a block is used: an id that came back after a loss of power would
+have its batches taken for repeats of the earlier producer's. Unused ids of a block are lost with their process; there are
+2**63.
+"""
+
+from __future__ import annotations
+
+import threading  # producers of one process share a block
+
+from pylog.clock import Clock
+from pylog.errors import CorruptSegment, LogLocked
+from pylog.storage import FileSystem, after_fork_in_child, read_whole, write_atomically
+
+BLOCK_IDS = 1000
+FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
+_LOCK_TIMEOUT_S = 30.0
+_LIMIT_BYTES = 64
+
+
+class ProducerIds:
+    """The ids of one log, as one process draws them."""
+
+    def __init__(self, filesystem: FileSystem, clock: Clock, path: str, lock_path: str, block: range | None) -> None:
+        self._filesystem = filesystem
+        self._clock = clock
+        self._path = path
+        self._lock_path = lock_path
+        self._left = list(reversed(block)) if block is not None else []
+        self._mutex = threading.Lock()
+        after_fork_in_child(self._forget_parent)
+
+    def next(self) -> int:
+        with self._mutex:
+            if not self._left:
+                self._left = list(reversed(self._reserve()))
+            return self._left.pop()
+
+    def _reserve(self) -> range:
+        lock = self._filesystem.lock(self._lock_path)
+        try:
+            deadline = self._clock.monotonic() + _LOCK_TIMEOUT_S
+            while not lock.try_acquire():
+                if self._clock.monotonic() >= deadline:
+                    raise LogLocked(f"{self._lock_path} stayed locked for {_LOCK_TIMEOUT_S:g} s", path=self._lock_path)
+                self._clock.sleep(0.001)
+            first = self._read()
+            write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\n".encode())
+            return range(first, first + BLOCK_IDS)
+        finally:
+            lock.close()
+
+    def _read(self) -> int:
+        try:
+            data = read_whole(self._filesystem, self._path, _LIMIT_BYTES)
+        except FileNotFoundError:
+            return FIRST_BLOCK.stop
+        if not data.strip().isdigit():
+            raise CorruptSegment(f"{self._path} holds {data[:20]!r}, expected a number", path=self._path, position=0)
+        return int(data)
+
+    def _forget_parent(self) -> None:
+        self._mutex = threading.Lock()
+        self._left = []

@@ -1,0 +1,230 @@
+"""The import rules of docs/design.md, held on the source text. The last test shows that every rule can fail."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
+LINES_MAX = 400
+
+# A room may use every room on the lines below its own, and no other on its own line.
+HOUSE = """
+    __init__ | __main__
+    cli | aio | spark | testing
+    producer | consumer
+    transaction
+    group | cleaner | replication
+    log | arrow
+    partition | catalog | producer_ids
+    segment
+    index
+    codec | storage
+    clock | observe
+    model
+    errors
+"""
+HEIGHT = {room: -depth for depth, line in enumerate(HOUSE.splitlines()) for room in re.findall(r"\w+", line)}
+NEVER = {"index -> codec": "an index knows positions, not records"}
+# Calls upwards that stand where a user looks for them. They are imported inside the function: loading stays one-way.
+DELEGATIONS = {"partition -> arrow", "log -> group", "log -> cleaner", "log -> replication", "log -> transaction"}
+# What a Spark executor loads, light and read-only. The driver's part of spark imports other rooms inside its functions.
+EXECUTOR = {"partition", "catalog", "segment", "index", "codec", "storage", "arrow", "clock", "model", "errors"}
+
+OUTSIDE = frozenset({"storage", "cli", "testing"})  # the rooms that touch the operating system
+ROOMS_OF: dict[str, Collection[str]] = {
+    **dict.fromkeys(("os", "io", "mmap", "fcntl", "shutil", "tempfile", "socket", "select", "signal"), OUTSIDE),
+    **dict.fromkeys(("glob", "subprocess", "multiprocessing", "ctypes", "secrets"), OUTSIDE),
+    **dict.fromkeys(("pickle", "marshal", "shelve", "importlib", "runpy", "code"), frozenset()),
+    **dict.fromkeys(("zstandard", "lz4", "cramjam"), frozenset({"codec"})),
+    **dict.fromkeys(("pyarrow", "pandas"), frozenset({"arrow", "spark"})),
+    "random": OUTSIDE | {"producer"},  # a keyless record goes to any partition
+    "time": {"clock"},
+    "asyncio": {"aio", "testing"},
+    "crc32c": HEIGHT,
+    "mmh3": {"producer"},
+    "kafka": {"cli"},
+    "pyspark": {"spark"},
+    "pytest": {"testing"},
+    "rich": {"cli"},
+}
+LAZILY = {"asyncio", "pyarrow", "pandas"}  # any room, in a function or for the type checker
+NEEDS_A_REASON = {"threading", "_thread", "queue", "concurrent"}  # in a comment on the import's line or just above it
+ON_A_PATH = {
+    *("read_bytes", "read_text", "write_bytes", "write_text", "iterdir", "rglob", "touch", "mkdir", "rmdir", "unlink"),
+    *("exists", "is_file", "is_dir", "is_symlink", "stat", "lstat", "chmod", "samefile", "expanduser", "resolve"),
+}
+COMPILED_MAY_USE = re.compile(r"cython|cpython|libc\.(string|stdint|limits|stdlib)|struct|pylog\.(codec|model|errors)")
+
+# What a file does all the same, and why.
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "codec/__init__.py": {"os": "PYLOG_PURE_PYTHON=1 chooses the readable codec"},
+    "codec/_records.pyx": {"length": "one native module: encoder and decoders share the varints inlined into them"},
+}
+
+
+class Import(NamedTuple):
+    name: str
+    line: int
+    lazy: bool  # inside a function, or for the type checker only
+
+
+def violations(file: str, source: str) -> Iterator[str]:
+    """The rules that ``source`` breaks, standing at ``file`` below src/pylog."""
+    room = Path(file).parts[0].removesuffix(".py")
+    excused = EXCEPTIONS.get(file, {})
+    lines = source.splitlines()
+    if room not in HEIGHT:
+        yield f"{file}: {room} is no room; give it a line in docs/design.md and here"
+        return
+    if len(lines) > LINES_MAX and "length" not in excused:
+        yield f"{file}: {len(lines)} lines, more than {LINES_MAX}: is it still one job?"
+    if file.endswith(".pyx"):
+        names = re.findall(r"^\s*(?:from|c?import)\s+([\w.]+)", source, re.MULTILINE)
+        yield from (f"{file}: {name} in the compiled module" for name in names if not COMPILED_MAY_USE.match(name))
+        return
+    tree = ast.parse(source)
+    found = [*imports(file, tree)]
+    for item in found:
+        if item.name.partition(".")[0] not in excused and (complaint := about_import(room, item, lines)):
+            yield f"{file}:{item.line}: {complaint}"
+    paths = any(item.name.startswith("pathlib") for item in found)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (complaint := about_call(room, node.func, paths)):
+            yield f"{file}:{node.lineno}: {complaint}"
+
+
+def imports(file: str, node: ast.AST, lazy: bool = False) -> Iterator[Import]:
+    """What is imported below ``node``, by full name: ``from os import environ`` is ``os.environ``."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, lazy) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            package = ["pylog", *Path(file).parts][: -child.level] if child.level else []
+            base = ".".join([*package, child.module or ""]).rstrip(".")
+            yield from (Import(f"{base}.{alias.name}", child.lineno, lazy) for alias in child.names)
+        else:
+            function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+            typing = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            yield from imports(file, child, lazy or function or typing)
+
+
+def about_import(room: str, item: Import, lines: list[str]) -> str | None:
+    top, _, rest = item.name.partition(".")
+    if top == "pylog":
+        return about_room(room, rest.partition(".")[0], item.lazy)
+    if top in NEEDS_A_REASON and not has_a_reason(*lines[max(item.line - 2, 0) : item.line]):
+        return f"{top} needs a comment beside or above the import that says why"
+    rooms = ROOMS_OF.get(top, HEIGHT if top in sys.stdlib_module_names else ())
+    if room not in rooms and not (item.lazy and top in LAZILY):
+        return f"{room} may not import {top}; only {sorted(rooms)}"
+    return None
+
+
+def about_room(room: str, target: str, lazy: bool) -> str | None:
+    arrow = f"{room} -> {target}"
+    if target not in HEIGHT:
+        return None if HEIGHT[room] >= HEIGHT["cli"] else f"import {target!r} from the module that defines it"
+    if target == room or (lazy and arrow in DELEGATIONS):
+        return None
+    if HEIGHT[target] >= HEIGHT[room]:
+        return f"{arrow} points {'sideways' if HEIGHT[target] == HEIGHT[room] else 'up'}"
+    if room == "spark" and not lazy and target not in EXECUTOR:
+        return f"{arrow} is for the driver alone: import it inside the function"
+    return f"{arrow}: {NEVER[arrow]}" if arrow in NEVER else None
+
+
+def has_a_reason(*above_and_beside: str) -> bool:
+    above, beside = ("", *above_and_beside)[-2:]
+    comments = [above.strip() if above.strip().startswith("#") else "", beside.partition("#")[2]]
+    return any(len(comment.strip("# ").split()) > 2 and "noqa" not in comment for comment in comments)
+
+
+def about_call(room: str, function: ast.expr, paths: bool) -> str | None:
+    called = ast.unparse(function)
+    owner, _, method = called.rpartition(".")
+    if called in {"eval", "exec", "compile", "__import__"}:
+        return f"{called} runs what it is given"
+    if re.search(r"\b(datetime|date)\.(now|utcnow|today)$", called):
+        return f"{called} reads a clock that no test can move; use pylog.clock"
+    if room in OUTSIDE:
+        return None
+    if re.search(r"\buuid[14]$", called):
+        return f"{called} draws what no test can repeat; use the filesystem's random_bytes"
+    if called in {"open", "input"}:
+        return f"{called} touches the operating system; only {sorted(OUTSIDE)}"
+    if paths and method in ON_A_PATH and not owner.endswith("filesystem"):
+        return f"{called} is I/O: here a path is a name, the filesystem of pylog.storage does the work"
+    return None
+
+
+FILES = sorted(str(file.relative_to(PACKAGE)) for suffix in ("py", "pyx") for file in PACKAGE.rglob(f"*.{suffix}"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_keeps_the_rules_of_the_house(file: str) -> None:
+    assert list(violations(file, (PACKAGE / file).read_text())) == []
+
+
+@pytest.mark.parametrize(("file", "what"), [(file, what) for file in EXCEPTIONS for what in EXCEPTIONS[file]])
+def test_an_exception_is_still_needed(file: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(EXCEPTIONS[file], what)
+    assert list(violations(file, (PACKAGE / file).read_text())) != []
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("codec/batch.py", "import struct, zlib\nfrom pylog import errors\nfrom pylog.codec import format\n"),
+        ("log.py", "from pathlib import Path\ndef f(self, p: Path): return self._filesystem.exists(p / 'x')\n"),
+        ("log.py", "def groups(self):\n    from pylog.group.coordinator import describe\n"),
+        ("partition/partition.py", "if TYPE_CHECKING:\n    import pyarrow\n"),
+        ("partition/writer.py", "# Threads of this process share one lock.\nimport threading\n"),
+        ("producer/sender.py", "import threading  # the flusher is a thread\n"),
+        ("storage/os_filesystem.py", "import os\nfile = open('x')\n"),
+        ("cli/main.py", "from pylog import Log, __version__\n"),
+        ("codec/_records.pyx", "from libc.string cimport memcpy\nfrom pylog.model import Record\n"),
+    ],
+)
+def test_what_the_rules_allow_passes(file: str, source: str) -> None:
+    assert list(violations(file, source)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "complaint"),
+    [
+        ("segment/writer.py", "from pylog.partition.writer import x", "segment -> partition points up"),
+        ("segment/writer.py", "from ..partition import writer", "segment -> partition points up"),
+        ("codec/batch.py", "import pylog.storage", "codec -> storage points sideways"),
+        ("producer/sender.py", "def f():\n    from pylog import consumer", "producer -> consumer points sideways"),
+        ("log.py", "from pylog.group.coordinator import describe", "log -> group points up"),
+        ("index/entries.py", "from pylog.codec import format", "index -> codec: an index knows positions"),
+        ("spark/batch.py", "from pylog.log import Log", "spark -> log is for the driver alone"),
+        ("partition/writer.py", "from pylog import Record", "import 'Record' from the module that defines it"),
+        ("misc.py", "", "misc is no room"),
+        ("log.py", "import os", "log may not import os"),
+        ("partition/writer.py", "from os import getpid", "partition may not import os"),
+        ("consumer/fetcher.py", "import time", "consumer may not import time"),
+        ("consumer/fetcher.py", "import random", "consumer may not import random"),
+        ("producer/delivery.py", "import asyncio", "producer may not import asyncio"),
+        ("arrow.py", "import polars", "arrow may not import polars"),
+        ("cli/main.py", "def f():\n    import pickle", "cli may not import pickle"),
+        ("group/offsets.py", "eval('1')", "eval runs what it is given"),
+        ("group/offsets.py", "datetime.datetime.now()", "reads a clock"),
+        ("group/offsets.py", "uuid.uuid4()", "draws what no test can repeat"),
+        ("group/offsets.py", "x = 1\nimport threading  # noqa: F401", "threading needs a comment"),
+        ("catalog/layout.py", "open('x')", "open touches the operating system"),
+        ("catalog/layout.py", "from pathlib import Path\nPath('x').mkdir()", "mkdir is I/O"),
+        ("catalog/layout.py", "\n" * 401, "401 lines"),
+        ("codec/_records.pyx", "from libc.stdio cimport fopen", "libc.stdio in the compiled module"),
+    ],
+)
+def test_what_the_rules_forbid_is_found(file: str, source: str, complaint: str) -> None:
+    (found,) = violations(file, source)
+    assert complaint in found

@@ -1,0 +1,65 @@
+"""What ``import pylog`` offers, and what it must not cost."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pylog
+
+PUBLIC_NAMES = [
+    "AppendResult",
+    "Consumer",
+    "Delivery",
+    "Log",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetRange",
+    "Partition",
+    "Producer",
+    "ProducerRecord",
+    "Record",
+    "RecordMetadata",
+    "TopicConfig",
+    "TopicDescription",
+    "TopicPartition",
+    "__version__",
+    "errors",
+]
+NOT_LOADED = ["asyncio", "cramjam", "lz4", "numpy", "pandas", "pyarrow", "pyspark", "rich"]
+
+
+def public_things() -> Iterator[Any]:
+    """Every public class with its own public methods and properties, and every exception."""
+    for name in PUBLIC_NAMES:
+        thing = getattr(pylog, name, None)
+        if inspect.isclass(thing):
+            yield pytest.param(thing, id=name)
+            for member, value in vars(thing).items():
+                if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                    yield pytest.param(value, id=f"{name}.{member}")
+    for name, thing in vars(pylog.errors).items():
+        if inspect.isclass(thing) and issubclass(thing, Exception):
+            yield pytest.param(thing, id=f"errors.{name}")
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(pylog.__all__) == PUBLIC_NAMES
+
+
+@pytest.mark.parametrize("thing", [*public_things()])
+def test_a_public_name_says_what_it_is(thing: Any) -> None:
+    written_for_us = f"{getattr(thing, '__name__', '')}("  # the docstring that a NamedTuple or dataclass makes up
+    assert thing.__doc__
+    assert not thing.__doc__.startswith(written_for_us)
+
+
+def test_importing_pylog_loads_nothing_heavy_and_nothing_optional() -> None:
+    program = f"import sys, pylog; print(sorted(set({NOT_LOADED}) & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
