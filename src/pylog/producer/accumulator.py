@@ -1,0 +1,140 @@
+"""Finds room for a record that the open batch did not take. The slow path of every send, once for each batch.
+
+The thread that finds a batch full writes it. Memory is reserved before a batch is opened; where none is left, the
+batches that have waited longest are written first, by the same thread. So nothing queues up, nothing is dropped, and a
+producer is as fast as the disk lets it be. How long a send waits for other threads is bounded by ``max_block_ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pylog.codec import RecordEncoder
+from pylog.errors import BufferTimeout, Closed, RecordTooLarge
+from pylog.model import Header
+from pylog.producer.buffer import NO_BATCH, Memory, PartitionBuffer, TopicBuffers
+from pylog.producer.config import ProducerConfig
+from pylog.producer.delivery import PendingBatch
+from pylog.producer.linger import LINGER
+from pylog.producer.sender import Sender
+from pylog.producer.topics import Topics
+
+if TYPE_CHECKING:
+    from pylog.clock import Clock
+
+Key = bytes | None
+Value = bytes | None
+Headers = Sequence[Header]
+
+
+_PATIENCE_S = 0.05  # how long one partition may hold up the others when memory is short
+
+
+class Accumulator:
+    """Opens batches and fills them."""
+
+    def __init__(self, clock: Clock, config: ProducerConfig, memory: Memory, sender: Sender, topics: Topics) -> None:
+        self._monotonic = clock.monotonic
+        self._config = config
+        self._memory = memory
+        self._sender = sender
+        self._topics = topics
+
+    def place(
+        self, buffer: PartitionBuffer, timestamp_ms: int, key: Key, value: Value, headers: Headers
+    ) -> tuple[PendingBatch, int]:
+        """Put a record into the buffer: the batch it is in, and its index there.
+
+        Raises what the record or the topic's limit is wrong with, ``BufferTimeout`` after ``max_block_ms``, ``Closed``.
+        """
+        buffer = self._topics.current(buffer)
+        end_s = self._monotonic() + self._config.max_block_s
+        needed_bytes = self._memory.share_bytes(buffer.topic.batch_bytes)
+        while True:
+            if buffer.open is not NO_BATCH:
+                with buffer.lock:
+                    batch = buffer.open
+                    index = batch.encoder.count
+                    if batch.encode(timestamp_ms, key, value, headers):
+                        return batch, index
+                self._make_way(buffer, end_s)
+            self._reserve(needed_bytes, end_s)
+            try:
+                placed = self._open(buffer, needed_bytes, timestamp_ms, key, value, headers)
+            except RecordTooLarge as error:
+                self._memory.release(needed_bytes)
+                needed_bytes = self._size_alone(buffer, needed_bytes, error)
+            except BaseException:
+                self._memory.release(needed_bytes)
+                raise
+            else:
+                if placed is not None:
+                    self._look_after(buffer)
+                    return placed, 0
+                self._memory.release(needed_bytes)  # another thread was faster: its batch may have room
+
+    def limit_bytes(self, topic: TopicBuffers) -> int:
+        """The most a batch of one record may have."""
+        return min(topic.max_message_bytes, self._memory.limit_bytes)
+
+    def _look_after(self, buffer: PartitionBuffer) -> None:
+        """See to it that a batch just opened is written in the end."""
+        if self._config.linger_s and not self._sender.is_watched and not LINGER.watch(self._sender):
+            self._sender.drain(buffer, self._config.max_block_s)
+
+    def _make_way(self, buffer: PartitionBuffer, end_s: float) -> None:
+        """Write the buffer's full batch."""
+        if not self._sender.drain(buffer, end_s - self._monotonic()):
+            raise self._timeout(buffer, "its full batch could not be written")
+
+    def _reserve(self, size_bytes: int, end_s: float) -> None:
+        """Take memory for a batch, if need be by writing the batches that have waited longest."""
+        memory = self._memory
+        while not memory.reserve(size_bytes):
+            for waiting in list(memory.waiting):
+                if not waiting.writing.is_taken() and self._sender.drain(waiting, _PATIENCE_S):
+                    break
+            else:  # other threads are writing what there is
+                left_s = end_s - self._monotonic()
+                if not memory.wait_for_room(size_bytes, min(left_s, _PATIENCE_S)) and left_s <= 0:
+                    raise self._timeout(None, f"{memory.reserved_bytes} of {memory.limit_bytes} buffer bytes are in use")
+
+    def _open(
+        self, buffer: PartitionBuffer, limit_bytes: int, timestamp_ms: int, key: Key, value: Value, headers: Headers
+    ) -> PendingBatch | None:
+        """A batch with this record in it, open to others; None if another thread has opened one meanwhile."""
+        batch = PendingBatch(buffer, RecordEncoder(limit_bytes), limit_bytes)
+        batch.encode(timestamp_ms, key, value, headers)
+        now_s = self._monotonic()
+        batch.due_s = now_s + self._config.linger_s
+        batch.deadline_s = now_s + self._config.delivery_timeout_s
+        batch.done = batch.called = self._config.acks == 0
+        with buffer.lock:
+            if buffer.open is not NO_BATCH:
+                return None
+            if self._topics.is_closed:
+                raise Closed("the producer is closed")
+            buffer.publish(batch)
+        return batch
+
+    def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:
+        """The size of a batch with this record alone, which did not fit a batch of the usual size; or the error."""
+        size_bytes = int(error.facts.get("size_bytes", -1))
+        limit_bytes = self.limit_bytes(buffer.topic)
+        if tried_bytes < size_bytes <= limit_bytes:
+            return size_bytes
+        if size_bytes < 0:
+            raise error
+        raise RecordTooLarge(
+            f"record of {size_bytes} bytes with its batch header to {buffer.topic.name}-{buffer.number}, but the limit is "
+            f"{limit_bytes}: the smaller of the topic's max_message_bytes and the producer's buffer_bytes",
+            topic=buffer.topic.name, partition=buffer.number, size_bytes=size_bytes, limit_bytes=limit_bytes,
+        ) from None  # fmt: skip
+
+    def _timeout(self, buffer: PartitionBuffer | None, reason: str) -> BufferTimeout:
+        where = f" to {buffer.topic.name}-{buffer.number}" if buffer else ""
+        return BufferTimeout(
+            f"no room for a record{where} after {self._config.max_block_ms} ms: {reason}",
+            max_block_ms=self._config.max_block_ms, buffered_bytes=self._memory.buffered_bytes(),
+        )  # fmt: skip

@@ -1,0 +1,203 @@
+"""What a producer holds in memory: one buffer for each partition, and the account of all of them.
+
+A buffer has at most one open batch (records are added under ``lock``, held for microseconds, never over a write) and at
+most one sealed batch (on its way into the log, by the thread whose turn ``writing`` it is). So a thread can fill the next
+batch while another writes the last one, and batches reach the log in the order they were opened. Taken in the order
+writing, lock, Memory's; none of them is held when a callback runs.
+"""
+
+from __future__ import annotations
+
+import threading  # senders of several threads meet in a buffer
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from pylog.codec import RecordEncoder
+from pylog.model import TopicPartition
+from pylog.producer.delivery import PendingBatch
+from pylog.producer.partitioner import Choice
+from pylog.producer.turn import Turn
+
+if TYPE_CHECKING:
+    from pylog.partition import Partition
+
+
+class _NoRecords:
+    """Stands for an encoder where no batch is open: takes nothing."""
+
+    count = 0
+    size_bytes = 0
+
+    def append(self, timestamp_ms: int, key: Any, value: Any, headers: Any) -> bool:
+        return False
+
+    def extend(self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int) -> int:
+        return start
+
+
+NO_BATCH = PendingBatch(cast("PartitionBuffer", None), cast(RecordEncoder, _NoRecords()), 0)
+
+
+class Driver(Protocol):
+    """The sender, as a batch's deliveries see it."""
+
+    def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
+        """Bring the batch to its end in this thread. False if it is not decided within the time."""
+
+    def hurry(self, batch: PendingBatch) -> None:
+        """Have the batch written soon by another thread."""
+
+
+class TopicBuffers:
+    """The buffers of one topic, one for each partition, and the settings of the topic that a producer acts on."""
+
+    __slots__ = ("batch_bytes", "buffers", "choice", "codec", "id", "level", "max_message_bytes", "name")
+
+    def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
+        self.name = name
+        self.id = topic_id  # another id under the same name is another topic
+        self.choice = choice
+        self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock
+        self.codec = 0
+        self.level: int | None = None
+        self.max_message_bytes = 0
+        self.batch_bytes = 0  # an open batch is bounded by this, or by less where memory is short
+
+
+class PartitionBuffer:
+    """The records of one partition that are not in the log yet."""
+
+    __slots__ = (
+        "appended",
+        "calling",
+        "driver",
+        "lock",
+        "memory",
+        "next_sequence",
+        "number",
+        "open",
+        "partition",
+        "producer_id",
+        "sealed",
+        "topic",
+        "topic_partition",
+        "writing",
+    )
+
+    def __init__(self, topic: TopicBuffers, number: int, memory: Memory, driver: Driver) -> None:
+        self.topic = topic
+        self.number = number
+        self.topic_partition = TopicPartition(topic.name, number)
+        self.memory = memory
+        self.driver = driver
+        self.lock = threading.RLock()
+        self.writing = Turn()  # of the thread that appends
+        self.calling = Turn()  # of the thread that runs callbacks
+        self.open = NO_BATCH
+        self.sealed: PendingBatch | None = None
+        self.appended: deque[PendingBatch] = deque()  # left the buffer, in log order; callbacks still to run
+        self.partition: Partition | None = None  # opened with the first batch
+        self.producer_id = -1  # the id ``next_sequence`` counts under
+        self.next_sequence = 0
+
+    def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
+        return self.driver.finish(batch, timeout_s)
+
+    def hurry(self, batch: PendingBatch) -> None:
+        self.driver.hurry(batch)
+
+    def publish(self, batch: PendingBatch) -> None:
+        """Make a batch that holds a record the open one. Under ``lock``."""
+        self.open = batch
+        self.memory.unsettled[batch] = None
+        self.memory.waiting[self] = None
+
+    def seal(self) -> PendingBatch | None:
+        """The batch to write next, closed to further records; None if there is none. In the turn ``writing``."""
+        if self.sealed is not None:
+            if not self.sealed.written and not self.sealed.settled:
+                return self.sealed  # its append was tried, and is to be tried again
+            self.unseal()  # a signal handler's exception came in between
+        with self.lock:
+            if self.open is NO_BATCH:
+                return None
+            self.sealed, self.open = self.open, NO_BATCH
+            self.memory.waiting.pop(self, None)
+        self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
+        return self.sealed
+
+    def unseal(self) -> None:
+        """The sealed batch is in the log, or has failed: it waits for acknowledgement and callbacks."""
+        with self.lock:
+            batch, self.sealed = self.sealed, None
+            if batch is not None:
+                self.appended.append(batch)
+            if self.open is NO_BATCH:
+                self.memory.waiting.pop(self, None)
+
+    def put_back(self) -> None:
+        """The sealed batch could not be written in the time there was: the linger thread is to look again."""
+        with self.lock:
+            self.memory.waiting[self] = None
+
+    def due_s(self) -> float:
+        """When the oldest record should be written at the latest; infinity where there is none."""
+        batch = self.sealed or self.open
+        return float("inf") if batch is NO_BATCH else batch.due_s
+
+
+class Memory:
+    """The account of one producer: which buffers wait, which batches are undecided, how many bytes are reserved.
+
+    Every open batch has reserved its limit beforehand, so the sum is a bound, not a measurement; a record costs no
+    counting. ``waiting`` and ``unsettled`` are in order of age; single operations on them need no lock.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """Nothing is held: at the start, and in a forked child."""
+        self.reserved_bytes = 0
+        self.waiting: dict[PartitionBuffer, None] = {}
+        self.unsettled: dict[PendingBatch, None] = {}
+        self._freed = threading.Condition()
+
+    def share_bytes(self, most_bytes: int) -> int:
+        """How much a new batch should reserve: all it may hold, or a fair part where many partitions wait."""
+        return min(most_bytes, max(self.limit_bytes // (len(self.waiting) + 1), _SMALLEST_SHARE_BYTES))
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Take so many bytes if they are free."""
+        with self._freed:
+            if self.reserved_bytes + size_bytes > self.limit_bytes:
+                return False
+            self.reserved_bytes += size_bytes
+            return True
+
+    def release(self, size_bytes: int) -> None:
+        with self._freed:
+            self.reserved_bytes -= size_bytes
+            self._freed.notify_all()
+
+    def wait_for_room(self, size_bytes: int, timeout_s: float) -> bool:
+        """Sleep until so many bytes are free."""
+        with self._freed:
+            return self._freed.wait_for(lambda: self.reserved_bytes + size_bytes <= self.limit_bytes, timeout_s)
+
+    def oldest(self) -> PartitionBuffer | None:
+        """The buffer that has waited longest."""
+        while True:
+            try:
+                return next(iter(self.waiting), None)
+            except RuntimeError:  # another thread changed the dict between the two steps
+                continue
+
+    def buffered_bytes(self) -> int:
+        """Encoded records not in the log yet."""
+        return sum(batch.raw_bytes or batch.encoder.size_bytes for batch in list(self.unsettled) if not batch.written)
+
+
+_SMALLEST_SHARE_BYTES = 4096

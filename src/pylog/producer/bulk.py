@@ -1,0 +1,191 @@
+"""Many records in one call: encoded in runs, each of them one call into the codec.
+
+Records of a partition keep their order. A record that is refused ends the call with its error, whose fact ``index`` is
+its place: all values before it were accepted, none behind it. Records that spread over partitions are therefore tried
+out first, by encoding them once for nothing, which is cheaper than looking at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pylog.codec import RecordEncoder
+from pylog.errors import PylogError
+from pylog.producer.accumulator import Accumulator
+from pylog.producer.buffer import PartitionBuffer, TopicBuffers
+from pylog.producer.config import ProducerConfig, key_bytes, serialized
+from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
+from pylog.producer.partitioner import POSITIVE, UNHASHABLE, KeyHash, Sticky
+from pylog.producer.sender import Sender
+
+STEP_RECORDS = 10_000  # between two looks at the partitioner
+
+
+class Load:
+    """What one call is to send. ``cut`` ends it before a refused record, whose error is raised when the rest is sent."""
+
+    __slots__ = ("keys", "refusal", "values")
+
+    def __init__(self, values: Sequence[Any], keys: Sequence[Any] | None) -> None:
+        self.values = values
+        self.keys = keys
+        self.refusal: PylogError | None = None
+
+    def cut(self, index: int, error: PylogError) -> None:
+        error.facts["index"] = index
+        self.values = self.values[:index]
+        self.keys = None if self.keys is None else self.keys[:index]
+        self.refusal = error
+
+    def part(self, places: Sequence[int]) -> Load:
+        """The values at these places, in this order."""
+        values, keys = self.values, self.keys
+        return Load([values[place] for place in places], None if keys is None else [keys[place] for place in places])
+
+
+class BulkSender:
+    """``send_many`` of one producer."""
+
+    def __init__(
+        self, accumulator: Accumulator, sender: Sender, config: ProducerConfig, key_hash: KeyHash | None
+    ) -> None:
+        self._accumulator = accumulator
+        self._sender = sender
+        self._config = config
+        self._key_hash = key_hash
+
+    def send(
+        self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, values: Sequence[Any],
+        keys: Sequence[Any] | None,
+    ) -> Deliveries:  # fmt: skip
+        """Send everything up to the first record that is refused, to one ``buffer`` or to those the partitioner names."""
+        load = Load(values, keys)
+        self._serialize(load)
+        all_runs: list[Runs] = []
+        try:
+            if buffer is not None:
+                deliveries = self._to_one(load, buffer, timestamp_ms, all_runs)
+            elif load.keys is None and isinstance(topic.choice, Sticky):
+                deliveries = self._to_sticky(load, topic, timestamp_ms, all_runs)
+            else:
+                deliveries = self._to_many(load, topic, timestamp_ms, all_runs)
+        finally:
+            self._do_more(all_runs, timestamp_ms)
+        if load.refusal is not None:
+            raise load.refusal
+        return deliveries
+
+    def _serialize(self, load: Load) -> None:
+        for field, serializer, items in (
+            ("value", self._config.value_serializer, load.values),
+            ("key", self._config.key_serializer, load.keys),
+        ):
+            if serializer is None or items is None:
+                continue
+            done: list[Any] = []
+            try:
+                done.extend(serialized(field, serializer, item) for item in items)
+            except PylogError as error:
+                load.cut(len(done), error)
+            if field == "value":
+                load.values = done
+            else:
+                load.keys = done[: len(load.values)]
+
+    def _to_one(self, load: Load, buffer: PartitionBuffer, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
+        runs = Runs()
+        all_runs.append(runs)
+        self._fill(buffer, timestamp_ms, load, runs)
+        return Deliveries(runs, timestamp_ms)
+
+    def _to_sticky(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
+        """To the partition whose turn it is, and on to the next when its batch has closed."""
+        runs = Runs()
+        all_runs.append(runs)
+        for start in range(0, len(load.values), STEP_RECORDS):
+            buffers = topic.buffers
+            step = Load(load.values[start : start + STEP_RECORDS], None)
+            self._fill(buffers[topic.choice.choose(None, len(buffers))], timestamp_ms, step, runs)
+            if step.refusal is not None:
+                load.cut(start + len(step.values), step.refusal)
+                break
+        return Deliveries(runs, timestamp_ms)
+
+    def _to_many(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
+        """Each to the partition chosen for it; partition by partition."""
+        ways = self._ways(load, topic)
+        self._try_out(load, topic, timestamp_ms)
+        places: dict[int, list[int]] = {}
+        for place in range(len(load.values)):
+            places.setdefault(ways[place], []).append(place)
+        spread: dict[int, Runs] = {way: Runs() for way in places}
+        all_runs.extend(spread.values())
+        unsent = dict(places)
+        for way, own in places.items():
+            part = load.part(own)
+            self._fill(topic.buffers[way], timestamp_ms, part, spread[way])
+            unsent[way] = own[len(part.values) :]
+            if part.refusal is not None:  # no fault of the record, those were found: the producer is closed, or stuck
+                load.cut(min(rest[0] for rest in unsent.values() if rest), part.refusal)
+                break
+        return SpreadDeliveries(spread, ways, timestamp_ms)
+
+    def _ways(self, load: Load, topic: TopicBuffers) -> list[int]:
+        """The partition of each record; cuts the load before the first that can have none."""
+        key_hash, choose, count = self._key_hash, topic.choice.choose, len(topic.buffers)
+        keys: Sequence[Any] = [None] * len(load.values) if load.keys is None else load.keys
+        ways: list[int] = []
+        try:
+            for key in keys:
+                if key is None or key_hash is None:
+                    ways.append(choose(key, count))
+                    continue
+                try:
+                    ways.append((key_hash(key) & POSITIVE) % count)
+                except UNHASHABLE:
+                    ways.append((key_hash(key_bytes(key)) & POSITIVE) % count)
+        except PylogError as error:
+            load.cut(len(ways), error)
+        return ways
+
+    def _try_out(self, load: Load, topic: TopicBuffers, timestamp_ms: int) -> None:
+        """Cut the load before the first record that the codec or the topic's limit refuses."""
+        trial = RecordEncoder(self._accumulator.limit_bytes(topic))
+        index = 0
+        while index < len(load.values):
+            try:
+                index = trial.extend(timestamp_ms, load.values, load.keys, index)
+            except PylogError as error:
+                load.cut(int(error.facts.get("index", index)), error)
+            else:
+                trial.take_batch()
+
+    def _fill(self, buffer: PartitionBuffer, timestamp_ms: int, load: Load, runs: Runs) -> None:
+        """All of the load into one partition, up to the first record that is refused."""
+        start = 0
+        while start < len(load.values):
+            try:
+                with buffer.lock:
+                    batch = buffer.open
+                    first = batch.encoder.count
+                    stop = batch.encoder.extend(timestamp_ms, load.values, load.keys, start)
+                if stop > start:
+                    runs.add(batch, first, stop - start)
+                    start = stop
+                if start < len(load.values):
+                    key = None if load.keys is None else load.keys[start]
+                    runs.add(*self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ()), 1)
+                    start += 1
+            except PylogError as error:
+                index = max(start, int(error.facts.get("index", start)))
+                load.cut(index, error)  # the codec has taken back the run; what precedes the refused record is sent again
+
+    def _do_more(self, all_runs: list[Runs], timestamp_ms: int) -> None:
+        for runs in all_runs:
+            if self._config.on_delivery is not None:
+                for number in range(runs.count):
+                    runs.delivery(number, timestamp_ms).add_done_callback(self._config.on_delivery)
+            if self._config.linger_ms == 0:
+                for buffer in dict.fromkeys(batch.buffer for batch in runs.batches if not batch.settled):
+                    self._sender.drain(buffer, self._config.max_block_s)

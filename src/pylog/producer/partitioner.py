@@ -1,0 +1,156 @@
+"""Which partition a record goes to. Pure: functions and small objects that know neither log nor buffer.
+
+    murmur3      (mmh3.hash(key) & 0x7fffffff) % count     keyless: sticky (the default)
+    murmur2      where Kafka's Java clients put the key   keyless: sticky
+    round_robin  each partition in turn, keys ignored
+    sticky       one partition until its batch closes, then another at random, keys ignored
+    a callable   (key, partition_count) -> number, asked for every record; its answer is checked
+
+A key stays in its partition for as long as the topic keeps its partition count. Sticky is KIP-480 and KIP-794: full
+batches instead of many small ones, and no partition preferred in the long run.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import count
+from random import Random
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+import mmh3
+
+from pylog.errors import InvalidPartition
+
+PartitionFunction = Callable[[bytes | None, int], int]
+KeyHash = Callable[[bytes], int]
+UNHASHABLE = (TypeError, BufferError, ValueError)  # what a KeyHash raises for other bytes-likes, and for what is neither
+
+POSITIVE = 0x7FFFFFFF  # Kafka's Utils.toPositive: the partition of a key is (hash & POSITIVE) % partition_count
+
+_MASK = 0xFFFFFFFF
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_REMEMBERED_KEYS = 16_384
+_REMEMBERED_KEY_BYTES = 64  # together they bound what is remembered to about 3 MB
+
+
+@lru_cache(maxsize=64)
+def _words(length: int) -> Struct:
+    return Struct(f"<{length // 4}I")
+
+
+def murmur2(key: bytes) -> int:
+    """MurmurHash2, 32 bits, as Kafka's ``Utils.murmur2`` (format.md, section 10), unsigned."""
+    length = len(key)
+    h = _SEED ^ length
+    for word in _words(length & ~3).unpack_from(key):
+        k = word * _M & _MASK
+        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
+    tail = length & 3
+    if tail:
+        h = (h ^ int.from_bytes(key[-tail:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+_remembered_murmur2 = lru_cache(maxsize=_REMEMBERED_KEYS)(murmur2)
+
+
+def _murmur2_again(key: bytes) -> int:
+    """``murmur2``, which in Python takes a microsecond, remembered for short keys."""
+    return _remembered_murmur2(key) if len(key) <= _REMEMBERED_KEY_BYTES else murmur2(key)
+
+
+class Choice(Protocol):
+    """Chooses partitions for one topic where no hash of the key decides."""
+
+    def choose(self, key: bytes | None, partition_count: int) -> int:
+        """The partition of the next record."""
+
+    def batch_closed(self, partition: int, partition_count: int) -> None:
+        """The open batch of ``partition`` takes no more records."""
+
+
+class Sticky:
+    """Stays on a partition until its batch closes, then takes another, each of them equally likely."""
+
+    __slots__ = ("_current", "_random")
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._current = -1
+
+    def choose(self, key: bytes | None, partition_count: int) -> int:
+        if not 0 <= self._current < partition_count:
+            self._current = self._random.randrange(partition_count)
+        return self._current
+
+    def batch_closed(self, partition: int, partition_count: int) -> None:
+        if partition == self._current and partition_count > 1:
+            self._current = (partition + 1 + self._random.randrange(partition_count - 1)) % partition_count
+
+
+class RoundRobin:
+    """Each partition in turn, starting anywhere."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self, random: Random) -> None:
+        self._next = count(random.randrange(1 << 16))  # next() on it is one step, also for several threads
+
+    def choose(self, key: bytes | None, partition_count: int) -> int:
+        return next(self._next) % partition_count
+
+    def batch_closed(self, partition: int, partition_count: int) -> None:
+        """Does not matter here."""
+
+
+class Custom:
+    """The application's function, whose answer must be a partition of the topic."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: PartitionFunction) -> None:
+        self._function = function
+
+    def choose(self, key: bytes | None, partition_count: int) -> int:
+        answer = self._function(key, partition_count)
+        try:
+            partition = operator.index(answer)
+        except TypeError:
+            partition = -1
+        if not 0 <= partition < partition_count:
+            raise InvalidPartition(
+                f"the partitioner answered {answer!r} for key {key!r}, expected 0 to {partition_count - 1}",
+                partition=answer, partition_count=partition_count, key=key,
+            )  # fmt: skip
+        return partition
+
+    def batch_closed(self, partition: int, partition_count: int) -> None:
+        """Does not matter here."""
+
+
+class Partitioner(NamedTuple):
+    """How a producer chooses: ``key_hash`` decides for records with a key, where there is one; a ``Choice`` otherwise."""
+
+    key_hash: KeyHash | None
+    new_choice: Callable[[Random], Choice]
+
+
+NAMED_PARTITIONERS = {
+    "murmur3": Partitioner(mmh3.mmh3_32_uintdigest, Sticky),
+    "murmur2": Partitioner(_murmur2_again, Sticky),
+    "round_robin": Partitioner(None, RoundRobin),
+    "sticky": Partitioner(None, Sticky),
+}
+
+
+def partitioner_for(option: str | PartitionFunction) -> Partitioner:
+    """The partitioner of a checked ``partitioner`` option."""
+    if isinstance(option, str):
+        return NAMED_PARTITIONERS[option]
+    function = option
+    return Partitioner(None, lambda random: Custom(function))

@@ -1,0 +1,266 @@
+"""Producer: the public face. ``send`` is the hot path; everything that happens once a batch is in other files.
+
+    producer.py     send, send_many, flush, close        delivery.py    what became of a record
+    topics.py       a topic's buffers and settings       partitioner.py which partition
+    buffer.py       open batches, the account of memory  accumulator.py room for a record: open, fill, make way
+    sender.py       append, sync, outcome, callbacks     linger.py      the background thread of the process
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pylog.errors import ConfigError, ForkedHandle, InvalidPartition, PylogError
+from pylog.model import Header
+from pylog.producer.accumulator import Accumulator
+from pylog.producer.buffer import Memory, PartitionBuffer, TopicBuffers
+from pylog.producer.bulk import BulkSender
+from pylog.producer.config import ACKS_ALL, ProducerConfig, Serializer, key_bytes, serialized
+from pylog.producer.deliveries import Deliveries
+from pylog.producer.delivery import Delivery
+from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction, partitioner_for
+from pylog.producer.sender import Sender
+from pylog.producer.topics import Topics
+from pylog.storage import after_fork_in_child
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+Headers = Sequence[Header] | Mapping[str, bytes | None]
+
+
+class Producer:
+    """Sends records to the topics of a log. Safe to share among threads; goes on working in a forked child.
+
+    ``acks`` says what an acknowledged record has survived: ``"all"`` the loss of power (synced to the disk), ``1`` the
+    death of any process (it is in the page cache), ``0`` nothing: fire and forget. Records of a partition are appended in
+    the order sent. With ``enable_idempotence`` a batch carries a producer id and a sequence number, so the log knows one
+    that it has already.
+
+    A batch is written when it holds ``batch_bytes``, when its first record is ``linger_ms`` old, on ``flush`` and
+    ``close``, and when somebody asks for a result. ``linger_ms=0`` writes every record at once. Open batches take up to
+    ``buffer_bytes`` together; beyond that ``send`` writes by itself, and waits for other threads up to ``max_block_ms``.
+    A batch that finds its partition locked by another process is tried until ``delivery_timeout_ms``.
+
+    ``compression`` is none, gzip, snappy, lz4 or zstd; None leaves it to the topic. ``partitioner`` is ``"murmur3"``
+    (``(mmh3.hash(key) & 0x7fffffff) % partitions``), ``"murmur2"`` (as Kafka's Java clients), ``"round_robin"``,
+    ``"sticky"``, or a callable ``(key, partition_count) -> partition``. Records without a key go to one partition until its
+    batch is written, then to another. Serializers turn what is sent into bytes; None (no key, a tombstone) stays None.
+    ``on_delivery`` is called with the ``Delivery`` of every record once its outcome is known.
+
+    Raises ``ConfigError``, or ``MissingCodec`` for a compression library that is not installed.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        acks: int | str = "all",
+        linger_ms: float = 5,
+        batch_bytes: int = 1024 * 1024,
+        buffer_bytes: int = 32 * 1024 * 1024,
+        max_block_ms: float = 60_000,
+        compression: str | None = None,
+        compression_level: int | None = None,
+        partitioner: str | PartitionFunction = "murmur3",
+        enable_idempotence: bool = True,
+        delivery_timeout_ms: float = 120_000,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+    ) -> None:
+        self._config = config = ProducerConfig(
+            acks=acks,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            max_block_ms=max_block_ms,
+            compression=compression,
+            compression_level=compression_level,
+            partitioner=partitioner,
+            enable_idempotence=enable_idempotence,
+            delivery_timeout_ms=delivery_timeout_ms,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            on_delivery=on_delivery,
+        )
+        chosen = partitioner_for(config.partitioner)
+        self._memory = Memory(config.buffer_bytes)
+        self._sender = Sender(log, config, self._memory)
+        self._topics = Topics(log, config, chosen, self._memory, self._sender)
+        self._accumulator = Accumulator(log.clock, config, self._memory, self._sender, self._topics)
+        self._bulk = BulkSender(self._accumulator, self._sender, config, chosen.key_hash)
+        # What send needs for every record, one attribute away:
+        self._known_topics = self._topics.known
+        self._key_hash = chosen.key_hash
+        self._now_ms = log.clock.now_ms
+        self._place = self._accumulator.place
+        self._serializes = config.key_serializer is not None or config.value_serializer is not None
+        self._has_more_to_do = config.on_delivery is not None or config.linger_ms == 0
+        after_fork_in_child(self._forget_parent)
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Send one record. Returns at once unless a batch is full; the record is encoded, so buffers may be reused.
+
+        The partition is ``partition``, or the partitioner's choice. ``timestamp_ms`` is the clock's time if not given.
+        ``headers`` are (name, bytes or None) pairs, or a dict. What becomes of the record is in the ``Delivery``; this call
+        raises only what is wrong with the record or the producer itself, and then nothing was sent: ``TopicNotFound``,
+        ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``, ``BufferTimeout``,
+        ``Closed``.
+        """
+        if self._serializes:
+            key, value = self._serialize(key, value)
+        try:
+            topic_buffers = self._known_topics[topic]
+        except (KeyError, TypeError):
+            topic_buffers = self._topics.find(topic)
+        buffers = topic_buffers.buffers
+        key_hash = self._key_hash
+        if partition is not None:
+            buffer = self._buffer(topic_buffers, partition)
+        elif key_hash is None:
+            buffer = buffers[topic_buffers.choice.choose(key, len(buffers))]
+        elif len(buffers) == 1:
+            buffer = buffers[0]
+        elif key is not None:
+            try:
+                buffer = buffers[(key_hash(key) & POSITIVE) % len(buffers)]
+            except UNHASHABLE:
+                buffer = buffers[(key_hash(key_bytes(key)) & POSITIVE) % len(buffers)]
+        else:
+            buffer = buffers[topic_buffers.choice.choose(None, len(buffers))]
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        if headers:
+            headers = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+
+        lock = buffer.lock
+        try:
+            lock.acquire()
+            batch = buffer.open
+            index = batch.encoder.count
+            is_placed = batch.encode(timestamp_ms, key, value, headers)
+        finally:
+            lock.release()
+        if not is_placed:
+            batch, index = self._place(buffer, timestamp_ms, key, value, headers)
+        delivery = Delivery()
+        delivery.batch = batch
+        delivery.index = index
+        delivery.timestamp_ms = timestamp_ms
+        if self._has_more_to_do:
+            self._do_more(delivery)
+        return delivery
+
+    def _do_more(self, delivery: Delivery) -> None:
+        if self._config.on_delivery is not None:
+            delivery.add_done_callback(self._config.on_delivery)
+        if self._config.linger_ms == 0 and not delivery.batch.settled:
+            self._sender.drain(delivery.batch.buffer, self._config.max_block_s)
+
+    def _serialize(self, key: Any, value: Any) -> tuple[Any, Any]:
+        return (
+            serialized("key", self._config.key_serializer, key),
+            serialized("value", self._config.value_serializer, value),
+        )
+
+    def _buffer(self, topic: TopicBuffers, partition: int) -> PartitionBuffer:
+        """The buffer of a partition named by the caller."""
+        if isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
+            if partition >= len(topic.buffers):
+                self._topics.refresh()  # it may have been added since
+            if partition < len(topic.buffers):
+                return topic.buffers[partition]
+        raise InvalidPartition(
+            f"topic {topic.name!r} has partitions 0 to {len(topic.buffers) - 1}, got {partition!r}",
+            topic=topic.name, partition=partition, partitions=len(topic.buffers),
+        )  # fmt: skip
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Deliveries:
+        """Send many records to one topic, with ``keys[i]`` for ``values[i]`` if keys are given: much faster than one by one.
+
+        They need not fit into the buffer. Raises as ``send`` for the first record that is refused; the error's ``index`` is
+        its place, and all values before it were accepted. (After ``BufferTimeout`` some behind it may be, too.)
+        """
+        values = values if isinstance(values, list | tuple) else list(values)
+        if keys is not None:
+            keys = keys if isinstance(keys, list | tuple) else list(keys)
+            if len(keys) != len(values):
+                raise ConfigError(f"{len(keys)} keys for {len(values)} values", keys=len(keys), values=len(values))
+        topic_buffers = self._topics.find(topic)
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        buffer = None if partition is None else self._buffer(topic_buffers, partition)
+        return self._bulk.send(topic_buffers, buffer, timestamp_ms, values, keys)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The numbers of the topic's partitions. ``TopicNotFound``."""
+        self._topics.refresh()
+        return set(range(len(self._topics.find(topic).buffers)))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Write everything sent before, and return when each of it is acknowledged or has failed, and callbacks have run.
+
+        Raises TimeoutError if that takes longer than ``timeout`` seconds. Failures are in the deliveries.
+        """
+        if not self._sender.flush(timeout):
+            raise TimeoutError(f"{len(self._memory.unsettled)} batches are still under way after {timeout} s")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, then accept no more records. Closing twice is allowed.
+
+        What could not be written within ``timeout`` seconds fails with ``DeliveryTimeout``. Raises the first error of a
+        record whose delivery nobody has looked at: a failure is never silent.
+        """
+        self._topics.close()
+        if not self._sender.flush(timeout):
+            self._sender.give_up()
+        error = self._sender.unobserved_failure()
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Producer:  # noqa: PYI034 - typing.Self came with Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.close()
+        except PylogError:
+            if error is None:  # else the first error is the one to be seen; this one is in the log
+                raise
+
+    def metrics(self) -> dict[str, float]:
+        """Counts since the producer was made (in a forked child: since the fork). Cheap; not one consistent moment."""
+        return self._sender.metrics()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._topics.is_closed else f"{len(self._memory.unsettled)} batches under way"
+        return f"<Producer acks={'all' if self._config.acks == ACKS_ALL else self._config.acks} {state}>"
+
+    def _forget_parent(self) -> None:
+        """In a forked child: what is buffered is the parent's to send. Its deliveries fail here, and only here."""
+        batches = list(self._memory.unsettled)
+        self._memory.forget_parent()
+        self._topics.forget_parent()
+        self._sender.forget_parent()
+        for batch in batches:
+            batch.abandon(ForkedHandle("the record was sent before the fork: the parent process writes it"))

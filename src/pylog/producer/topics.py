@@ -1,0 +1,108 @@
+"""The topics a producer has sent to: their buffers, and the settings that shape a batch.
+
+A topic is looked up once; afterwards only the catalog's version is compared, at each batch, and what changed is read
+again: more partitions, other settings, another topic under the same name, or none.
+"""
+
+from __future__ import annotations
+
+import threading  # two threads may send to a new topic at once
+from random import Random
+from typing import TYPE_CHECKING
+
+from pylog.codec.compression import codec_id, compress
+from pylog.errors import Closed, InvalidPartition, TopicNotFound
+from pylog.producer.buffer import Driver, Memory, PartitionBuffer, TopicBuffers
+from pylog.producer.config import ProducerConfig
+from pylog.producer.partitioner import Partitioner
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+_THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice to the producer
+
+
+class Topics:
+    """``known`` is what ``send`` looks into; a topic that is not there goes through ``find``."""
+
+    def __init__(
+        self, log: Log, config: ProducerConfig, partitioner: Partitioner, memory: Memory, driver: Driver
+    ) -> None:
+        self._log = log
+        self._config = config
+        self._partitioner = partitioner
+        self._memory = memory
+        self._driver = driver
+        self._random = Random()
+        self.known: dict[str, TopicBuffers] = {}
+        self.is_closed = False
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """In a forked child: the buffers are the parent's."""
+        self._lock = threading.Lock()
+        self.known.clear()
+        self._version = -1
+
+    def find(self, name: str) -> TopicBuffers:
+        """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` where there is none."""
+        with self._lock:
+            if self.is_closed:
+                raise Closed("the producer is closed")
+            if name not in self.known:
+                if not self.known:
+                    self._version = self._log.catalog_version()
+                self.known[name] = self._read(name, None)
+            return self.known[name]
+
+    def close(self) -> None:
+        """Let ``find`` refuse everything from now on."""
+        with self._lock:
+            self.is_closed = True
+            self.known.clear()
+
+    def refresh(self) -> None:
+        """Read the known topics again if the catalog has changed."""
+        version = self._log.catalog_version()
+        if version == self._version:
+            return
+        with self._lock:
+            self._version = version
+            for name, topic in list(self.known.items()):
+                try:
+                    self.known[name] = self._read(name, topic)
+                except TopicNotFound:
+                    del self.known[name]
+
+    def current(self, buffer: PartitionBuffer) -> PartitionBuffer:
+        """The buffer after a refresh: the same one, unless its topic was deleted and created again meanwhile."""
+        self.refresh()
+        name, number = buffer.topic_partition
+        if self.known.get(name) is buffer.topic:
+            return buffer
+        buffers = self.find(name).buffers
+        if number < len(buffers):
+            return buffers[number]
+        raise InvalidPartition(
+            f"topic {name!r} was created again with partitions 0 to {len(buffers) - 1}, the record is for {number}",
+            topic=name, partition=number, partitions=len(buffers),
+        )  # fmt: skip
+
+    def _read(self, name: str, topic: TopicBuffers | None) -> TopicBuffers:
+        """The topic as the catalog has it now: ``topic`` brought up to date, or a new one."""
+        description = self._log.topic_to_send_to(name) if topic is None else self._log.describe_topic(name)
+        if topic is None or topic.id != description.id:
+            topic = TopicBuffers(name, description.id, self._partitioner.new_choice(self._random))
+        self._configure(topic, description.config.compression_type, description.config.max_message_bytes)
+        numbers = range(len(topic.buffers), description.partitions)
+        topic.buffers = topic.buffers + [PartitionBuffer(topic, number, self._memory, self._driver) for number in numbers]
+        return topic
+
+    def _configure(self, topic: TopicBuffers, compression_type: str, max_message_bytes: int) -> None:
+        if self._config.compression is not None:
+            topic.codec, topic.level = codec_id(self._config.compression), self._config.compression_level
+        elif compression_type != _THE_PRODUCERS:
+            topic.codec = codec_id(compression_type)
+            compress(topic.codec, b"", None)  # a missing library is found here, not in the first batch
+        topic.max_message_bytes = max_message_bytes
+        topic.batch_bytes = min(self._config.batch_bytes, max_message_bytes)

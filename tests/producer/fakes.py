@@ -1,0 +1,173 @@
+"""A log in memory for the producer's tests: what was appended, in which batches, and failures made to order.
+
+``FakePartition.script`` holds what the next appends do: an exception is raised (after the batch went in, if it stands in a
+``Late``), anything callable is called first. ``sync_script`` is the same for syncs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from pylog.codec.batch import BatchHeader, BatchView, read_header, stamp
+from pylog.errors import InvalidPartition, TopicNotFound
+from pylog.log import Log
+from pylog.model import AppendResult, Record
+from pylog.partition.producer_state import ProducerStates
+from pylog.producer import Producer
+
+START_MS = 1_700_000_000_000
+
+
+class ManualClock:
+    """Time that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return START_MS + round(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def wait(self, condition: threading.Condition, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Late(NamedTuple):
+    """The append happens, and then this is raised."""
+
+    error: BaseException
+
+
+class FakePartition:
+    def __init__(self, topic: str, number: int) -> None:
+        self.topic, self.number = topic, number
+        self.batches: list[bytes] = []
+        self.end_offset = 0
+        self.durable_offset = 0
+        self.append_time_ms = -1
+        self.timeouts_ms: list[int] = []
+        self.syncs: list[int] = []
+        self.script: deque[Any] = deque()
+        self.sync_script: deque[Any] = deque()
+        self.producers = ProducerStates()
+        self._lock = threading.Lock()
+
+    def append_batch(self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = 0) -> AppendResult:
+        self.timeouts_ms.append(timeout_ms)
+        step = self.script.popleft() if self.script else None
+        if isinstance(step, BaseException):
+            raise step
+        if callable(step):
+            step()
+        with self._lock:
+            base = self.end_offset
+            stamp(batch, base, 0, None if self.append_time_ms < 0 else self.append_time_ms)
+            header = read_header(batch)
+            if header.producer_id >= 0:
+                self.producers.check(header)
+                self.producers.update(header)
+            self.batches.append(bytes(batch))
+            self.end_offset = header.last_offset + 1
+        if isinstance(step, Late):
+            raise step.error
+        return AppendResult(base, header.last_offset, self.append_time_ms, False)
+
+    def sync(self, end_offset: int) -> None:
+        self.syncs.append(end_offset)
+        step = self.sync_script.popleft() if self.sync_script else None
+        if isinstance(step, BaseException):
+            raise step
+        if callable(step):
+            step()
+        self.durable_offset = max(self.durable_offset, self.end_offset)
+
+    @property
+    def headers(self) -> list[BatchHeader]:
+        return [read_header(batch) for batch in self.batches]
+
+    @property
+    def records(self) -> list[Record]:
+        return [
+            record
+            for batch in self.batches
+            for record in BatchView(batch, read_header(batch)).records(self.topic, self.number)
+        ]
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in self.records]
+
+
+class FakeConfig(NamedTuple):
+    compression_type: str = "producer"
+    max_message_bytes: int = (1 << 20) + 12
+
+
+class FakeDescription(NamedTuple):
+    name: str
+    id: str
+    partitions: int
+    config: FakeConfig = FakeConfig()
+
+
+class FakeLog:
+    def __init__(self, *, partitions: int = 1, topic: str = "t", **config: Any) -> None:
+        self.clock = ManualClock()
+        self.auto_create_topics = False
+        self.version = 0
+        self.descriptions: dict[str, FakeDescription] = {}
+        self.partitions: dict[tuple[str, int], FakePartition] = {}
+        self.producer_ids = 0
+        self.create_topic(topic, partitions=partitions, **config)
+
+    def create_topic(self, name: str, *, partitions: int = 1, **config: Any) -> None:
+        self.version += 1
+        self.descriptions[name] = FakeDescription(name, f"{name} {self.version}", partitions, FakeConfig(**config))
+
+    def delete_topic(self, name: str) -> None:
+        self.version += 1
+        del self.descriptions[name]
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self.version += 1
+        self.descriptions[name] = self.descriptions[name]._replace(partitions=total)
+
+    def describe_topic(self, name: str) -> FakeDescription:
+        if name not in self.descriptions:
+            raise TopicNotFound(f"no topic {name!r}", topic=name)
+        return self.descriptions[name]
+
+    def topic_to_send_to(self, name: str) -> FakeDescription:
+        if name not in self.descriptions and self.auto_create_topics:
+            self.create_topic(name)
+        return self.describe_topic(name)
+
+    def catalog_version(self) -> int:
+        return self.version
+
+    def partition(self, topic: str, number: int = 0) -> FakePartition:
+        if not 0 <= number < self.describe_topic(topic).partitions:
+            raise InvalidPartition(f"no partition {number}")
+        return self.partitions.setdefault((topic, number), FakePartition(topic, number))
+
+    def next_producer_id(self) -> int:
+        self.producer_ids += 1
+        return self.producer_ids
+
+    def producer(self, **options: Any) -> Producer:
+        """A producer whose batches wait until somebody writes them."""
+        return Producer(cast(Log, self), **{"linger_ms": 60_000, **options})
+
+
+def call_in_thread(function: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
