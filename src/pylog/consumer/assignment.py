@@ -1,0 +1,161 @@
+"""What a consumer reads: a subscription followed through the catalog's changes, or partitions assigned by hand.
+
+Positions are resolved here, when a partition is taken up and not at the first poll: ``latest`` means the end as it was
+when ``subscribe`` returned. A partition or topic that appears later is read from its beginning, whatever the reset
+policy, since its first records were written while this consumer was already subscribed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pylog.consumer.fetcher import Fetcher
+from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.subscription import Subscription, Topic, change_of, name_of
+from pylog.errors import ConfigError, InvalidPartition, TopicNotFound
+from pylog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+logger = logging.getLogger("pylog.consumer")
+
+_MIXED = "a consumer either subscribes or is assigned partitions; call unsubscribe() in between"
+
+
+class Assignment:
+    """Keeps the fetcher's lanes at what the application asked for."""
+
+    def __init__(self, log: Log, lookup: OffsetLookup, fetcher: Fetcher) -> None:
+        self.subscription: Subscription | None = None
+        self._log = log
+        self._lookup = lookup
+        self._fetcher = fetcher
+        self._by_hand = False
+        self._catalog_version: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True where nothing was asked for (a subscription without topics yet is not nothing)."""
+        return self.subscription is None and not self._by_hand
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Follow this subscription, in place of the one before. Partitions in both keep their positions."""
+        if self._by_hand:
+            raise ConfigError(f"subscribe() after assign(): {_MIXED}")
+        version = self._log.catalog_version()
+        topics = self._existing(subscription.wanted(self._log.topics()))
+        self._warn_of_missing(subscription, topics)
+        removed, added = change_of(self._ids(), topics)
+        starts = {partition: self._start_position(partition) for partition in added}
+        self._apply(removed, starts, topics)
+        self.subscription, self._catalog_version = subscription, version
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions, in place of those before. Partitions in both keep their positions."""
+        if self.subscription is not None:
+            raise ConfigError(f"assign() after subscribe(): {_MIXED}")
+        version = self._log.catalog_version()
+        topics = [self._describe(name) for name in sorted({partition.topic for partition in partitions})]
+        sizes = {topic.name: topic.partitions for topic in topics}
+        for topic, number in partitions:
+            if not 0 <= number < sizes[topic]:
+                raise InvalidPartition(
+                    f"topic {topic} has partitions 0 to {sizes[topic] - 1}, not {number}",
+                    topic=topic, partition=number, partitions=sizes[topic],
+                )  # fmt: skip
+        current = self._ids()
+        ids = {topic.name: topic.id for topic in topics}
+        kept = {partition for partition in partitions if current.get(partition) == ids[partition.topic]}
+        starts = {partition: self._start_position(partition) for partition in partitions if partition not in kept}
+        self._apply([partition for partition in current if partition not in kept], starts, topics)
+        self._by_hand, self._catalog_version = True, version
+
+    def clear(self) -> None:
+        """Read nothing."""
+        self._apply(list(self._fetcher.lanes), {}, [])
+        self.subscription, self._by_hand = None, False
+
+    def refresh(self) -> None:
+        """Take up what changed in the catalog since the last time. Costs one look at its version where nothing did."""
+        while (version := self._log.catalog_version()) != self._catalog_version:
+            try:
+                if self.subscription is not None:
+                    self._refresh_subscription(self.subscription)
+                else:
+                    self._refresh_assigned()
+            except TopicNotFound:
+                if self._log.catalog_version() == version:
+                    raise
+                continue  # deleted between two looks: look again
+            self._catalog_version = version
+
+    def changed(self) -> bool:
+        """True where ``refresh`` has something to look at."""
+        return self._log.catalog_version() != self._catalog_version
+
+    # A changed catalog
+
+    def _refresh_subscription(self, subscription: Subscription) -> None:
+        topics = self._existing(subscription.wanted(self._log.topics()))
+        removed, added = change_of(self._ids(), topics)
+        starts: dict[TopicPartition, int | None] = {}
+        for partition in added:
+            starts[partition] = self._beginning(partition)
+            logger.info("%s is new: reading it from offset %s", name_of(partition), starts[partition])
+        for partition in removed:
+            logger.warning("%s was deleted: reading it no longer", name_of(partition))
+        self._apply(removed, starts, topics)
+
+    def _refresh_assigned(self) -> None:
+        """An assigned partition whose topic was deleted fails when read; one made anew is read from its beginning."""
+        topics = {topic.name: topic for topic in self._existing({partition.topic for partition in self._fetcher.lanes})}
+        for partition, lane in self._fetcher.lanes.items():
+            topic = topics.get(partition.topic)
+            if topic is not None and topic.id == lane.topic_id:
+                continue
+            lane.forget_partition()
+            if topic is not None:
+                logger.warning("topic %s was deleted and created again: reading %s from its beginning", *partition)
+                lane.topic_id = topic.id
+                lane.move_to(self._beginning(partition))
+
+    # Doing it
+
+    def _apply(
+        self, removed: Iterable[TopicPartition], starts: dict[TopicPartition, int | None], topics: Iterable[Topic]
+    ) -> None:
+        ids = {topic.name: topic.id for topic in topics}
+        for partition in removed:
+            self._fetcher.remove(partition)
+        for partition, position in starts.items():
+            self._fetcher.add(partition, ids[partition.topic], position)
+            logger.debug("reading %s from offset %s", name_of(partition), position)
+
+    def _ids(self) -> dict[TopicPartition, object]:
+        return {partition: lane.topic_id for partition, lane in self._fetcher.lanes.items()}
+
+    def _describe(self, name: str) -> Topic:
+        description = self._log.describe_topic(name)
+        return Topic(name, description.id, description.partitions)
+
+    def _existing(self, names: Iterable[str]) -> list[Topic]:
+        topics = []
+        for name in names:
+            try:
+                topics.append(self._describe(name))
+            except TopicNotFound:
+                continue  # not created yet, or deleted since it was listed: the catalog's version will tell
+        return topics
+
+    def _warn_of_missing(self, subscription: Subscription, topics: Iterable[Topic]) -> None:
+        for name in sorted(subscription.topics - {topic.name for topic in topics}):
+            logger.warning("topic %s does not exist yet; it will be read from its beginning once it does", name)
+
+    def _start_position(self, partition: TopicPartition) -> int | None:
+        return self._fetcher.start_position(self._lookup.partition(partition))
+
+    def _beginning(self, partition: TopicPartition) -> int:
+        return self._lookup.beginning(self._lookup.partition(partition))

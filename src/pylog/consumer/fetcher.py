@@ -1,0 +1,217 @@
+"""Reads ahead and hands records out, turn by turn, so that no partition waits for another to be emptied.
+
+A lane is read from the log when it is drained and its turn comes, never earlier: reading takes no network, so there is
+nothing to gain. What is held of a fetch beyond the records handed out is bounded per partition
+(``max_partition_fetch_bytes``) and over all (``fetch_max_bytes``). A lane that finds no room waits for its next turn,
+and gets room, since the lanes that hold it are the ones being emptied.
+
+An error belongs to the lane it came from and is raised at that lane's turn, behind the records that came before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pylog.consumer.config import ConsumerConfig
+from pylog.consumer.deserialize import RecordDeserializer
+from pylog.consumer.lane import Budget, Lane
+from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.reset import OffsetReset, no_position
+from pylog.consumer.subscription import TopicId, name_of
+from pylog.errors import Closed, OffsetOutOfRange, PylogError, TopicNotFound
+from pylog.model import Record, TopicPartition
+
+if TYPE_CHECKING:
+    from pylog.clock import Clock
+    from pylog.partition import Partition
+
+logger = logging.getLogger("pylog.consumer")
+
+
+class Fetcher:
+    """The lanes of one consumer. Not safe to share between threads."""
+
+    def __init__(self, lookup: OffsetLookup, config: ConsumerConfig, clock: Clock) -> None:
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.caught_up = False
+        self.fetches = 0
+        self.records_taken = 0
+        self.fetched_bytes = 0
+        self.resets = 0
+        self._lookup = lookup
+        self._config = config
+        self._clock = clock
+        self._reset = OffsetReset.parse(config.auto_offset_reset)
+        self._budget = Budget(config.fetch_max_bytes)
+        self._fetch_bytes = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+        self._turn = 0  # counts up; its remainder says which lane is next
+        self._round = 0  # counts the calls; no lane is asked again in the same one once it had nothing more
+        self._undo: list[tuple[Lane, int | None]] = []
+        self._records_committed = 0
+        self._transform = None
+        if config.key_deserializer is not None or config.value_deserializer is not None:
+            self._transform = RecordDeserializer(config.key_deserializer, config.value_deserializer)
+
+    # Lanes
+
+    def add(self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None) -> None:
+        """Read this partition too, from ``position``; it replaces a lane of the same name."""
+        lane = Lane(topic_partition, topic_id, self._budget, self._transform)
+        lane.position = position
+        self.remove(topic_partition)
+        self.lanes[topic_partition] = lane
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Read this partition no longer."""
+        lane = self.lanes.pop(topic_partition, None)
+        if lane is not None:
+            lane.drop_read_ahead()
+
+    def start_position(self, partition: Partition) -> int | None:
+        """Where ``auto_offset_reset`` puts a consumer without a position; None where it says ``none``."""
+        if self._reset.raises:
+            return None
+        return self._lookup.locate(partition, self._reset.target(self._clock.now_ms()))
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        """What is held of fetched records that were not handed out."""
+        return self._budget.held_bytes
+
+    # Handing out
+
+    def next_chunk(self, max_records: int) -> tuple[Lane, list[Record]] | None:
+        """Up to ``max_records`` of the lane whose turn it is, or None where no lane has any (see ``caught_up``)."""
+        self._round += 1
+        lane, records = self._next_turn(max_records)
+        if lane is not None and not records:
+            raise lane.take_failure()
+        self.records_taken += len(records)
+        return None if lane is None else (lane, records)
+
+    def collect(self, max_records: int) -> list[Record]:
+        """Up to ``max_records``, lane after lane; [] where no lane has any (see ``caught_up``)."""
+        self._round += 1
+        collected: list[Record] = []
+        while len(collected) < max_records:
+            lane, records = self._next_turn(max_records - len(collected))
+            if lane is None:
+                break
+            if not records and collected:
+                self._turn -= 1  # it raises first thing in the next call
+                break
+            if not records:
+                raise lane.take_failure()
+            if collected:
+                collected += records
+            else:
+                collected = records
+        self.records_taken += len(collected)
+        return collected
+
+    def commit(self) -> None:
+        """The application has what was handed out until now: ``undo`` will not reach behind this."""
+        self._undo.clear()
+        self._records_committed = self.records_taken
+
+    def undo(self) -> None:
+        """Put every position back to where it was at the last ``commit``."""
+        while self._undo:
+            lane, position = self._undo[-1]
+            lane.move_to(position)
+            self._undo.pop()
+        self.records_taken = self._records_committed
+
+    def changed(self) -> bool:
+        """True where a partition that had nothing more to read may have something now."""
+        try:
+            for lane in self.lanes.values():
+                if not lane.paused and (lane.partition is None or lane.partition.change_token() != lane.quiet_token):
+                    return True
+        except (Closed, TopicNotFound):
+            return True
+        return False
+
+    def _next_turn(self, max_records: int) -> tuple[Lane | None, list[Record]]:
+        """The next lane with records, or with a failure and no records; None after a round without either."""
+        self.caught_up = True
+        lanes = list(self.lanes.values())
+        for _ in lanes:
+            lane = lanes[self._turn % len(lanes)]
+            self._turn += 1
+            if lane.paused or lane.idle_round == self._round:
+                continue
+            records = self._serve(lane, max_records)
+            if lane.quiet_token is not None and lane.is_drained:
+                lane.idle_round = self._round
+            else:
+                self.caught_up = False
+            if records or lane.failure is not None:
+                return lane, records
+        return None, []
+
+    def _serve(self, lane: Lane, max_records: int) -> list[Record]:
+        """What the lane has buffered, else what one fetch brings."""
+        try:
+            if lane.is_drained and lane.failure is None and not self._fetch(lane):
+                return []
+        except Closed as error:
+            lane.forget_partition()  # closed with its topic: opened again, or not found, at the next turn
+            lane.failure = error if self._lookup.log_is_closed else None
+        except PylogError as error:
+            lane.failure = self._located(error, lane)
+        self._undo.append((lane, lane.position))
+        return lane.take(max_records)
+
+    # Reading the log
+
+    def _fetch(self, lane: Lane) -> bool:
+        """Read ahead; True if that brought something to take."""
+        if lane.position is None:
+            raise no_position(lane.topic_partition)
+        if lane.partition is None:
+            lane.partition = self._lookup.partition(lane.topic_partition)
+        partition = lane.partition
+        token = partition.change_token()
+        if token == lane.quiet_token:
+            return False
+        lane.quiet_token = None
+        if not self._budget.allows_fetch(self._fetch_bytes):
+            return False
+        try:
+            fetched = partition.fetch(
+                lane.cursor,
+                max_bytes=self._fetch_bytes,
+                isolation_level=self._config.isolation_level,
+                visibility=self._config.visibility,
+            )
+        except OffsetOutOfRange as error:
+            self._reset_position(lane, partition, error)
+            return False
+        self.fetches += 1
+        self.fetched_bytes += sum(view.header.size_bytes for view in fetched.batches)
+        self._undo.append((lane, lane.position))
+        moved = lane.fill(fetched)
+        if fetched.cursor.offset >= fetched.end_offset or not moved:
+            lane.quiet_token = token
+        return bool(fetched.batches)
+
+    def _reset_position(self, lane: Lane, partition: Partition, error: OffsetOutOfRange) -> None:
+        """Apply ``auto_offset_reset`` to a position that is not in the log (any more)."""
+        position = self.start_position(partition)
+        if position is None or position == lane.position:
+            raise error
+        logger.warning(
+            "%s: position %s is out of range (%s); auto_offset_reset=%s moves it to %d",
+            name_of(lane.topic_partition), lane.position, error, self._config.auto_offset_reset, position,
+        )  # fmt: skip
+        self.resets += 1
+        lane.move_to(position)
+
+    def _located(self, error: PylogError, lane: Lane) -> PylogError:
+        """``error`` with the partition and position it happened at among its facts."""
+        error.facts.setdefault("topic", lane.topic_partition.topic)
+        error.facts.setdefault("partition", lane.topic_partition.partition)
+        error.facts.setdefault("offset", lane.position)
+        return error

@@ -1,0 +1,107 @@
+"""Which partitions a consumer reads, and what changes when the catalog does. Pure: values in, values out.
+
+A subscription names topics, or topics by a pattern, and means all their partitions, those of later included. An
+assignment names partitions and never changes by itself. A consumer has one or the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pylog.errors import ConfigError
+from pylog.model import TopicPartition
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
+TopicId = object
+"""What tells a topic from a later one of the same name; only compared."""
+
+
+class Subscription(NamedTuple):
+    """The topics wanted: by name, or by a pattern that must match the whole name."""
+
+    topics: frozenset[str]
+    pattern: re.Pattern[str] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True where it can never mean any topic."""
+        return self.pattern is None and not self.topics
+
+    @classmethod
+    def of(cls, topics: object) -> Subscription:
+        """What ``subscribe`` was given; ``ConfigError`` for anything else."""
+        if isinstance(topics, re.Pattern):
+            if not isinstance(topics.pattern, str):
+                raise ConfigError("a pattern of topics must be made from str, not bytes", pattern=topics.pattern)
+            return cls(frozenset(), topics)
+        if isinstance(topics, str):
+            return cls(frozenset({topics}))
+        if not isinstance(topics, Iterable) or isinstance(topics, bytes | bytearray | memoryview):
+            raise ConfigError(
+                f"topics must be a name, several names or a compiled pattern, not {topics!r}", topics=topics
+            )
+        names = list(topics)
+        wrong = next((name for name in names if not isinstance(name, str)), None)
+        if wrong is not None:
+            raise ConfigError(f"a topic's name must be a str, not {wrong!r}", topic=wrong)
+        return cls(frozenset(names))
+
+    def wanted(self, existing: Iterable[str]) -> list[str]:
+        """The topics to look up, in order of name. A pattern never matches an internal topic; a name may be one."""
+        if self.pattern is None:
+            return sorted(self.topics)
+        return sorted(name for name in existing if name not in INTERNAL_TOPICS and self.pattern.fullmatch(name))
+
+
+class Topic(NamedTuple):
+    """What the catalog says of one topic at one moment."""
+
+    name: str
+    id: TopicId
+    partitions: int
+
+
+class Change(NamedTuple):
+    """What to do to the partitions read so far. One that is in both was replaced by a new one of the same name."""
+
+    removed: list[TopicPartition]
+    added: list[TopicPartition]
+
+
+def change_of(current: Mapping[TopicPartition, TopicId], topics: Iterable[Topic]) -> Change:
+    """From the partitions read now (with the id of their topics) to all partitions of ``topics``."""
+    wanted = {TopicPartition(topic.name, number): topic.id for topic in topics for number in range(topic.partitions)}
+    return Change(
+        removed=[
+            partition for partition, id_ in current.items() if partition not in wanted or wanted[partition] != id_
+        ],
+        added=[partition for partition, id_ in wanted.items() if partition not in current or current[partition] != id_],
+    )
+
+
+def partition_of(value: object) -> TopicPartition:
+    """``value`` as a ``TopicPartition``: it may be any pair of a topic's name and a number."""
+    if isinstance(value, tuple) and len(value) == 2:
+        topic, number = value
+        if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool):
+            return TopicPartition(topic, number)
+    raise ConfigError(f"expected a TopicPartition or a pair (topic, number), not {value!r}", partition=value)
+
+
+def partitions_of(values: Iterable[object]) -> list[TopicPartition]:
+    """``values`` as partitions, each once, in the order given."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(f"expected several TopicPartitions, not {values!r}", partitions=values)
+    if isinstance(values, TopicPartition):
+        raise ConfigError(
+            f"expected several TopicPartitions, not the single {values!r}: pass a list", partitions=values
+        )
+    return list(dict.fromkeys(partition_of(value) for value in values))
+
+
+def name_of(partition: TopicPartition) -> str:
+    """How messages name a partition: ``orders-3``, as its directory is named."""
+    return f"{partition.topic}-{partition.partition}"

@@ -1,0 +1,67 @@
+"""Reading until there is something to return: the look at the catalog, the wait, the deadline, and ``wakeup``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from pylog.consumer.assignment import Assignment
+from pylog.consumer.fetcher import Fetcher
+from pylog.errors import ConfigError, TopicNotFound, Wakeup
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+_WAIT_S_MAX = 60.0  # some systems take no longer wait, and none takes infinity
+
+Taken = TypeVar("Taken")
+
+
+class Waiting:
+    """The loop around the fetcher. ``wake`` alone may be called from other threads and signal handlers."""
+
+    def __init__(self, log: Log, assignment: Assignment, fetcher: Fetcher) -> None:
+        self._log = log
+        self._assignment = assignment
+        self._fetcher = fetcher
+        self._woken = False
+
+    def wake(self) -> None:
+        """Make ``take_within``, or its next call, raise ``Wakeup``. Takes no lock of ours; sets a flag, then notifies."""
+        self._woken = True
+        self._log.notify()
+
+    def take_within(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
+        """The first thing ``take(max_records)`` brings that is not empty, or what it brought when time was up.
+
+        Time is up only once everything that was there has been read, so that an empty answer means there was nothing.
+        """
+        clock = self._log.clock
+        deadline = clock.monotonic() + timeout_s
+        while True:
+            self._begin_round()
+            try:
+                taken = take(max_records)
+            except TopicNotFound:
+                if not self._assignment.changed():
+                    raise
+                continue  # deleted since the look at the catalog: look again
+            if taken:
+                return taken
+            if not self._fetcher.caught_up:
+                continue
+            remaining_s = deadline - clock.monotonic()
+            if remaining_s <= 0:
+                return taken
+            self._log.wait_for_change(self._has_news, min(remaining_s, _WAIT_S_MAX))
+
+    def _begin_round(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise Wakeup("wakeup() was called")
+        if self._assignment.is_empty:
+            raise ConfigError("nothing to read: call subscribe() or assign() first")
+        self._assignment.refresh()
+
+    def _has_news(self) -> bool:
+        return self._woken or self._fetcher.changed() or self._assignment.changed()
