@@ -332,6 +332,7 @@ class Log:
 
     @property
     def closed(self) -> bool:
+        """Whether ``close`` was called."""
         return self._closed
 
     def close(self) -> None:

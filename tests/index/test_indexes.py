@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,14 @@ def test_kafkas_preallocated_zeros_are_no_entries(tmp_path: Path) -> None:
     offsets.write_bytes(bytes.fromhex("0000001400001000" + "0000002800002000") + bytes(800))
     times.write_bytes(bytes.fromhex("0000018bcfe5680000000014" + "0000018bcfe5680100000028") + bytes(1200))
     index = OffsetIndexReader(FS.open_readable(str(offsets)), 100)
-    assert [index.floor(offset).position for offset in (100, 119, 120, 139, 140, 10**9)] == [0, 0, 4096, 4096, 8192, 8192]
+    assert [index.floor(offset).position for offset in (100, 119, 120, 139, 140, 10**9)] == [
+        0,
+        0,
+        4096,
+        4096,
+        8192,
+        8192,
+    ]
     assert index.positions() == [4096, 8192]
     time_index = TimeIndexReader(FS.open_readable(str(times)), 100)
     assert time_index.last() == TimestampOffset(START_MS + 1, 140)
@@ -135,7 +143,6 @@ class Shrinking:
         return None
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: EntryFile.entry unpacks what pread gave without looking at its length: struct.error")
 def test_an_index_cut_while_it_is_searched_answers_as_if_it_were_empty() -> None:
     assert OffsetIndexReader(Shrinking(), 7).floor(9) == OffsetPosition(7, 0)
 
@@ -148,7 +155,11 @@ def test_indexes_follow_from_the_log_whoever_appends(tmp_path: Path, seed: int, 
     """Two handles append in turn, roll, die and recover; the index bytes are those made from the log alone."""
     chance = random.Random(seed + round)
     directory = tmp_path / "t-0"
-    options = {"segment_bytes": 4096, "index_interval_bytes": chance.choice([0, 100, 700]), "segment_index_bytes": 240}
+    options: dict[str, Any] = {
+        "segment_bytes": 4096,
+        "index_interval_bytes": chance.choice([0, 100, 700]),
+        "segment_index_bytes": 240,
+    }
     boot = 0
     handles = [open_partition(directory, OtherBoot(0), **options) for _ in range(2)]
     sent: list[tuple[int, bytes]] = []
@@ -204,16 +215,8 @@ def test_offset_for_time_begins_at_the_log_start(tmp_path: Path) -> None:
     assert partition.offset_for_time(0) == (4, 4)
 
 
-HALF_INDEXED = pytest.mark.xfail(
-    strict=True,
-    reason="BUG: SegmentWriter.adopt finds the dead writer's offset entry and does not ask for its missing time entry",
-)
-
-
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    "suffix", [".log", ".index", pytest.param(".timeindex", marks=HALF_INDEXED), ".commit"]
-)
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".commit"])
 def test_a_writer_killed_between_two_writes_leaves_indexes_that_are_made_whole(tmp_path: Path, suffix: str) -> None:
     """The process dies before the write to this file; nothing is undone, as after SIGKILL."""
     directory = tmp_path / "t-0"

@@ -20,7 +20,7 @@ from pylog.codec.control import ControlType, build_marker
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.model import ProducerRecord, Record, TopicPartition
-from pylog.partition import Partition
+from pylog.partition import Cursor, Partition
 from pylog.partition.lifecycle import prepare_directory
 from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
@@ -107,15 +107,12 @@ def values(records: list[Record]) -> list[str]:
 
 def everything(partition: Partition, isolation_level: str = "read_uncommitted") -> list[tuple[int, bytes]]:
     """Offset and value of every record that such a reader gets, batch after batch as a consumer does."""
-    from pylog.partition import Cursor
-
-    cursor, found = Cursor(partition.earliest_offset), []
+    cursor = Cursor(partition.earliest_offset)
+    found: list[tuple[int, bytes]] = []
     while True:
         fetched = partition.fetch(cursor, max_bytes=1 << 20, isolation_level=isolation_level, visibility="written")
         for view in fetched.batches:
-            for record in view.records():
-                if record.offset >= cursor.offset:
-                    found.append((record.offset, record.value))
+            found += [(record.offset, record.value) for record in view.records() if record.offset >= cursor.offset]
         if fetched.cursor.offset == cursor.offset:
             return found
         cursor = fetched.cursor

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.partition.logs import (
     everything,
     log_file,
     many,
+    marker,
     one,
     open_partition,
 )
@@ -87,6 +90,25 @@ def test_acks_all_after_a_roll_syncs_the_closed_segments_too(tmp_path: Path) -> 
     assert partition.durable_offset == 4
 
 
+def test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_are_durable(tmp_path: Path) -> None:
+    """Recovery makes anew only the indexes from the durable segment on; the others must be on the medium."""
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem, index_interval_bytes=0)
+    for number in range(3):
+        made = batch(b"%d" % number, producer_id=7, epoch=0, sequence=number, transactional=True)
+        append_encoded(partition, made)
+        append_encoded(partition, marker(7, 0, commit=False))
+        partition.roll()
+    partition.append(one("last"), acks="all")
+    unsynced = {name for inode, paths in filesystem.unsynced.items() for name in paths if os.path.exists(name)}
+    closed = {
+        f"{directory}/{base:020d}{kind}" for base in (0, 2, 4) for kind in (".log", ".index", ".timeindex", ".txnindex")
+    }
+    assert closed & {name for name in unsynced if os.stat(name).st_ino in filesystem.unsynced} == set()
+    assert os.path.exists(f"{directory}/{4:020d}.txnindex")
+
+
 def test_a_sync_that_failed_once_is_answered_with_a_new_file(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     filesystem = sync_fails(1)
@@ -146,11 +168,6 @@ def test_a_closed_segment_whose_sync_fails_is_copied(tmp_path: Path) -> None:
     assert [value for _, value in everything(partition)] == [b"a", b"b"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="BUG: Durability keeps its file by base offset alone; after another writer's rewrite it syncs the unlinked file "
-    "and acknowledges bytes that were never synced",
-)
 def test_a_writer_syncs_the_file_that_another_put_in_place(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     failing = Faulty()
@@ -164,11 +181,6 @@ def test_a_writer_syncs_the_file_that_another_put_in_place(tmp_path: Path) -> No
     assert_durable(directory, filesystem)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="BUG: rewrite() replaces the file before the new version of the segment list is published: a writer that dies in "
-    "between leaves others appending to the unlinked file",
-)
 def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     dying, healthy = Faulty(), open_partition(directory)
@@ -188,10 +200,6 @@ def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(tmp_path: Path
     assert [value for _, value in everything(open_partition(directory))] == [b"a", b"b", b"c"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="BUG: recover() syncs the same file again after its sync failed, and then publishes it as durable",
-)
 def test_recovery_does_not_repeat_a_sync_that_failed(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory, OtherBoot(0))
@@ -200,16 +208,13 @@ def test_recovery_does_not_repeat_a_sync_that_failed(tmp_path: Path) -> None:
     filesystem = sync_fails(0)
     again = open_partition(directory, filesystem)
     old = os.stat(log_file(directory)).st_ino
-    with pytest.raises(PylogError):
-        again.append(one("b"), acks=1)
-    again.append(one("b"), acks=1)
+    for value in ("b", "c"):
+        with contextlib.suppress(NotAppended):
+            again.append(one(value), acks=1)
     assert syncs_per_file(filesystem)[old] == 1
+    assert everything(again)[-1][1] == b"c"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="BUG: Durability.sync lets FileNotFoundError out when a closed segment was deleted between listing and opening",
-)
 def test_a_closed_segment_deleted_while_it_is_synced_is_no_error(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     filesystem = Faulty()
@@ -217,17 +222,16 @@ def test_a_closed_segment_deleted_while_it_is_synced_is_no_error(tmp_path: Path)
     partition.append(one("a"), acks=1)
     partition.roll()
     partition.append(one("b"), acks=1)
-    filesystem.hook = lambda operation, path: (
-        other.delete_before(1) and None if (operation, path) == ("open", str(log_file(directory))) else None
-    )
+
+    def hook(operation: str, path: str) -> None:
+        if (operation, path) == ("open", str(log_file(directory))):
+            other.delete_before(1)
+
+    filesystem.hook = hook
     partition.sync(2)
     assert partition.durable_offset == 2
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="BUG: DeliveryTimeout of rewrite_segment's lock comes out of append(acks=all) although the record is in the log",
-)
 def test_a_lock_that_is_taken_while_a_sync_failed_makes_the_outcome_unknown(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     filesystem = Faulty()
@@ -248,10 +252,9 @@ def test_a_lock_that_is_taken_while_a_sync_failed_makes_the_outcome_unknown(tmp_
         held.close()
 
 
-@pytest.mark.timeout(3)
-@pytest.mark.xfail(strict=True, reason="BUG: Durability.sync loops for ever for an end that is beyond the log")
 def test_syncing_beyond_the_end_is_an_error(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path / "t-0")
+    filesystem = Faulty(Nth(1000, {"pread"}, lambda path: AssertionError("it reads for ever")))
+    partition = open_partition(tmp_path / "t-0", filesystem)
     with pytest.raises(PylogError):
         partition.sync(1)
 
@@ -267,7 +270,7 @@ def appends_and_rolls(partition: Partition, outcomes: list[bytes]) -> None:
     sequence = 0
     for number in range(24):
         value = b"%d " % number + b"x" * (37 * (number % 7))
-        idempotent = {"producer_id": 7, "epoch": 0, "sequence": sequence} if number % 2 else {}
+        idempotent: dict[str, Any] = {"producer_id": 7, "epoch": 0, "sequence": sequence} if number % 2 else {}
         try:
             append_encoded(partition, batch(value, timestamp_ms=START_MS + number, **idempotent))
         except NotAppended:
@@ -307,10 +310,6 @@ def test_with_the_disk_full_at_any_moment_each_append_is_there_or_not_appended(
     assert len(acknowledged) == 24
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="BUG: _roll writes the closing time entry before the snapshot; when that fails, _undo keeps the entry",
-)
 @pytest.mark.parametrize("suffix", [".snapshot.tmp"])
 def test_a_roll_that_fails_leaves_no_closing_entry_in_the_time_index(tmp_path: Path, suffix: str) -> None:
     """The roll is due for a large batch; a small one then goes into the segment that was about to be closed."""
@@ -325,14 +324,7 @@ def test_a_roll_that_fails_leaves_no_closing_entry_in_the_time_index(tmp_path: P
     assert_indexes_follow_from_the_log(directory, INTERVAL_BYTES)
 
 
-UNTYPED = pytest.mark.xfail(
-    strict=True,
-    raises=StorageError,
-    reason="BUG: PartitionWriter.append acquires outside its try: StorageError instead of NotAppended",
-)
-
-
-@pytest.mark.parametrize("operation", ["pwrite", "truncate", pytest.param("open", marks=UNTYPED), "replace"])
+@pytest.mark.parametrize("operation", ["pwrite", "truncate", "open", "replace"])
 def test_an_input_output_error_at_any_moment_leaves_a_log_that_goes_on(tmpfs_dir: Path, operation: str) -> None:
     """EIO instead of ENOSPC; an append may also end with its outcome unknown, and then either is right."""
     n = 0

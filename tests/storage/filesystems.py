@@ -42,6 +42,41 @@ class OtherBoot(OsFileSystem):
         return f"boot {self.number}"
 
 
+class Patient(OtherBoot):
+    """Another boot whose files allow so many reads and no more: what reads for ever fails instead of hanging the run."""
+
+    def __init__(self, number: int = 0, reads: int = 20_000) -> None:
+        super().__init__(number)
+        self.reads = reads
+
+    def count(self) -> None:
+        self.reads -= 1
+        if self.reads < 0:
+            raise AssertionError("it reads for ever")
+
+    def open_readable(self, path: str) -> ReadableFile:
+        return CountedFile(super().open_readable(path), self)
+
+
+class CountedFile:
+    """A file whose reads are counted."""
+
+    def __init__(self, file: ReadableFile, filesystem: Patient) -> None:
+        self._file = file
+        self._filesystem = filesystem
+        self.path = file.path
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._filesystem.count()
+        return self._file.pread(size, position)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class Network(OsFileSystem):
     """A filesystem of another type."""
 
@@ -65,6 +100,7 @@ class FaultyFile:
         self.path = file.path
 
     def pread(self, size: int, position: int) -> bytes:
+        self._filesystem.hook("pread", self.path)
         return self._file.pread(size, position)
 
     def size(self) -> int:
@@ -87,7 +123,7 @@ class FaultyFile:
         self._filesystem.unsynced.pop(inode, None)
 
     def inode(self) -> int:
-        return os.fstat(self._file._descriptor).st_ino  # type: ignore[attr-defined,no-any-return]
+        return os.fstat(self._file._descriptor).st_ino  # type: ignore[attr-defined]
 
     def close(self) -> None:
         self._file.close()
@@ -142,7 +178,9 @@ class Faulty(OsFileSystem):
 class Nth:
     """A hook that raises at the n-th change (from 0) of the given operations, and notes whether it came to that."""
 
-    def __init__(self, n: int, operations: set[str], error: Callable[[str], BaseException], *, suffix: str = "") -> None:
+    def __init__(
+        self, n: int, operations: set[str], error: Callable[[str], BaseException], *, suffix: str = ""
+    ) -> None:
         self.left = n
         self.operations = operations
         self.error = error

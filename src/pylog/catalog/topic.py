@@ -61,6 +61,7 @@ class TopicConfig:
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
+        """The options by name."""
         return asdict(self)
 
 

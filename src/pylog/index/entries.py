@@ -26,9 +26,11 @@ class EntryFile:
     def count(self) -> int:
         return self.file.size() // self._entry.size
 
-    def entry(self, number: int) -> tuple[Any, ...]:
+    def entry(self, number: int) -> tuple[Any, ...] | None:
+        """The entry of this number; None where the file ends before (it may have been cut meanwhile)."""
         size = self._entry.size
-        return self._entry.unpack(self.file.pread(size, number * size))
+        data = self.file.pread(size, number * size)
+        return self._entry.unpack(data) if len(data) == size else None
 
     def entries(self, start: int = 0) -> Iterator[tuple[Any, ...]]:
         size = self._entry.size
@@ -41,7 +43,7 @@ class EntryFile:
         while low < high:
             middle = (low + high) // 2
             entry = self.entry(middle)
-            if holds(entry):
+            if entry is not None and holds(entry):
                 low, found = middle + 1, entry
             else:
                 high = middle
@@ -75,7 +77,10 @@ class EntryWriter:
 
     def drop_while(self, unwanted: Callable[[tuple[Any, ...]], bool]) -> None:
         """Remove entries from the end as long as they are ``unwanted``, and a torn one behind them."""
-        while self.count and unwanted(self.reader.entry(self.count - 1)):
+        while self.count:
+            entry = self.reader.entry(self.count - 1)
+            if entry is not None and not unwanted(entry):
+                break
             self.count -= 1
         if self.file.size() != self.count * self._entry.size:
             self.file.truncate(self.count * self._entry.size)

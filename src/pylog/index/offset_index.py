@@ -54,11 +54,12 @@ class OffsetIndexReader:
 class OffsetIndexWriter:
     """Adds entries as batches are appended."""
 
-    __slots__ = ("_base_offset", "_entries", "last_position")
+    __slots__ = ("_base_offset", "_entries", "last_offset", "last_position")
 
     def __init__(self, file: AppendableFile, base_offset: int) -> None:
         self._entries = EntryWriter(file, ENTRY)
         self._base_offset = base_offset
+        self.last_offset = base_offset
         self.last_position = 0
         self.refresh()
 
@@ -69,11 +70,12 @@ class OffsetIndexWriter:
     def refresh(self) -> None:
         self._entries.refresh()
         last = self._entries.last()
-        self.last_position = last[1] if last else 0
+        relative, self.last_position = last or (0, 0)
+        self.last_offset = self._base_offset + relative
 
     def append(self, offset: int, position: int) -> None:
         self._entries.append(offset - self._base_offset, position)
-        self.last_position = position
+        self.last_offset, self.last_position = offset, position
 
     def cut(self, end_position: int, end_offset: int) -> None:
         """Drop entries of batches at or beyond the end of the log, and any that can't be entries at all."""

@@ -40,7 +40,7 @@ def assess(
     for number, base in enumerate(bases):
         path = file_path(directory, base, LOG)
         if base != expected and (dense or base < expected):
-            return _mismatched_base(directory, bases, number, expected, durable_offset, filesystem)
+            return _mismatched_base(filesystem, directory, bases, number, expected, durable_offset, known_durable)
         file = filesystem.open_readable(path)
         try:
             size = file.size()
@@ -60,6 +60,8 @@ def assess(
             expected = scan.next_offset
         finally:
             file.close()
+    if expected < durable_offset:
+        raise _missing(file_path(directory, bases[-1], LOG), size, expected, durable_offset, "the file ends there")
     return Assessment(bases[-1], size, expected, 0, (), None)
 
 
@@ -85,18 +87,41 @@ def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int,
 
 
 def _mismatched_base(
-    directory: str, bases: list[int], number: int, expected: int, durable_offset: int, filesystem: FileSystem
+    filesystem: FileSystem,
+    directory: str,
+    bases: list[int],
+    number: int,
+    expected: int,
+    durable_offset: int,
+    known_durable: bool,
 ) -> Assessment:
     """A segment that does not continue the one before it."""
     previous = bases[number - 1]
     path = file_path(directory, previous, LOG)
+    size = filesystem.size(path)
     problem = f"{path} ends at offset {expected}, but the next segment begins at {bases[number]}"
     if expected < durable_offset:
+        raise _missing(path, size, expected, durable_offset, problem)
+    following = file_path(directory, bases[number], LOG)
+    if not known_durable and filesystem.size(following):
         raise CorruptSegment(
-            f"{problem}; offsets below the durable end {durable_offset} are missing, restore the file from a copy",
+            f"{problem}; nothing says that power was lost, so nothing was cut",
             path=path,
-            position=filesystem.size(path),
+            position=size,
             offset=expected,
-            durable_offset=durable_offset,
+            problem=problem,
+            next_offset=bases[number],
         )
-    return Assessment(previous, filesystem.size(path), expected, 0, tuple(bases[number:]), problem)
+    return Assessment(previous, size, expected, 0, tuple(bases[number:]), problem)
+
+
+def _missing(path: str, position: int, offset: int, durable_offset: int, problem: str) -> CorruptSegment:
+    return CorruptSegment(
+        f"{path}: offsets {offset} to {durable_offset - 1} are missing at position {position}, although they were durable: "
+        f"{problem}; restore the file from a copy",
+        path=path,
+        position=position,
+        offset=offset,
+        durable_offset=durable_offset,
+        problem=problem,
+    )

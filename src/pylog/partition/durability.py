@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading  # threads wait here for one another's sync
 
-from pylog.errors import OutcomeUnknown, PylogError, StorageError
+from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
+from pylog.partition.closed_files import closed_since, sync_indexes
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
@@ -36,7 +37,7 @@ class Durability:
         self._durable_offset = 0
         self._directory_synced_for = -1
         self._file: AppendableFile | None = None
-        self._file_base = -1
+        self._file_of = (-1, -1)
         self._failed_base = -1
         after_fork_in_child(self._forget_parent)
 
@@ -54,8 +55,8 @@ class Durability:
                     continue
                 self._syncing = True
             try:
-                self._sync_published()
-            except StorageError as error:
+                self._sync_published(end_offset)
+            except (StorageError, CorruptSegment, NotAppended) as error:
                 raise OutcomeUnknown(
                     f"{self._directory}: offsets below {end_offset} are in the log, but could not be synced: {error}",
                     path=self._directory,
@@ -66,15 +67,23 @@ class Durability:
                     self._syncing = False
                     self._condition.notify_all()
 
-    def _sync_published(self) -> None:
+    def _sync_published(self, end_offset: int) -> None:
         state = self._writer.published()
+        if end_offset > state.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self._directory} ends at offset {state.log_end_offset}, so nothing up to {end_offset} can be synced",
+                path=self._directory,
+                offset=end_offset,
+                latest=state.log_end_offset,
+            )
         if state.durable_offset < state.log_end_offset or self._directory_synced_for != state.active_base:
-            if state.durable_offset < state.active_base:
+            if state.durable_offset <= state.active_base:  # the first sync since the active segment was begun
                 self._sync_closed_segments(state)
-            self._sync_active(state)
+            if state.written_end:  # else its file may not be there yet: a roll publishes it first
+                self._sync_active(state)
             if self._directory_synced_for != state.active_base:
                 self._filesystem.sync_directory(self._directory)
-                self._directory_synced_for = state.active_base
+                self._directory_synced_for = state.active_base if state.written_end else -1
             try:
                 self._writer.publish_durable(state.log_end_offset, _LOCK_TIMEOUT_MS)
             except PylogError as error:  # the records are durable all the same; the next sync publishes it
@@ -82,24 +91,29 @@ class Durability:
         self._durable_offset = max(self._durable_offset, state.log_end_offset)
 
     def _sync_closed_segments(self, state: CommitState) -> None:
+        """Sync what was closed since the last time, with its indexes: a loss of power then leaves them as they are."""
         segments = self._place.segments()
-        first = segments.floor(state.durable_offset)
-        for base in segments.bases:
-            if (first is None or base >= first) and base < state.active_base:
-                file = self._filesystem.open_appendable(file_path(self._directory, base, LOG), create=False)
+        for base in closed_since(segments, state.durable_offset, state.active_base):
+            following = segments.after(base)
+            if following is None or following > state.durable_offset:
+                try:
+                    file = self._filesystem.open_appendable(file_path(self._directory, base, LOG), create=False)
+                except FileNotFoundError:
+                    continue  # its records were deleted meanwhile
                 try:
                     self._sync_file(file, base)
                 finally:
                     file.close()
+            sync_indexes(self._filesystem, self._directory, base)
 
     def _sync_active(self, state: CommitState) -> None:
-        if self._file is None or self._file_base != state.active_base:
+        wanted = state.active_base, state.segments_version
+        if self._file is None or self._file_of != wanted:  # another version: it may have been replaced by a copy
             if self._file is not None:
                 self._file.close()
-            self._file = self._filesystem.open_appendable(
-                file_path(self._directory, state.active_base, LOG), create=False
-            )
-            self._file_base = state.active_base
+            path = file_path(self._directory, state.active_base, LOG)
+            self._file = self._filesystem.open_appendable(path, create=False)
+            self._file_of = wanted
         self._sync_file(self._file, state.active_base)
 
     def _sync_file(self, file: AppendableFile, base: int) -> None:

@@ -287,6 +287,8 @@ def _checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     problem = check_header(header)
     if problem is None and header.size_bytes != len(batch):
         problem = f"its length says {header.size_bytes} bytes, got {len(batch)}"
+    if problem is None and header.last_offset_delta != header.count - 1:
+        problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
     if problem is not None:
         raise CorruptRecord(f"not a batch: {problem}", problem=problem)
     view = BatchView(batch, header)

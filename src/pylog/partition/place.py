@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pylog.clock import Clock
-from pylog.errors import TopicNotFound
+from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.segments import Segments
 from pylog.partition.settings import PartitionSettings
@@ -43,6 +43,12 @@ class Place(NamedTuple):
             index_interval_bytes=settings.index_interval_bytes,
             index_max_bytes=settings.segment_index_bytes,
         )
+
+    def missing(self, error: FileNotFoundError) -> PylogError:
+        """What it means that a file was not found: the topic is gone, or the partition is damaged."""
+        if not self.filesystem.is_directory(self.directory):
+            return self.gone()
+        return CorruptSegment(f"a file of {self.directory} is missing: {error}", path=self.directory, position=0)
 
     def gone(self) -> TopicNotFound:
         topic, number = self.topic_partition

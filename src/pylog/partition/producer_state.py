@@ -55,7 +55,7 @@ class ProducerStates:
     def duplicate_of(self, header: BatchHeader) -> BatchTrace | None:
         """The earlier appearance of this batch, if it is among the producer's last five."""
         entry = self.entries.get(header.producer_id)
-        if entry is None or entry.epoch != header.producer_epoch:
+        if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
             return None
         for batch in entry.batches:
             if (batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):

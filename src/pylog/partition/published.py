@@ -6,6 +6,7 @@ without touching them; the answer is kept until something there changes.
 
 from __future__ import annotations
 
+from pylog.errors import CorruptSegment
 from pylog.partition import snapshots
 from pylog.partition.assessment import assess
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
@@ -72,6 +73,14 @@ class PublishedView:
     def _assess(self, slots: CommitState | None) -> CommitState:
         segments = self._list()
         if not segments.bases:
+            if slots is not None and slots.durable_offset > slots.log_start_offset:
+                raise CorruptSegment(
+                    f"{self._directory} has no segment, but was durable up to offset {slots.durable_offset}; "
+                    "restore it from a copy",
+                    path=self._directory,
+                    position=0,
+                    durable_offset=slots.durable_offset,
+                )
             start = slots.log_start_offset if slots is not None else self._log_start
             return CommitState(0, self._boot, -1, start, 0, start, start, start, start, start, 0)
         last = segments.bases[-1]

@@ -69,7 +69,7 @@ class PartitionReader:
         if listed is not None and listed[0] == wanted:
             return listed[1]
         try:
-            segments = self._place.segments().up_to(state.active_base)
+            segments = self._place.segments().ending_with(state.active_base)
         except FileNotFoundError as error:
             raise self._place.gone() from error
         self._open, self._aborted = {}, {}
@@ -94,21 +94,28 @@ class PartitionReader:
 
         The first batch may begin before the offset. ``OffsetOutOfRange``; ``CorruptSegment`` for damage at the offset.
         """
+        is_reopened = False
         for _ in range(_REREADS_MAX):
             state = self.state()
             self._check_range(cursor.offset, state)
+            limit = visible_end(state, isolation_level, visibility)
             try:
-                return self._fetch(
-                    cursor, state, max_bytes, visible_end(state, isolation_level, visibility), isolation_level
-                )
+                return self._fetch(cursor, state, max_bytes, limit, isolation_level)
             except FileNotFoundError:
-                self._listed = None  # deleted under us: look again at what is left
-                cursor = Cursor(cursor.offset)
+                pass  # deleted under us: look again at what is left
+            except CorruptSegment as damage:
+                if is_reopened:
+                    damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
+                    raise
+                is_reopened = True  # it may have been replaced under us, after a sync that failed: open it anew
+            self._listed = None
+            cursor = Cursor(cursor.offset)
         raise CorruptSegment(
             f"{self._directory}: the segment that holds offset {cursor.offset} is missing",
             path=self._directory,
             position=0,
             offset=cursor.offset,
+            **self._topic_partition._asdict(),
         )
 
     def _check_range(self, offset: int, state: CommitState) -> None:
@@ -153,16 +160,16 @@ class PartitionReader:
             segment, end = self._segment(base, state, following is not None)
             known = cursor.base == base and 0 <= cursor.position <= end
             position = cursor.position if known else segment.locate(offset, end)
-            try:
-                batches = segment.read(position, end, max_bytes=max_bytes, next_offset=offset if known else None)
-            except CorruptSegment as damage:
-                damage.facts.update(
-                    topic=self._topic_partition.topic, partition=self._topic_partition.partition, offset=offset
-                )
-                if known or damage.facts.get("next_offset") is None or offset < damage.next_offset:
-                    raise
-                position = damage.next_position  # its header was believed too far: the offset lies behind the damage
-                batches = segment.read(position, end, max_bytes=max_bytes)
+            batches: list[BatchView] | None = None
+            while batches is None:
+                try:
+                    batches = segment.read(position, end, max_bytes=max_bytes, next_offset=offset if known else None)
+                except CorruptSegment as damage:
+                    behind = damage.facts.get("next_offset")
+                    if known or behind is None or offset < behind or damage.next_position <= position:
+                        raise
+                    # A damaged batch claimed to hold the offset, which lies behind it.
+                    position = segment.locate(offset, end, damage.next_position)
             if batches:
                 if self._dense and batches[0].header.base_offset > offset:
                     raise self._missing(base, position, offset, batches[0].header.base_offset)
@@ -180,11 +187,9 @@ class PartitionReader:
             f"{path}: offsets {offset} to {found - 1} are missing at position {position}",
             path=path,
             position=position,
-            offset=offset,
+            problem="missing offsets",
             next_offset=found,
             next_position=None,
-            topic=self._topic_partition.topic,
-            partition=self._topic_partition.partition,
         )
 
     def _segment(self, base: int, state: CommitState, closed: bool) -> tuple[SegmentReader, int]:
@@ -232,27 +237,32 @@ class PartitionReader:
         segments = self.segments(state)
         first = segments.floor(state.log_start_offset)
         for base in segments.bases:
-            if first is not None and base < first:
-                continue
-            start = self._time_start(base, timestamp_ms, closed=base != state.active_base)
-            if start is not None:
-                following = segments.after(base)
-                end = state.log_end_offset if following is None else following
-                found = self._first_since(max(start, state.log_start_offset), end, timestamp_ms)
+            if first is None or base >= first:
+                found = self._first_in_segment(base, state, segments.after(base), timestamp_ms)
                 if found is not None:
                     return found
         return None
 
-    def _time_start(self, base: int, timestamp_ms: int, *, closed: bool) -> int | None:
-        """An offset of the segment from which to look for the time; None if all of the segment is older."""
+    def _first_in_segment(
+        self, base: int, state: CommitState, following: int | None, timestamp_ms: int
+    ) -> OffsetAndTimestamp | None:
+        """The index says where to begin, headers which batch it is. An index that was cut costs time, not records."""
+        start = max(self._time_start(base, timestamp_ms), state.log_start_offset)
+        segment, end = self._segment(base, state, following is not None)
+        header = segment.first_batch_since(timestamp_ms, start, end) if end else None
+        if header is None:
+            return None
+        return self._first_since(
+            max(header.base_offset, start), state.log_end_offset if following is None else following, timestamp_ms
+        )
+
+    def _time_start(self, base: int, timestamp_ms: int) -> int:
+        """An offset of the segment before which everything is older."""
         try:
             index = TimeIndexReader(self._filesystem.open_readable(file_path(self._directory, base, TIME_INDEX)), base)
         except FileNotFoundError:
             return base
         try:
-            last = index.last()
-            if closed and last is not None and last.timestamp_ms < timestamp_ms:
-                return None
             return index.before(timestamp_ms)
         finally:
             index.close()

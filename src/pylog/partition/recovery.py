@@ -9,16 +9,19 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.partition import snapshots
 from pylog.partition.assessment import Assessment, assess
+from pylog.partition.closed_files import closed_since, sync_indexes
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.place import Place
 from pylog.partition.producer_state import ProducerStates
+from pylog.partition.rewrite import rewrite
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentScan, SegmentWriter
-from pylog.segment.naming import DELETED, LOG, SEAL, segment_files
+from pylog.segment.naming import DELETED, LOG, SEAL, TRANSACTION_INDEX, segment_files
+from pylog.segment.writer import INDEX_ENTRY_BYTES
 
 logger = logging.getLogger("pylog.partition")
 
@@ -31,8 +34,9 @@ class Recovered(NamedTuple):
     state: CommitState
 
 
-def recover(place: Place, slots: CommitState | None) -> Recovered:
-    """``slots`` is the last valid state, of whatever boot: its durable end holds for ever.
+def recover(place: Place, slots: CommitState | None, distrusted: set[int]) -> Recovered:
+    """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. ``distrusted`` are segments
+    whose sync has failed in this process and must not be tried again; failures are added to it.
 
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
     """
@@ -67,28 +71,35 @@ def recover(place: Place, slots: CommitState | None) -> Recovered:
             len(found.dropped),
             found.problem,
         )
+    if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
+        found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
     names = place.names()
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
-    return _rebuild_from(place, slots, found, segments, max(start, 0), durable)
+    return _rebuild_from(place, slots, found, segments, start, durable, distrusted)
 
 
 def _rebuild_from(
-    place: Place, slots: CommitState | None, found: Assessment, segments: Segments, start: int, durable: int
+    place: Place,
+    slots: CommitState | None,
+    found: Assessment,
+    segments: Segments,
+    start: int,
+    durable: int,
+    distrusted: set[int],
 ) -> Recovered:
-    kept = segments.up_to(found.active_base)
-    first = kept.floor(durable) or 0
-    for base in kept.bases:
-        if first <= base < found.active_base:
-            _rebuild_closed(place, base)
-    segment = _rebuild_active(place, found)
+    kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
     snapshots.remove_stray(place.filesystem, place.directory, kept, end)
-    epochs = LeaderEpochs.load(place.filesystem, place.directory)
-    if epochs.cut(end) or not epochs.starts:
-        epochs.assigned(0, 0)
-        epochs.save(place.filesystem, place.directory)
-    producers = snapshots.load(place.filesystem, place.directory, kept, end, place.clock.now_ms())
+    epochs = _epochs(place, kept, end, start)
+    bases = _bases_to_rebuild(kept, durable)
+    producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
+    for base in bases[:-1]:
+        _rebuild_closed(place, base, producers, distrusted)
+    for base in kept.bases:
+        if base < bases[0] and not _has_indexes(place, base):
+            _reindex(place, base)
+    segment = _rebuild_active(place, found, producers, distrusted)
     place.filesystem.sync_directory(place.directory)
     open_offset = producers.first_open_offset
     version = next_version(slots.segments_version if slots is not None else 0)
@@ -101,35 +112,115 @@ def _rebuild_from(
         end,
         end,
         end if open_offset is None else open_offset,
-        min(start, end),
+        start,
         end,
         version,
     )
     return Recovered(segment, producers, state)
 
 
-def _rebuild_closed(place: Place, base: int) -> None:
+def _epochs(place: Place, kept: Segments, end: int, start: int) -> LeaderEpochs:
+    """The leader epochs up to the end; made again from the segments where a loss of power took the checkpoint."""
+    try:
+        epochs = LeaderEpochs.load(place.filesystem, place.directory)
+    except (CorruptSegment, FormatVersionError) as damage:
+        logger.warning("%s; making it again from the segments", damage)
+        epochs = LeaderEpochs([])
+    changed = epochs.cut(end)
+    if not epochs.starts:
+        changed = True
+        for base in kept.bases:
+            epochs.assigned(max(first_epoch(place, base), 0), max(base, start))
+    if changed:
+        epochs.save(place.filesystem, place.directory)
+    return epochs
+
+
+def first_epoch(place: Place, base: int) -> int:
+    """The leader epoch of a segment's first batch, -1 where it has none."""
+    try:
+        file = place.filesystem.open_readable(place.path(base, LOG))
+    except FileNotFoundError:
+        return -1
+    try:
+        first = next(iter(SegmentScan(file, 0, file.size(), next_offset=base, check_crc=False)), None)
+        return -1 if first is None else first[1].leader_epoch
+    finally:
+        file.close()
+
+
+def _bases_to_rebuild(kept: Segments, durable: int) -> list[int]:
+    """Segments that were assessed, or whose indexes may not have reached the medium. The active one is the last."""
+    return [*closed_since(kept, durable, kept.bases[-1]), kept.bases[-1]]
+
+
+def _has_indexes(place: Place, base: int) -> bool:
+    """Whether both indexes are there and of whole entries: all that is asked of those that were synced."""
+    try:
+        return all(
+            place.filesystem.size(place.path(base, kind)) % size == 0 for kind, size in INDEX_ENTRY_BYTES.items()
+        )
+    except FileNotFoundError:
+        return False
+
+
+def _reindex(place: Place, base: int) -> None:
+    """Make a closed segment's offset and time index again."""
     segment = place.segment_writer(base)
     segment.rebuild_start()
-    _adopt_all(segment, base, segment.file.size())
+    for position, header in SegmentScan(segment.file, 0, segment.file.size(), next_offset=base, check_crc=False):
+        segment.adopt(position, header)
     segment.finish()
-    segment.file.sync()
     segment.close()
+    sync_indexes(place.filesystem, place.directory, base)
 
 
-def _rebuild_active(place: Place, found: Assessment) -> SegmentWriter:
+def _rebuild_closed(place: Place, base: int, producers: ProducerStates, distrusted: set[int]) -> None:
+    segment = place.segment_writer(base)
+    end = segment.file.size()
+    _rebuild(place, segment, end, producers)
+    segment.finish()
+    _make_durable(place, segment, end, segment.next_offset, distrusted).close()
+    sync_indexes(place.filesystem, place.directory, base)
+
+
+def _rebuild_active(place: Place, found: Assessment, producers: ProducerStates, distrusted: set[int]) -> SegmentWriter:
     segment = place.segment_writer(found.active_base)
-    segment.rebuild_start()
-    _adopt_all(segment, found.active_base, found.written_end)
+    _rebuild(place, segment, found.written_end, producers)
     segment.cut(found.written_end, found.log_end_offset)
-    segment.file.sync()
     place.filesystem.remove(place.path(found.active_base, SEAL))  # it may have been closed before: it grows again
+    return _make_durable(place, segment, found.written_end, found.log_end_offset, distrusted)
+
+
+def _make_durable(
+    place: Place, segment: SegmentWriter, end: int, next_offset: int, distrusted: set[int]
+) -> SegmentWriter:
+    """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
+    base = segment.base_offset
+    if base not in distrusted:
+        try:
+            segment.file.sync()
+            return segment
+        except StorageError as error:
+            logger.warning("%s; copying the segment to a new file", error)
+            distrusted.add(base)
+    segment.close()
+    rewrite(place, base, end)
+    distrusted.discard(base)
+    segment = place.segment_writer(base)
+    segment.attach(end, next_offset)
     return segment
 
 
-def _adopt_all(segment: SegmentWriter, base: int, end: int) -> None:
-    for position, header in SegmentScan(segment.file, 0, end, next_offset=base, check_crc=False):
+def _rebuild(place: Place, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
+    """Make the indexes of a segment again from its batches, and take those into the producers' state."""
+    place.filesystem.remove(place.path(segment.base_offset, TRANSACTION_INDEX))
+    segment.rebuild_start()
+    for position, header in SegmentScan(segment.file, 0, end, next_offset=segment.base_offset, check_crc=False):
         segment.adopt(position, header)
+        aborted = snapshots.fold(producers, header, position, segment.file)
+        if aborted is not None:
+            segment.add_aborted(aborted)
 
 
 def remove_segment(place: Place, names: list[str], base: int) -> None:

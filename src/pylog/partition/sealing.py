@@ -6,9 +6,9 @@ which reads as well and is sealed by the next roll or by ``Log.verify``.
 
 from __future__ import annotations
 
-from pylog.errors import CorruptSegment
-from pylog.segment import SealBuilder, SegmentScan, write_seal
-from pylog.segment.naming import LOG, SEAL, file_path
+from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.segment import SealBuilder, SegmentScan, read_seal, write_seal
+from pylog.segment.naming import LOG, file_path
 from pylog.segment.seal import Seal
 from pylog.storage import FileSystem
 
@@ -17,10 +17,19 @@ def seal_closed_segments(filesystem: FileSystem, directory: str, bases: list[int
     """Seal these segments if they have none. ``CorruptSegment`` where one is damaged already."""
     for base in bases:
         try:
-            if not filesystem.exists(file_path(directory, base, SEAL)):
+            if not is_sealed(filesystem, directory, base):
                 write_seal(filesystem, directory, base, build_seal(filesystem, directory, base))
         except FileNotFoundError:
             continue  # deleted meanwhile
+
+
+def is_sealed(filesystem: FileSystem, directory: str, base: int) -> bool:
+    """Whether the segment has a seal that can be read."""
+    try:
+        size = filesystem.size(file_path(directory, base, LOG))
+        return read_seal(filesystem, directory, base, size) is not None
+    except (CorruptSegment, FormatVersionError):
+        return False
 
 
 def build_seal(filesystem: FileSystem, directory: str, base: int, *, dense: bool = True) -> Seal:

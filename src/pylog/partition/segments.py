@@ -37,6 +37,10 @@ class Segments(NamedTuple):
         number = bisect_right(self.bases, base)
         return self.bases[number] if number < len(self.bases) else None
 
+    def ending_with(self, active_base: int) -> Segments:
+        """Up to the active segment and with it, though its file may not be there yet: a roll publishes it first."""
+        return Segments((*(base for base in self.bases if base < active_base), active_base))
+
     def up_to(self, active_base: int) -> Segments:
         """Without what lies behind the active segment: leftovers that nothing published points to."""
         return Segments(tuple(base for base in self.bases if base <= active_base))

@@ -1,4 +1,4 @@
-"""The one place that changes a partition: append, roll, delete, and the repair of what a dead writer left.
+"""The one place that changes a partition: append, roll, delete.
 
 Every change happens under the partition's lock, held from reading the commit slots to publishing the next one. Other
 processes may have appended in between: ``_catch_up`` reads what they did. A crash at any point leaves the published state
@@ -25,36 +25,27 @@ from pylog.errors import (
 )
 from pylog.model import AppendResult
 from pylog.partition import snapshots
-from pylog.partition.commit_slots import CommitState, next_sequence, next_version
+from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.place import Place
-from pylog.partition.producer_state import ProducerStates
-from pylog.partition.recovery import recover, remove_segment
+from pylog.partition.recovery import remove_segment
 from pylog.partition.rewrite import rewrite
 from pylog.partition.sealing import seal_closed_segments
 from pylog.partition.settings import PartitionSettings
-from pylog.partition.writer_lock import WriterLock
-from pylog.segment import SegmentScan, SegmentWriter
+from pylog.partition.writer_view import WriterView
+from pylog.segment import SegmentWriter
 from pylog.segment.naming import LOG
-from pylog.storage import after_fork_in_child
 
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
-RECOVERY_TIMEOUT_MS = 120_000
 
 
-class PartitionWriter:
+class PartitionWriter(WriterView):
     """Appends to one partition directory. Safe to share among threads; every process has its own."""
 
     def __init__(self, place: Place) -> None:
-        self._place = place
-        self._lock = WriterLock(place)
-        self._segment: SegmentWriter | None = None
-        self._state: CommitState | None = None
-        self._producers = ProducerStates()
-        self._snapshot_position = 0
+        super().__init__(place)
         self._unsealed: list[int] = []
-        after_fork_in_child(self._forget_parent)
 
     # Appending
 
@@ -63,20 +54,25 @@ class PartitionWriter:
 
         Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` where the system failed and could not be asked.
         """
-        self._lock.acquire(timeout_ms)
+        try:
+            self._lock.acquire(timeout_ms)
+        except StorageError as error:
+            raise self._not_appended(error) from error
         try:
             try:
                 self._catch_up()
-            except NotAppended:
-                raise
-            except PylogError as error:
-                raise NotAppended(f"nothing was appended: {error}", path=self._place.directory) from error
+            except (CorruptSegment, StorageError) as error:
+                raise self._not_appended(error) from error
             result = self._append(batch, expected_offset)
         finally:
             self._lock.release()
         if self._unsealed:
             self._seal()
         return result
+
+    def _not_appended(self, error: PylogError) -> NotAppended:
+        """The error for an append that failed before it wrote anything, or whose bytes are gone again."""
+        return error if isinstance(error, NotAppended) else NotAppended(f"nothing was appended: {error}", **error.facts)
 
     def _append(self, batch: bytearray, expected_offset: int | None) -> AppendResult:
         state, segment = self._current()
@@ -129,44 +125,6 @@ class PartitionWriter:
             now_ms=self._place.clock.now_ms,
         )
 
-    def _fold(self, segment: SegmentWriter, position: int, header: BatchHeader) -> None:
-        aborted = snapshots.fold(self._producers, header, position, segment.file)
-        if aborted is not None:
-            segment.add_aborted(aborted)
-
-    def _publish_end(self, state: CommitState, segment: SegmentWriter) -> None:
-        """Make everything up to the segment's end visible."""
-        end = segment.next_offset
-        open_offset = self._producers.first_open_offset
-        self._state = self._lock.slots.publish(
-            CommitState(
-                next_sequence(state.sequence),
-                self._place.boot,
-                state.leader_epoch,
-                segment.base_offset,
-                segment.size_bytes,
-                end,
-                state.durable_offset,
-                end if open_offset is None else open_offset,
-                state.log_start_offset,
-                end,
-                state.segments_version,
-            )
-        )
-        if segment.size_bytes - self._snapshot_position >= snapshots.INTERVAL_BYTES:
-            self._snapshot(segment)
-
-    def _snapshot(self, segment: SegmentWriter) -> None:
-        """Spare the next opener a long replay. What was appended stands whether this succeeds or not."""
-        self._snapshot_position = segment.size_bytes
-        if self._producers.entries:
-            try:
-                snapshots.save(self._place.filesystem, self._place.directory, self._producers, segment.next_offset)
-            except StorageError as error:
-                logger.warning(
-                    "%s: no producer snapshot at offset %d: %s", self._place.directory, segment.next_offset, error
-                )
-
     def _undo(self, error: BaseException) -> None:
         """After a failed append: take back what was written, and say which of the two outcomes it is.
 
@@ -189,119 +147,7 @@ class PartitionWriter:
                 f"{directory}: the append failed ({error}) and could not be taken back ({second})"
             ) from error
         if isinstance(error, StorageError) and not isinstance(error, NotAppended):
-            raise NotAppended(f"nothing was appended: {error}", path=directory) from error
-
-    # Following others, and repairing after them
-
-    def _current(self) -> tuple[CommitState, SegmentWriter]:
-        assert self._state is not None
-        assert self._segment is not None
-        return self._state, self._segment
-
-    def _catch_up(self) -> None:
-        """Bring this process's view up to what is published, and the file's end to what is published."""
-        try:
-            self._follow()
-        except FileNotFoundError as error:
-            raise self._place.gone() from error
-
-    def _follow(self) -> None:
-        state = self._lock.slots.read()
-        if state is None:
-            self._lock.reopen(RECOVERY_TIMEOUT_MS)
-            state = self._lock.slots.read()
-        if state is None or state.boot != self._place.boot:
-            self._recover(state)
-            return
-        known = self._state
-        if (
-            known is None
-            or self._segment is None
-            or (
-                state.active_base != known.active_base
-                or state.segments_version != known.segments_version
-                or state.written_end < known.written_end
-            )
-        ):
-            self._attach(state)
-        elif state.sequence != known.sequence:
-            self._adopt_up_to(self._segment, state.written_end, check_crc=False)
-            self._state = state
-        state, segment = self._current()
-        size = segment.file.size()
-        if size > state.written_end:
-            self._repair_tail(state, segment)
-        elif size < state.written_end:
-            logger.warning(
-                "%s has %d bytes, %d were published: it was cut from outside; recovering",
-                segment.file.path,
-                size,
-                state.written_end,
-            )
-            self._recover(state)
-
-    def _attach(self, state: CommitState) -> None:
-        """Open the published active segment and learn the producers' state."""
-        self._drop_segment()
-        segment = self._place.segment_writer(state.active_base)
-        if segment.file.size() >= state.written_end:
-            segment.attach(state.written_end, state.log_end_offset)
-            segments = self._place.segments().up_to(state.active_base)
-            self._producers = snapshots.load(
-                self._place.filesystem,
-                self._place.directory,
-                segments,
-                state.log_end_offset,
-                self._place.clock.now_ms(),
-            )
-        self._snapshot_position = state.written_end
-        self._segment, self._state = segment, state
-
-    def _adopt_up_to(self, segment: SegmentWriter, end: int, *, check_crc: bool) -> SegmentScan:
-        """Count in the whole batches between this view's end and position ``end``."""
-        scan = SegmentScan(
-            segment.file, segment.size_bytes, end, next_offset=segment.next_offset, dense=True, check_crc=check_crc
-        )
-        for position, header in scan:
-            segment.adopt(position, header)
-            if header.producer_id >= 0:
-                self._fold(segment, position, header)
-        if not check_crc and scan.problem is not None:
-            raise CorruptSegment(
-                f"{segment.file.path} is damaged at position {scan.position}, offset {scan.next_offset}, below the published "
-                f"end: {scan.problem}",
-                path=segment.file.path,
-                position=scan.position,
-                offset=scan.next_offset,
-                problem=scan.problem,
-            )
-        return scan
-
-    def _repair_tail(self, state: CommitState, segment: SegmentWriter) -> None:
-        """The last holder of the lock died in mid-append: adopt whole batches behind the published end, cut the rest."""
-        size = segment.file.size()
-        scan = self._adopt_up_to(segment, size, check_crc=True)
-        logger.info(
-            "%s: a writer died here; %d bytes adopted, %d cut",
-            segment.file.path,
-            scan.position - state.written_end,
-            size - scan.position,
-        )
-        segment.cut(scan.position, scan.next_offset)
-        self._publish_end(state, segment)
-
-    def _recover(self, state: CommitState | None) -> None:
-        """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
-        self._drop_segment()
-        segment, producers, recovered = recover(self._place, state)
-        self._producers, self._segment = producers, segment
-        self._snapshot_position = segment.size_bytes
-        self._state = self._lock.slots.publish(recovered.successor())
-
-    def _drop_segment(self) -> None:
-        segment, self._segment, self._state = self._segment, None, None
-        if segment is not None:
-            segment.close()
+            raise self._not_appended(error) from error
 
     # Segments come and go
 
@@ -311,8 +157,8 @@ class PartitionWriter:
         The new base is published before its file exists, so that whoever comes after a crash here finishes the roll.
         """
         end = segment.next_offset
-        segment.finish()
         snapshots.save(self._place.filesystem, self._place.directory, self._producers, end)
+        segment.finish()
         self._state = state = self._lock.slots.publish(
             state.successor(
                 active_base=end,
@@ -391,20 +237,6 @@ class PartitionWriter:
 
     # For durability.py and partition.py
 
-    def state(self, timeout_ms: int) -> CommitState:
-        """What is published, after recovery if that was needed."""
-        self._lock.acquire(timeout_ms)
-        try:
-            self._catch_up()
-            return self._current()[0]
-        finally:
-            self._lock.release()
-
-    def published(self) -> CommitState:
-        """What is published now, without the lock; through recovery where nothing valid is."""
-        state = self._lock.slots.read() if self._lock.is_open else None
-        return state if state is not None and state.boot == self._place.boot else self.state(RECOVERY_TIMEOUT_MS)
-
     def publish_durable(self, end_offset: int, timeout_ms: int) -> None:
         """Publish that everything below ``end_offset`` is on the medium."""
         self._lock.acquire(timeout_ms)
@@ -425,6 +257,8 @@ class PartitionWriter:
             self._catch_up()
             state, _ = self._current()
             path = self._place.path(base, LOG)
+            # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
+            state = self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
             rewrite(
                 self._place, base, state.written_end if base == state.active_base else self._place.filesystem.size(path)
             )
@@ -433,13 +267,6 @@ class PartitionWriter:
         finally:
             self._lock.release()
 
-    def close(self) -> None:
-        """Give the files back. Waits for an append under way."""
-        self._lock.close()
-        self._drop_segment()
-
     def _forget_parent(self) -> None:
-        """In a forked child: another thread of the parent may have been in the middle of anything."""
-        self._lock.forget_parent()
-        self._segment = self._state = None
+        super()._forget_parent()
         self._unsealed = []

@@ -40,7 +40,7 @@ class WriterLock:
 
     def acquire(self, timeout_ms: int) -> None:
         """Take the lock, or raise ``DeliveryTimeout`` after ``timeout_ms``: nothing was done then."""
-        if not self._mutex.acquire(timeout=timeout_ms / 1000):
+        if not self._mutex.acquire(timeout=min(max(timeout_ms, 0) / 1000, threading.TIMEOUT_MAX)):
             raise self._timed_out(timeout_ms)
         try:
             if self._closed:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.format import HEADER_BYTES
-from pylog.errors import CorruptRecord, CorruptSegment
+from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
 from pylog.index import OffsetIndexReader
 from pylog.segment.naming import LOG, OFFSET_INDEX, file_path
 from pylog.segment.seal import Seal, header_crc, read_seal
@@ -50,25 +50,26 @@ class SegmentReader:
             self._seal_was_read = True
             try:
                 self._seal = read_seal(self._filesystem, self._directory, self.base_offset, self._file.size())
-            except CorruptSegment as damage:
+            except (CorruptSegment, FormatVersionError) as damage:
                 logger.warning("%s; reading on without it", damage)
         return self._seal
 
     # Finding
 
-    def locate(self, offset: int, end: int) -> int:
+    def locate(self, offset: int, end: int, start: int | None = None) -> int:
         """The position of the first batch before ``end`` whose last offset is at or behind ``offset``; ``end`` without one.
 
-        ``CorruptSegment`` where the offset falls into a damaged batch.
+        Looks from position ``start`` on, by default from where the index points. ``CorruptSegment`` where the offset
+        falls into a damaged batch.
         """
         previous: tuple[int, BatchHeader | None] | None = None
-        for position, header in self._walk(self._indexed_start(offset, end), end):
+        for position, header in self._walk(self._indexed_start(offset, end) if start is None else start, end):
             if header is not None and header.last_offset >= offset:
                 if header.base_offset > offset and previous is not None:
                     self._require_intact(previous[0], end)  # a gap: is the batch before it to blame?
                 return position
             previous = position, header
-        if previous is not None and previous[1] is None:
+        if previous is not None and self.seal is not None:
             self._require_intact(previous[0], end)
         return end
 
@@ -82,15 +83,17 @@ class SegmentReader:
         except FileNotFoundError:
             return 0
         try:
-            position = index.floor(offset).position
+            indexed, position = index.floor(offset)
         finally:
             index.close()
         if not 0 < position <= end - HEADER_BYTES:
             return 0
-        header = read_header(self._file.pread(HEADER_BYTES, position))
-        if check_header(header) is None and self.base_offset <= header.base_offset <= offset:
-            return position
-        return 0
+        front = self._file.pread(HEADER_BYTES, position)
+        if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:
+            return 0
+        # Kafka before 4.1 indexed whole appends, so there the entry may name a later batch's last offset.
+        agrees = header.last_offset == indexed if self._dense else header.last_offset <= indexed
+        return position if agrees and self.base_offset <= header.base_offset <= offset else 0
 
     def _walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader | None]]:
         """Batch positions and headers up to ``end``. In a sealed segment a damaged header is None; elsewhere it raises."""
@@ -105,19 +108,26 @@ class SegmentReader:
                 yield position, read_header(front) if intact else None
             return
         window, window_start = b"", position
+        next_offset = self.base_offset if position == 0 else None
         while position < end:
             if position - window_start + HEADER_BYTES > len(window):
                 window, window_start = self._file.pread(min(_WINDOW_BYTES, end - position), position), position
             if len(window) - (position - window_start) < HEADER_BYTES:
                 raise self._damage(position, f"{end - position} bytes left, too few for a batch header", end)
             header = read_header(window, position - window_start)
-            problem = check_header(header)
-            if problem is None and position + header.size_bytes > end:
-                problem = f"batch of {header.size_bytes} bytes, but {end - position} bytes are left"
+            problem = self._problem(header, None, position, end, next_offset)
             if problem is not None:
                 raise self._damage(position, problem, end)
             yield position, header
             position += header.size_bytes
+            next_offset = header.last_offset + 1
+
+    def first_batch_since(self, timestamp_ms: int, offset: int, end: int) -> BatchHeader | None:
+        """The first batch at or behind ``offset`` that has a record at or after the time, by its header; None without one."""
+        for _, header in self._walk(self.locate(offset, end), end):
+            if header is not None and header.max_timestamp_ms >= timestamp_ms:
+                return header
+        return None
 
     def _require_intact(self, position: int, end: int) -> None:
         """Raise the damage of the batch at ``position``, if it has any."""
@@ -147,8 +157,10 @@ class SegmentReader:
             if view is None:  # it reaches beyond what was read
                 if batches:
                     break
-                header = read_header(data)
-                data = memoryview(self._file.pread(header.size_bytes, position))
+                wanted = read_header(data).size_bytes if len(data) >= HEADER_BYTES else HEADER_BYTES
+                data = memoryview(self._file.pread(wanted, position))
+                if len(data) < wanted:
+                    raise self._damage(position, f"the file ends at {position + len(data)}, inside a batch", end)
                 continue
             batches.append(view)
             at += view.header.size_bytes
@@ -177,10 +189,11 @@ class SegmentReader:
         return view, None
 
     def _problem(
-        self, header: BatchHeader, front: memoryview, position: int, end: int, next_offset: int | None
+        self, header: BatchHeader, front: memoryview | None, position: int, end: int, next_offset: int | None
     ) -> str | None:
+        """What is wrong with a header, and with its place. ``front`` is its bytes where there may be a seal to compare."""
         seal = self.seal
-        if seal is not None:
+        if seal is not None and front is not None:
             number = seal.number_at(position)
             if number is None or header_crc(front) != seal.header_crcs[number]:
                 return "the batch header differs from the seal of this segment"

@@ -122,16 +122,19 @@ def decode(data: bytes, path: str) -> Seal:
     if len(data) < _ENTRIES_START or data[: len(MAGIC)] != MAGIC:
         raise CorruptSegment(f"{path} is not a seal: {len(data)} bytes without its magic", path=path, position=0)
     _, version, flags, count, size, first, last, least, greatest = _HEAD.unpack_from(data)
+    crc = crc32c.crc32c(data[_ENTRIES_START:], crc32c.crc32c(data[: _HEAD.size]))
+    if crc != _CRC.unpack_from(data, _HEAD.size)[0]:  # first, so that a flipped bit does not pass for another version
+        raise CorruptSegment(f"{path} is damaged: checksum {crc:#010x} over {len(data)} bytes", path=path, position=0)
     if version != VERSION or flags & ~KNOWN_FLAGS:
         raise FormatVersionError(
-            f"{path} has seal version {version}, flags {flags:#x}; this pylog knows version {VERSION}, flags {KNOWN_FLAGS:#x}",
+            f"{path} has seal version {version}, flags {flags:#x}; this pylog knows version {VERSION}, "
+            f"flags {KNOWN_FLAGS:#x}",
             path=path,
             version=version,
             expected=VERSION,
         )
-    crc = crc32c.crc32c(data[_ENTRIES_START:], crc32c.crc32c(data[: _HEAD.size]))
-    if len(data) != _ENTRIES_START + count * _ENTRY_BYTES or crc != _CRC.unpack_from(data, _HEAD.size)[0]:
-        raise CorruptSegment(f"{path} is damaged: checksum {crc:#010x} over {len(data)} bytes", path=path, position=0)
+    if len(data) != _ENTRIES_START + count * _ENTRY_BYTES:
+        raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
     entries = array("I")
     entries.frombytes(data[_ENTRIES_START:])
     if sys.byteorder == "little":

@@ -23,6 +23,7 @@ from pylog.storage import Buffer, FileSystem
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _OFFSET_ENTRY_BYTES = 8
 _TIME_ENTRY_BYTES = 12
+INDEX_ENTRY_BYTES = {OFFSET_INDEX: _OFFSET_ENTRY_BYTES, TIME_INDEX: _TIME_ENTRY_BYTES}
 
 
 class SegmentWriter:
@@ -63,15 +64,19 @@ class SegmentWriter:
         """
         self._offsets.refresh()
         self._times.refresh()
+        if self._offsets.count and not self._times.count:
+            self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
         start = self._offsets.last_position if self._offsets.last_position < size_bytes else 0
         self.size_bytes, self.next_offset = size_bytes, next_offset
         self.first_timestamp_ms = -1
-        for position, header in self._headers(0, size_bytes if start == 0 else min(size_bytes, 1)):
-            self._note(position, header)
         if start:
-            for position, header in self._headers(start, size_bytes):
+            for position, header in self._headers(0, 1):
                 self._note(position, header)
+        for position, header in self._headers(start, size_bytes):
+            self._note(position, header)
+            if position - self._offsets.last_position > self._interval_bytes:
+                self._index(position, header)  # its entry was lost
 
     def _headers(self, start: int, end: int) -> list[tuple[int, BatchHeader]]:
         """Headers of batches that start in ``[start, end)`` of a region known to be good."""
@@ -94,7 +99,7 @@ class SegmentWriter:
             return False
         if self.size_bytes > segment_bytes - header.size_bytes:
             return True
-        if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        if header.last_offset + 1 - self.base_offset > MAX_RELATIVE_OFFSET:  # the log's end is kept relative, too
             return True
         if self._offsets.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES:
             return True
@@ -123,6 +128,8 @@ class SegmentWriter:
             self._times.refresh()
             if position - self._offsets.last_position > self._interval_bytes:
                 self._index(position, header)
+        if position and position == self._offsets.last_position:  # its writer may have died between the two entries
+            self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
         self.size_bytes = position + header.size_bytes
         self.next_offset = header.last_offset + 1
 
@@ -142,7 +149,8 @@ class SegmentWriter:
         if self.file.size() > size_bytes:
             self.file.truncate(size_bytes)
         self._offsets.cut(size_bytes, next_offset)
-        self._times.cut(next_offset)
+        # An open segment has no time entry behind its last offset entry: one that is there was written to close it.
+        self._times.cut(min(next_offset, self._offsets.last_offset + 1 if self._offsets.count else self.base_offset))
         if self._filesystem.exists(file_path(self._directory, self.base_offset, TRANSACTION_INDEX)):
             index = self._transactions()
             index.cut(next_offset)

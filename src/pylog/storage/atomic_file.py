@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from pylog.storage.filesystem import Buffer, FileSystem
 
+_TEMPORARY = ".tmp"
+_NAME_BYTES_MAX = 255  # of one name, on every filesystem in use; ours are ASCII
+
 
 def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable: bool = True) -> None:
     """Make ``path`` hold exactly ``data``. Durable on return unless ``durable=False``, which survives processes only.
 
-    The caller holds a lock that excludes other writers of ``path``.
+    The caller holds a lock that excludes other writers of ``path``, and of names that share its first 251 characters.
     """
-    temporary = path + ".tmp"
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory or '.'}/{name[: _NAME_BYTES_MAX - len(_TEMPORARY)]}{_TEMPORARY}"
     file = filesystem.open_appendable(temporary)
     try:
         file.truncate(0)
@@ -25,7 +29,7 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable
         file.close()
     filesystem.replace(temporary, path)
     if durable:
-        filesystem.sync_directory(path.rpartition("/")[0] or ".")
+        filesystem.sync_directory(directory or ".")
 
 
 def read_whole(filesystem: FileSystem, path: str, limit_bytes: int) -> bytes:

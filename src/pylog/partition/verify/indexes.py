@@ -1,4 +1,4 @@
-"""Whether the indexes beside a segment agree with its batches. For ``verify.py``; reads only.
+"""Whether the indexes beside a segment agree with its batches. Reads only.
 
 Each check is told of every good batch in order, and of what damage was passed over, and walks its file alongside: memory
 does not grow with segment or index. It collects at most one finding a file: the first wrong entry, and how many there are.
@@ -6,46 +6,18 @@ does not grow with segment or index. It collects at most one finding a file: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.batch import BatchHeader
 from pylog.codec.format import HEADER_BYTES
+from pylog.errors import StorageError
 from pylog.index import AbortedTransaction, offset_index, time_index, transaction_index
+from pylog.partition.verify.findings import Finding, FirstFinding
 from pylog.storage import FileSystem, ReadableFile
 
 _ENTRIES_AT_ONCE = 4096
-
-
-class Finding(NamedTuple):
-    """What is wrong in one file. ``first_offset`` to ``end_offset`` (exclusive) are the offsets it concerns, if it says."""
-
-    path: str
-    position: int
-    first_offset: int | None
-    end_offset: int | None
-    problem: str
-
-
-class Findings:
-    """The first thing wrong with one file, and how many follow."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._first: Finding | None = None
-        self._more = 0
-
-    def add(self, position: int, first_offset: int | None, end_offset: int | None, problem: str) -> None:
-        if self._first is None:
-            self._first = Finding(self.path, position, first_offset, end_offset, problem)
-        else:
-            self._more += 1
-
-    def result(self) -> Iterator[Finding]:
-        if self._first is not None:
-            more = f" (and {self._more} more like it)" if self._more else ""
-            yield self._first._replace(problem=self._first.problem + more)
 
 
 class OffsetIndexCheck:
@@ -60,25 +32,27 @@ class OffsetIndexCheck:
         self._base_offset = base_offset
         self._exact = exact
         self._closed = closed
-        self.findings = Findings(path)
+        self._ended = False
+        self._at = self._offset = self._position = 0
+        self.findings = FirstFinding("index", path)
         self._entries = _entries(filesystem, self.findings, offset_index.ENTRY, segment_bytes, closed=closed)
         self._advance()
 
     def _advance(self) -> None:
         self._ended = True
-        for self._at, (relative, self._position) in self._entries:
-            self._offset = self._base_offset + relative
-            if self._position > 0:
+        for at, (relative, position) in self._entries:
+            self._at, self._position, self._offset = at, position, self._base_offset + relative
+            if position > 0:
                 self._ended = False
                 return
-            self._wrong(f"points to position {self._position}: the first batch is never indexed")
+            self._wrong(f"points to position {position}: the first batch is never indexed")
 
     def batch(self, position: int, header: BatchHeader) -> None:
         self._refuse_entries_before(position)
         if not self._ended and self._position == position:
             wrong = self._offset != header.last_offset if self._exact else self._offset < header.last_offset
             if wrong:
-                self._wrong(f"says that the batch at position {position} ends at offset {self._offset}, it is {header.last_offset}")
+                self._wrong(f"points to position {position}, where a batch ends at {header.last_offset}")
             self._advance()
 
     def damage(self, position: int, next_position: int) -> None:
@@ -88,11 +62,13 @@ class OffsetIndexCheck:
             self._advance()
 
     def finish(self, end: int) -> Iterator[Finding]:
+        """The findings. At the end of an active segment's index there may be entries that are not published yet."""
         self._refuse_entries_before(end)
-        if self._closed:
-            while not self._ended:
-                self._wrong(f"points to position {self._position}, beyond the segment's end {end}")
-                self._advance()
+        while not self._ended:
+            if self._closed or self._position < end:
+                what = f"beyond the segment's end {end}" if self._position >= end else "behind later ones"
+                self._wrong(f"points to position {self._position}, {what}")
+            self._advance()
         self._entries.close()
         yield from self.findings.result()
 
@@ -117,16 +93,18 @@ class TimeIndexCheck:
         self._greatest_ms = -1
         self._last_entry_ms = -1
         self._passed_damage = False
-        self.findings = Findings(path)
+        self._ended = False
+        self._at = self._offset = self._timestamp_ms = 0
+        self.findings = FirstFinding("timeindex", path)
         self._entries = _entries(filesystem, self.findings, time_index.ENTRY, segment_bytes, closed=closed)
         self._advance()
 
     def _advance(self) -> None:
-        self._ended = True
-        for self._at, (self._timestamp_ms, relative) in self._entries:
+        following = next(self._entries, None)
+        self._ended = following is None
+        if following is not None:
+            self._at, (self._timestamp_ms, relative) = following
             self._offset = self._base_offset + relative
-            self._ended = False
-            return
 
     def batch(self, header: BatchHeader) -> None:
         self._refuse_entries_before(header.base_offset)
@@ -146,18 +124,17 @@ class TimeIndexCheck:
         while not self._ended and self._offset < next_offset:
             self._take()
 
-    def finish(self, end_offset: int, end_position: int) -> Iterator[Finding]:
+    def finish(self, end_offset: int) -> Iterator[Finding]:
         self._refuse_entries_before(end_offset)
-        if self._closed:
-            while not self._ended:
-                self._wrong(f"is beyond the segment's end at offset {end_offset}")
-                self._take()
-            if not self._passed_damage and self._last_entry_ms < self._greatest_ms:
-                self.findings.add(
-                    self._at, None, None,
-                    f"the last entry says {self._last_entry_ms}, but the greatest timestamp in the {end_position} bytes of the "
-                    f"segment is {self._greatest_ms}",
-                )  # fmt: skip
+        while not self._ended:
+            if self._closed or self._offset < end_offset:
+                is_beyond = self._offset >= end_offset
+                self._wrong(f"is beyond the segment's end {end_offset}" if is_beyond else "stands behind later ones")
+            self._take()
+        is_whole = self._closed and self.findings.is_empty and not self._passed_damage
+        if is_whole and self._last_entry_ms < self._greatest_ms:
+            problem = f"the last entry says {self._last_entry_ms}, but the segment reaches {self._greatest_ms}"
+            self.findings.add(self._at, None, None, problem)
         self._entries.close()
         yield from self.findings.result()
 
@@ -175,8 +152,8 @@ class TimeIndexCheck:
 
 
 def _entries(
-    filesystem: FileSystem, findings: Findings, layout: Struct, segment_bytes: int, *, closed: bool
-) -> Iterator[tuple[int, tuple[int, int]]]:
+    filesystem: FileSystem, findings: FirstFinding, layout: Struct, segment_bytes: int, *, closed: bool
+) -> Generator[tuple[int, tuple[int, int]], None, None]:
     """Positions and entries of an index, a few at a time, without the zeros that Kafka allocates behind them.
 
     A missing file is wrong, and of a closed segment a torn entry and more entries than the segment can have batches.
@@ -185,6 +162,9 @@ def _entries(
         file = filesystem.open_readable(findings.path)
     except FileNotFoundError:
         findings.add(0, None, None, "is missing; lookups read the segment instead")
+        return
+    except StorageError as error:
+        findings.add(0, None, None, str(error))
         return
     try:
         size = file.size()
@@ -195,7 +175,9 @@ def _entries(
         zeros_at = None
         for start in range(0, whole, layout.size * _ENTRIES_AT_ONCE):
             data = file.pread(min(layout.size * _ENTRIES_AT_ONCE, whole - start), start)
-            for number, (first, second) in enumerate(layout.iter_unpack(data[: len(data) // layout.size * layout.size])):
+            for number, (first, second) in enumerate(
+                layout.iter_unpack(data[: len(data) // layout.size * layout.size])
+            ):
                 at = start + number * layout.size
                 if first == second == 0:
                     zeros_at = at if zeros_at is None else zeros_at
@@ -204,8 +186,17 @@ def _entries(
                     findings.add(zeros_at, None, None, f"zeros at position {zeros_at}, but entries go on at {at}")
                     zeros_at = None
                 yield at, (first, second)
+    except StorageError as error:
+        findings.add(0, None, None, str(error))
     finally:
         file.close()
+
+
+class Abort(NamedTuple):
+    """An abort marker, and the offset of the same producer's marker before it (-1 without one)."""
+
+    producer_id: int
+    before: int
 
 
 def check_aborted(
@@ -214,52 +205,73 @@ def check_aborted(
     *,
     end_offset: int,
     segment_bytes: int,
-    aborts: dict[int, int],
+    aborts: dict[int, Abort],
     expected: list[AbortedTransaction] | None,
     passed_damage: bool,
+    exact: bool,
 ) -> Iterator[Finding]:
     """``.txnindex``: the aborted transactions whose markers stand in this segment.
 
-    ``aborts`` are its abort markers, offset to producer id; ``expected`` the entries it must have, where that is known.
+    ``aborts`` are its abort markers by offset; ``expected`` the transactions with records they end, where that is known.
+    ``exact=False`` for Kafka's: compaction may have removed a transaction's records, all or the first.
     """
-    findings = Findings(path)
-    size = transaction_index.ENTRY.size
+    findings = FirstFinding("txnindex", path)
+    entries: list[tuple[int, AbortedTransaction]] = []
     try:
-        file = filesystem.open_readable(path)
+        entries += _aborted_entries(filesystem.open_readable(path), findings, limit=segment_bytes // HEADER_BYTES + 1)
     except FileNotFoundError:
-        entries: list[tuple[int, AbortedTransaction]] = []
-    else:
-        entries = list(_aborted_entries(file, findings, limit=segment_bytes // HEADER_BYTES + 1))
-    seen = [entry for _, entry in entries if entry.last_offset < end_offset]
-    for at, entry in entries:
-        if entry.last_offset >= end_offset:
-            continue  # not published yet
-        if aborts.get(entry.last_offset) != entry.producer_id:
+        pass  # as it should be, unless an abort is expected
+    except StorageError as error:
+        yield Finding("txnindex", path, 0, None, None, str(error))
+        return
+    published = [(at, entry) for at, entry in entries if entry.last_offset < end_offset]
+    for at, entry in published:
+        abort = aborts.get(entry.last_offset)
+        problem = None
+        if abort is None or abort.producer_id != entry.producer_id:
             if not passed_damage:
-                problem = f"says that producer {entry.producer_id} aborted at offset {entry.last_offset}, where it has no abort marker"
-                findings.add(at, entry.first_offset, entry.last_offset + 1, problem)
-        elif expected is not None and entry not in expected:
-            findings.add(at, entry.first_offset, entry.last_offset + 1, f"says {_words(entry)}, the batches say otherwise")
-    for entry in expected or ():
-        if entry not in seen:
-            problem = f"lacks {_words(entry)}: read_committed would show it"
-            findings.add(len(entries) * size, entry.first_offset, entry.last_offset + 1, problem)
+                problem = (
+                    f"says that producer {entry.producer_id} aborted at {entry.last_offset}: it has no marker there"
+                )
+        elif not abort.before < entry.first_offset <= entry.last_offset:
+            problem = f"says {_words(entry)}; its transaction before that ended at {abort.before}"
+        elif exact and expected is not None and entry not in expected:
+            problem = f"says {_words(entry)}, the batches say otherwise"
+        if problem is not None:
+            findings.add(at, entry.first_offset, entry.last_offset + 1, problem)
+    for wanted in expected or ():
+        if not any(_covers(entry, wanted) for _, entry in published):
+            problem = f"lacks {_words(wanted)}: read_committed would show it"
+            findings.add(
+                len(entries) * transaction_index.ENTRY.size, wanted.first_offset, wanted.last_offset + 1, problem
+            )
     yield from findings.result()
 
 
-def _aborted_entries(file: ReadableFile, findings: Findings, limit: int) -> Iterator[tuple[int, AbortedTransaction]]:
+def _covers(entry: AbortedTransaction, wanted: AbortedTransaction) -> bool:
+    ends = (entry.producer_id, entry.last_offset) == (wanted.producer_id, wanted.last_offset)
+    return ends and entry.first_offset <= wanted.first_offset
+
+
+def _aborted_entries(
+    file: ReadableFile, findings: FirstFinding, limit: int
+) -> Iterator[tuple[int, AbortedTransaction]]:
     """At most ``limit`` entries: more can't be right, whatever the file's size."""
     layout = transaction_index.ENTRY
     try:
         count = file.size() // layout.size
         if count > limit:
-            findings.add(limit * layout.size, None, None, f"has {count} entries, more than its segment can have batches")
+            findings.add(
+                limit * layout.size, None, None, f"has {count} entries, more than its segment can have batches"
+            )
         data = file.pread(min(count, limit) * layout.size, 0)
     finally:
         file.close()
     for number, (version, *fields) in enumerate(layout.iter_unpack(data[: len(data) // layout.size * layout.size])):
         if version != transaction_index.VERSION:
-            findings.add(number * layout.size, None, None, f"entry of version {version}, expected {transaction_index.VERSION}")
+            findings.add(
+                number * layout.size, None, None, f"entry of version {version}, expected {transaction_index.VERSION}"
+            )
         else:
             yield number * layout.size, AbortedTransaction(*fields)
 

@@ -1,0 +1,26 @@
+"""What must reach the medium of segments that are closed: their indexes too, since recovery won't make all of them again."""
+
+from __future__ import annotations
+
+from pylog.partition.segments import Segments
+from pylog.segment.naming import OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
+from pylog.storage import FileSystem
+
+
+def closed_since(segments: Segments, durable_offset: int, active_base: int) -> list[int]:
+    """Closed segments that may have bytes, or indexes, that were not synced: from the one that ends at the durable end on."""
+    first = segments.floor(max(durable_offset - 1, 0))
+    return [base for base in segments.bases if base < active_base and (first is None or base >= first)]
+
+
+def sync_indexes(filesystem: FileSystem, directory: str, base: int) -> None:
+    """Force a closed segment's indexes to the medium. One that is not there is fine."""
+    for kind in (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX):
+        try:
+            file = filesystem.open_appendable(file_path(directory, base, kind), create=False)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()

@@ -1,0 +1,16 @@
+"""Checks everything that stands in a partition directory, names what is wrong, and goes on behind it. Reads only.
+
+    pass_over.py  the partition: segment after segment, published state, small files     findings.py  what is wrong
+    segment.py    one segment: batches, seal, going on behind damage                     indexes.py   the three indexes
+    history.py    what batches say of producers and epochs, against snapshots and checkpoint
+
+Of every batch: framing, checksum, decompression, every record, its offset against the one before (also from segment to
+segment), its leader epoch against the checkpoint. Of closed segments the seal. Needs no lock: of the active segment it looks
+at what was published when it began.
+"""
+
+from pylog.partition.verify.findings import Problem, VerifyReport
+from pylog.partition.verify.pass_over import verify_partition
+from pylog.partition.verify.segment import resume_behind
+
+__all__ = ["Problem", "VerifyReport", "resume_behind", "verify_partition"]

@@ -1,0 +1,90 @@
+"""What a check found, and what it looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, and where. Offsets from ``first_offset`` up to ``end_offset`` (exclusive) are concerned."""
+
+    kind: str
+    path: str
+    position: int
+    first_offset: int | None
+    end_offset: int | None
+    problem: str
+
+
+class Problem(NamedTuple):
+    """A ``Finding`` with its partition.
+
+    ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, snapshot, epochs, slots or directory.
+    """
+
+    topic: str
+    partition: int
+    kind: str
+    path: str
+    position: int
+    first_offset: int | None
+    end_offset: int | None
+    problem: str
+
+    def __str__(self) -> str:
+        where = f"{self.topic}-{self.partition}: {self.path}, position {self.position}"
+        if self.first_offset is not None:
+            where += f", offsets from {self.first_offset}" + (
+                f" to {self.end_offset - 1}" if self.end_offset is not None else ""
+            )
+        return f"{where}: {self.problem}"
+
+
+@dataclass
+class VerifyReport:
+    """What was checked, and what is wrong with it.
+
+    ``unfinished_bytes`` stand behind the published end: an append under way, or what a crash left, which the next writer
+    adopts or cuts. They are no problem. ``unsealed_segments`` are closed ones without a seal, which loses nothing.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    unsealed_segments: int = 0
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    unfinished_bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+class FirstFinding:
+    """The first thing wrong with one small file, and how many are like it: a file of nonsense is one finding."""
+
+    def __init__(self, kind: str, path: str) -> None:
+        self._kind = kind
+        self.path = path
+        self._first: Finding | None = None
+        self._more = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self._first is None
+
+    def add(self, position: int, first_offset: int | None, end_offset: int | None, problem: str) -> None:
+        if self._first is None:
+            self._first = Finding(self._kind, self.path, position, first_offset, end_offset, problem)
+        else:
+            self._more += 1
+
+    def result(self) -> Iterator[Finding]:
+        if self._first is not None:
+            more = f" (and {self._more} more like it)" if self._more else ""
+            yield self._first._replace(problem=self._first.problem + more)

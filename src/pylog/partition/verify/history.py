@@ -1,0 +1,145 @@
+"""What the batches of a partition say, in order, of epochs and producers; and whether the small files say the same.
+
+Producer state is known from the partition's first offset on, or from the snapshot at its first segment. From the first
+damage on nobody knows what it held, so snapshots and transactions behind it are not judged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+from pylog.codec.batch import BatchHeader
+from pylog.codec.control import ControlType, Marker
+from pylog.errors import CorruptSegment, FormatVersionError, StorageError
+from pylog.index import AbortedTransaction
+from pylog.partition.epochs import LeaderEpochs
+from pylog.partition.producer_state import ProducerEntry, ProducerStates
+from pylog.partition.verify.findings import Finding, FirstFinding
+from pylog.segment.naming import EPOCH_CHECKPOINT, SNAPSHOT, file_path, offset_of
+from pylog.storage import FileSystem, read_whole
+
+_SNAPSHOT_LIMIT_BYTES = 256 << 20
+_BEYOND_EPOCHS = 1 << 31
+
+
+class History:
+    """Folds batches. ``strict`` holds the small files to what was folded; Kafka's are only read (compaction changes them)."""
+
+    def __init__(self, filesystem: FileSystem, directory: str, *, strict: bool) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._strict = strict
+        self._starts: list[tuple[int, int]] = []
+        self._snapshots: dict[int, ProducerStates] = {}
+        self._producers: ProducerStates | None = None
+        self._markers: dict[int, int] = {}
+
+    @property
+    def knows_producers(self) -> bool:
+        return self._producers is not None
+
+    # The small files
+
+    def read_files(self) -> Iterator[Finding]:
+        yield from self._read_epochs()
+        for name in self._filesystem.names(self._directory):
+            offset = offset_of(name, SNAPSHOT)
+            if offset is not None:
+                yield from self._read_snapshot(offset, f"{self._directory}/{name}")
+
+    def _read_epochs(self) -> Iterator[Finding]:
+        path = f"{self._directory}/{EPOCH_CHECKPOINT}"
+        if self._strict and not self._filesystem.exists(path):
+            yield Finding("epochs", path, 0, None, None, "is missing")
+        try:
+            starts = LeaderEpochs.load(self._filesystem, self._directory).starts
+        except (CorruptSegment, FormatVersionError, StorageError) as damage:
+            yield Finding("epochs", path, 0, None, None, str(damage))
+            return
+        for before, after in pairwise(starts):
+            if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+                yield Finding("epochs", path, 0, after.start_offset, None, f"{tuple(after)} follows {tuple(before)}")
+                return
+        self._starts = [(start.start_offset, start.epoch) for start in starts]
+
+    def _read_snapshot(self, offset: int, path: str) -> Iterator[Finding]:
+        try:
+            self._snapshots[offset] = ProducerStates.decode(
+                read_whole(self._filesystem, path, _SNAPSHOT_LIMIT_BYTES), path
+            )
+        except FileNotFoundError:
+            return  # a newer one took its place
+        except (CorruptSegment, FormatVersionError, StorageError) as damage:
+            yield Finding("snapshot", path, 0, None, offset, str(damage))
+
+    # The batches
+
+    def begin(self, offset: int) -> None:
+        """The first segment begins here."""
+        from_nothing = offset == 0 or not self._strict
+        self._producers = ProducerStates() if from_nothing else self._snapshots.pop(offset, None)
+
+    def last_marker(self, producer_id: int) -> int:
+        """The offset of this producer's latest commit or abort; -1 before the first."""
+        return self._markers.get(producer_id, -1)
+
+    def forget(self) -> None:
+        """Batches were lost: what producers did in them is unknown."""
+        self._producers = None
+
+    def take(self, header: BatchHeader, marker: Marker | None) -> AbortedTransaction | None:
+        """Fold a batch in; the transaction it aborted, if it is an abort marker."""
+        ends = marker is not None and marker.type in (ControlType.COMMIT, ControlType.ABORT)
+        if ends:
+            self._markers[header.producer_id] = header.base_offset
+        if self._producers is None or header.producer_id < 0:
+            return None
+        if marker is not None and ends:
+            return self._producers.end_transaction(
+                header, committed=marker.type == ControlType.COMMIT, coordinator_epoch=marker.coordinator_epoch
+            )
+        if not header.is_control:
+            self._producers.update(header)
+        return None
+
+    def epoch_problem(self, header: BatchHeader) -> str | None:
+        """What is wrong with the leader epoch of a batch; None if it is the checkpoint's, or there is none to compare."""
+        if not self._strict or not self._starts:
+            return None
+        number = bisect_right(self._starts, (header.base_offset, _BEYOND_EPOCHS))
+        epoch = self._starts[number - 1][1] if number else None
+        if header.leader_epoch == epoch:
+            return None
+        return f"leader epoch {header.leader_epoch} at offset {header.base_offset}, the checkpoint says {epoch}"
+
+    def reach(self, offset: int) -> Iterator[Finding]:
+        """The next batch begins here, or the log ends: a snapshot of this offset is compared with what was folded."""
+        snapshot = self._snapshots.get(offset)
+        if snapshot is None or self._producers is None:
+            return
+        findings = FirstFinding("snapshot", file_path(self._directory, offset, SNAPSHOT))
+        for producer_id, known in self._producers.entries.items():
+            entry = snapshot.entries.get(producer_id)
+            start = entry.transaction_start if entry is not None else None  # idle producers may be left out
+            if start != known.transaction_start:
+                findings.add(0, known.transaction_start, offset, _about_transaction(producer_id, start, known))
+        for producer_id, entry in snapshot.entries.items() if self._strict else ():
+            known_or_none = self._producers.entries.get(producer_id)
+            if known_or_none is None or _last_batch(known_or_none) != _last_batch(entry):
+                findings.add(
+                    0, None, offset, f"says of producer {producer_id} other than the batches before offset {offset}"
+                )
+        yield from findings.result()
+
+
+def _last_batch(entry: ProducerEntry) -> tuple[object, ...]:
+    return entry.epoch, *entry.batches[-1:]
+
+
+def _about_transaction(producer_id: int, start: int | None, known: ProducerEntry) -> str:
+    said = "has no open transaction" if start is None else f"has a transaction open since {start}"
+    known_start = known.transaction_start
+    is_so = "it has none" if known_start is None else f"it has one since {known_start}"
+    return f"says that producer {producer_id} {said}; {is_so}"

@@ -1,0 +1,188 @@
+"""One pass over a partition: its published state, its small files, and its segments, each in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import crc32c
+
+from pylog.errors import StorageError
+from pylog.model import TopicPartition
+from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
+from pylog.partition.segments import Segments
+from pylog.partition.verify.findings import Finding, Problem, VerifyReport
+from pylog.partition.verify.history import History
+from pylog.partition.verify.segment import Place, SegmentCheck
+from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, base_offsets, file_path, offset_of
+from pylog.storage import FileSystem, read_whole
+
+
+def verify_partition(
+    filesystem: FileSystem,
+    directory: str,
+    topic_partition: TopicPartition,
+    *,
+    dense: bool,
+    progress: Callable[[int], None] | None = None,
+    report: VerifyReport | None = None,
+) -> Iterator[Problem]:
+    """Every problem of one partition, as it is found. ``dense=False`` for Kafka's directories: offsets may leave gaps there.
+
+    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
+    list of problems is left to the caller. A file that the system refuses to read is a problem, too, and passed over.
+    """
+    report = VerifyReport() if report is None else report
+    report.partitions += 1
+    check = _PartitionCheck(filesystem, directory, dense, report, progress or (lambda _: None))
+    for finding in check.run():
+        yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
+
+
+class _PartitionCheck:
+    """``_expected`` is the offset at which the next segment must begin, None where nobody knows."""
+
+    def __init__(
+        self, filesystem: FileSystem, directory: str, dense: bool, report: VerifyReport, progress: Callable[[int], None]
+    ) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._dense = dense
+        self._report = report
+        self._progress = progress
+        self._history = History(filesystem, directory, strict=dense)
+        self._state: CommitState | None = None
+        self._is_of_this_boot = False
+        self._expected: int | None = None
+        self._ended_early = False
+        self._is_last = False
+
+    def run(self) -> Iterator[Finding]:
+        if not self._filesystem.is_directory(self._directory):
+            yield Finding("directory", self._directory, 0, None, None, "the partition's directory is missing")
+            return
+        yield from self._read_published()  # first, so that the rest is at least as new
+        yield from self._history.read_files()
+        segments = Segments.list(self._filesystem, self._directory)
+        if self._state is not None and self._is_of_this_boot:
+            segments = segments.up_to(self._state.active_base)
+        yield from self._check_beginning(segments)
+        for base in segments.bases:
+            if self._ended_early:
+                self._report.unfinished_bytes += self._size(base)
+                continue
+            yield from self._check_place(base)
+            if not self._ended_early:
+                self._is_last = segments.after(base) is None
+                yield from self._check_segment(base, segments.after(base))
+        yield from self._check_end()
+        if not self._dense:
+            yield from self._orphans()
+
+    def _read_published(self) -> Iterator[Finding]:
+        if self._dense:
+            path = f"{self._directory}/{COMMIT_SLOTS}"
+            try:
+                data = read_whole(self._filesystem, path, FILE_BYTES)
+            except FileNotFoundError:
+                return
+            except StorageError as error:
+                yield Finding("slots", path, 0, None, None, str(error))
+                return
+            self._state = latest(data)
+            boot = crc32c.crc32c(self._filesystem.boot_id().encode())
+            self._is_of_this_boot = self._state is not None and self._state.boot == boot
+
+    def _check_beginning(self, segments: Segments) -> Iterator[Finding]:
+        """Whether the segments begin where the log does, and the published one is among them."""
+        bases, state = segments.bases, self._state
+        if bases:
+            self._history.begin(bases[0])
+        if state is None:
+            return
+        first = bases[0] if bases else max(state.durable_offset, state.log_end_offset if self._is_of_this_boot else 0)
+        if first > state.log_start_offset:
+            yield self._lost(state.log_start_offset, first, "there is no segment for them")
+        is_new = state.active_base == state.log_end_offset  # a roll is published before its file is there
+        if self._is_of_this_boot and bases and bases[-1] != state.active_base and not is_new:
+            yield self._lost(state.active_base, state.log_end_offset, "the active segment is not there")
+
+    def _lost(self, first: int, end: int, reason: str) -> Finding:
+        return Finding("segment", self._directory, 0, first, end, f"offsets {first} to {end - 1} are missing: {reason}")
+
+    def _check_place(self, base: int) -> Iterator[Finding]:
+        """Whether a segment begins where the one before it ended."""
+        expected = self._expected
+        if expected is not None and base != expected and (self._dense or base < expected):
+            if self._may_end_early(expected, False):
+                self._ended_early = True
+                self._report.unfinished_bytes += self._size(base)
+                return
+            self._history.forget()
+            path = file_path(self._directory, base, LOG)
+            if base > expected:
+                yield Finding(
+                    "offsets", path, 0, expected, base, f"offsets {expected} to {base - 1} are missing before it"
+                )
+            else:
+                yield Finding(
+                    "offsets", path, 0, base, expected, f"offsets {base} to {expected - 1} were in the segment before"
+                )
+
+    def _may_end_early(self, offset: int, nothing_behind: bool) -> bool:
+        """Whether a crash may have left something torn at ``offset``: the rule of ``assessment.py``."""
+        if self._is_of_this_boot or not self._dense:
+            return False
+        if self._state is not None:
+            return offset >= self._state.durable_offset
+        return nothing_behind and self._is_last
+
+    def _check_segment(self, base: int, following: int | None) -> Iterator[Finding]:
+        state = self._state
+        is_published = state is not None and self._is_of_this_boot and base == state.active_base
+        try:
+            size = self._size(base)
+            end, end_offset = size, following
+            if state is not None and is_published:
+                end, end_offset = min(size, state.written_end), state.log_end_offset
+                self._report.unfinished_bytes += size - end
+            place = Place(base, end, end_offset, following is not None, self._dense, self._may_end_early)
+            check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
+            yield from check.run()
+        except FileNotFoundError:
+            self._expected = None  # deleted since its name was read
+            self._history.forget()
+            return
+        except StorageError as error:  # a failing disk: the other segments may be readable
+            self._expected = following
+            self._history.forget()
+            yield Finding("segment", file_path(self._directory, base, LOG), 0, base, following, str(error))
+            return
+        self._expected, self._ended_early = check.expected, check.ended_early
+        if state is not None and is_published and size < state.written_end:
+            path = file_path(self._directory, base, LOG)
+            problem = f"the segment has {size} bytes, {state.written_end} were published"
+            yield Finding("segment", path, size, check.expected, state.log_end_offset, problem)
+            self._expected = None
+
+    def _orphans(self) -> Iterator[Finding]:
+        """Indexes without their segment. Where offsets may leave gaps, nothing else tells that one is gone."""
+        names = self._filesystem.names(self._directory)
+        segments = Segments(tuple(base_offsets(names)))
+        for name in names:
+            base = offset_of(name, OFFSET_INDEX)
+            if base is not None and base not in segments.bases:
+                path = f"{self._directory}/{name}"
+                yield Finding("segment", path, 0, base, segments.after(base), "the segment of this index is missing")
+
+    def _size(self, base: int) -> int:
+        return self._filesystem.size(file_path(self._directory, base, LOG))
+
+    def _check_end(self) -> Iterator[Finding]:
+        state, end = self._state, self._expected
+        if end is not None:
+            yield from self._history.reach(end)
+        if state is not None and self._is_of_this_boot and end is not None and end != state.log_end_offset:
+            problem = f"says that the log ends at offset {state.log_end_offset}, its batches end at {end}"
+            yield Finding(
+                "slots", f"{self._directory}/{COMMIT_SLOTS}", 0, min(end, state.log_end_offset), None, problem
+            )

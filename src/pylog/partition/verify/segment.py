@@ -1,0 +1,266 @@
+"""One segment checked: every batch, the seal, the indexes. Damage is named, and the check goes on behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import NamedTuple
+
+from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.control import ControlType, Marker, read_marker
+from pylog.codec.format import HEADER_BYTES
+from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec, StorageError
+from pylog.index import AbortedTransaction
+from pylog.partition.verify.findings import Finding, FirstFinding, VerifyReport
+from pylog.partition.verify.history import History
+from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
+from pylog.segment import Seal, SegmentReader, find_next_batch, read_seal
+from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_path
+from pylog.storage import FileSystem, ReadableFile
+
+_READ_BYTES = 1 << 20
+_RECORDS_AT_ONCE = 1024
+_NO_OFFSET = 1 << 63  # beyond all
+
+
+class Place(NamedTuple):
+    """One segment of a partition, and how far to look.
+
+    ``end`` is the position where its published part ends, ``end_offset`` the offset behind it where something says so.
+    ``may_end_early(offset)`` tells whether a batch that should begin at this offset may be torn, with nothing behind it.
+    """
+
+    base_offset: int
+    end: int
+    end_offset: int | None
+    closed: bool
+    dense: bool
+    may_end_early: Callable[[int, bool], bool]
+
+
+class SegmentCheck:
+    """One pass over a segment. ``expected`` is the offset at which the next batch must begin."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        place: Place,
+        history: History,
+        report: VerifyReport,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._place = place
+        self._history = history
+        self._report = report
+        self._progress = progress
+        self._path = file_path(directory, place.base_offset, LOG)
+        self._epochs = FirstFinding("epochs", self._path)
+        self._aborts: dict[int, Abort] = {}
+        self._aborted: list[AbortedTransaction] = []
+        self._passed_damage = False
+        self._knew_producers = history.knows_producers
+        self._missing_codecs: set[str] = set()
+        self.expected = place.base_offset
+        self.ended_early = False
+
+    def run(self) -> Iterator[Finding]:
+        """Every finding. ``FileNotFoundError`` where the segment has been deleted meanwhile."""
+        place = self._place
+        seal = wrong_seal = None
+        if place.closed and place.dense:
+            try:
+                seal = read_seal(self._filesystem, self._directory, place.base_offset, place.end)
+                self._report.unsealed_segments += seal is None
+            except (CorruptSegment, FormatVersionError, StorageError) as damage:
+                wrong_seal = self._finding("seal", 0, place.base_offset, None, str(damage), SEAL)
+        reader = SegmentReader(
+            self._filesystem, self._directory, place.base_offset, closed=seal is not None, dense=place.dense
+        )
+        file = self._filesystem.open_readable(self._path)
+        try:
+            self._report.segments += 1
+            base, kept = place.base_offset, {"closed": place.closed, "exact": place.dense}
+            self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, place.end, **kept)
+            self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, place.end, **kept)
+            yield from self._batches(reader, file)
+            if not self.ended_early:  # else what lies beside it is made anew
+                if wrong_seal is not None:
+                    yield wrong_seal
+                yield from self._side_files(seal)
+        finally:
+            reader.close()
+            file.close()
+
+    def _batches(self, reader: SegmentReader, file: ReadableFile) -> Iterator[Finding]:
+        position, end = 0, self._place.end
+        while position < end:
+            try:
+                views = reader.read(position, end, max_bytes=_READ_BYTES, next_offset=self.expected)
+            except CorruptSegment as damage:
+                view = self._intact(reader, position)
+                if self._may_end_here(file, position):
+                    self.ended_early = True
+                    self._report.unfinished_bytes += end - position
+                    return
+                if view is None:
+                    position = yield from self._damage(damage, file, position)
+                    continue
+                view = yield from self._misplaced(view, file, position)
+                views = [view]
+            for view in views:
+                yield from self._batch(view, position)
+                position += view.header.size_bytes
+        falls_short = self._place.end_offset is not None and self.expected < self._place.end_offset
+        self.ended_early = falls_short and self._place.dense and self._place.may_end_early(self.expected, False)
+
+    # Damage
+
+    def _intact(self, reader: SegmentReader, position: int) -> BatchView | None:
+        """The batch, if nothing but its offset is wrong."""
+        try:
+            return reader.read(position, self._place.end, max_bytes=1)[0]
+        except CorruptSegment:
+            return None
+
+    def _misplaced(self, view: BatchView, file: ReadableFile, position: int) -> Generator[Finding, None, BatchView]:
+        """A batch whose offset does not follow; returns it with the offset that it must have had.
+
+        Its neighbour tells whether offsets are missing or there twice, or whether its own offset is damaged.
+        """
+        header = view.header
+        expected, found = self.expected, header.base_offset
+        following = self._header_at(file, position + header.size_bytes)
+        follows = expected + header.last_offset_delta + 1
+        end_offset = self._place.end_offset if following is None else following.base_offset
+        if end_offset == follows:
+            problem = f"base offset {found}, but {expected} follows the batch before and precedes the one behind"
+            yield self._finding("batch", position, expected, follows, problem)
+            return BatchView(view.buffer, header._replace(base_offset=expected))
+        self._passed_damage = True
+        self._history.forget()
+        self._times.damage(found)
+        self.expected = found
+        if found > expected:
+            yield self._finding("offsets", position, expected, found, f"offsets {expected} to {found - 1} are missing")
+        else:
+            problem = f"base offset {found} again, expected {expected}"
+            yield self._finding("offsets", position, found, expected, problem)
+        return view
+
+    def _header_at(self, file: ReadableFile, position: int) -> BatchHeader | None:
+        if position + HEADER_BYTES > self._place.end:
+            return None
+        header = read_header(file.pread(HEADER_BYTES, position))
+        return header if check_header(header) is None else None
+
+    def _may_end_here(self, file: ReadableFile, position: int) -> bool:
+        """Whether this is what a crash leaves: the rule of ``assessment.py``."""
+        may_end_early, expected = self._place.may_end_early, self.expected
+        if not may_end_early(expected, True):
+            return False
+        return may_end_early(expected, False) or resume_behind(file, position, self._place.end, expected)[1] is None
+
+    def _damage(self, damage: CorruptSegment, file: ReadableFile, position: int) -> Generator[Finding, None, int]:
+        """Name it; returns the position behind it."""
+        end = self._place.end
+        next_position, next_offset = damage.facts.get("next_position"), damage.facts.get("next_offset")
+        if next_position is None:
+            next_position, next_offset = resume_behind(file, position, end, self.expected)
+        if next_offset is None:
+            next_offset = self._place.end_offset
+        next_position = min(next_position, end)
+        behind = (
+            "nothing whole follows" if next_position >= end else f"whole batches follow at position {next_position}"
+        )
+        yield self._finding("batch", position, self.expected, next_offset, f"{damage.problem}; {behind}")
+        self._passed_damage = True
+        self._history.forget()
+        self._offsets.damage(position, next_position)
+        self._times.damage(_NO_OFFSET if next_offset is None else next_offset)
+        self.expected = self.expected if next_offset is None else next_offset
+        self._progress(next_position - position)
+        return next_position
+
+    # Good batches
+
+    def _batch(self, view: BatchView, position: int) -> Iterator[Finding]:
+        header = view.header
+        self._report.batches += 1
+        self._report.size_bytes += header.size_bytes
+        self._progress(header.size_bytes)
+        yield from self._history.reach(header.base_offset)
+        try:
+            marker = self._decoded(view)
+        except CorruptRecord as damage:
+            yield self._finding("records", position, header.base_offset, header.last_offset + 1, str(damage))
+            self._history.forget()
+            marker = None
+        except MissingCodec as missing:
+            marker = None
+            if str(missing) not in self._missing_codecs:
+                self._missing_codecs.add(str(missing))
+                problem = f"not checked, nor others like it: {missing}"
+                yield self._finding("records", position, header.base_offset, header.last_offset + 1, problem)
+        if (wrong := self._history.epoch_problem(header)) is not None:
+            self._epochs.add(position, header.base_offset, header.last_offset + 1, wrong)
+        if marker is not None and marker.type == ControlType.ABORT:
+            before = self._history.last_marker(header.producer_id)
+            self._aborts[header.base_offset] = Abort(header.producer_id, before)
+        aborted = self._history.take(header, marker)
+        if aborted is not None:
+            self._aborted.append(aborted)
+        self._offsets.batch(position, header)
+        self._times.batch(header)
+        self.expected = max(self.expected, header.last_offset + 1) if self._place.dense else header.last_offset + 1
+
+    def _decoded(self, view: BatchView) -> Marker | None:
+        """Decode every record; the marker of a control batch."""
+        decoder = view.decoder("", 0)
+        while taken := decoder.take(_RECORDS_AT_ONCE):
+            self._report.records += len(taken)
+        return read_marker(view) if view.header.is_control and view.header.count else None
+
+    # Beside the segment
+
+    def _side_files(self, seal: Seal | None) -> Iterator[Finding]:
+        place = self._place
+        if seal is not None and seal.size_bytes != place.end:
+            problem = f"the segment has {place.end} bytes, its seal says {seal.size_bytes}"
+            yield self._finding("segment", min(place.end, seal.size_bytes), None, None, problem)
+        sealed = (place.base_offset, self.expected - 1) if seal is None else (seal.first_offset, seal.last_offset)
+        if sealed != (place.base_offset, self.expected - 1) and not self._passed_damage:
+            problem = (
+                f"says offsets {sealed[0]} to {sealed[1]}, the batches are {place.base_offset} to {self.expected - 1}"
+            )
+            yield self._finding("seal", 0, place.base_offset, self.expected, problem, SEAL)
+        yield from self._epochs.result()
+        yield from self._offsets.finish(place.end)
+        yield from self._times.finish(self.expected)
+        knows = self._knew_producers and self._history.knows_producers
+        yield from check_aborted(
+            self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=place.end,
+            aborts=self._aborts, expected=self._aborted if knows else None, passed_damage=self._passed_damage, exact=place.dense,
+        )  # fmt: skip
+
+    def _beside(self, kind: str) -> str:
+        return file_path(self._directory, self._place.base_offset, kind)
+
+    def _finding(
+        self, kind: str, position: int, first_offset: int | None, end_offset: int | None, problem: str, file: str = LOG
+    ) -> Finding:
+        return Finding(kind, self._beside(file), position, first_offset, end_offset, problem)
+
+
+def resume_behind(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, int | None]:
+    """Where whole batches go on behind damage at ``position``, and at which offset; ``end`` and None if nowhere."""
+    front = file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
+    if len(front) == HEADER_BYTES and check_header(header := read_header(front)) is None:
+        following = position + header.size_bytes  # if its length is right, only what it holds is damaged
+        if following + HEADER_BYTES <= end:
+            header = read_header(file.pread(HEADER_BYTES, following))
+            if check_header(header) is None and header.base_offset >= minimum_offset:
+                return following, header.base_offset
+    found = find_next_batch(file, position + 1, end, minimum_offset)
+    return (end, None) if found is None else (found[0], found[1].base_offset)

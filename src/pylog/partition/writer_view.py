@@ -1,0 +1,218 @@
+"""What one process knows of a partition it writes to: the published state, the open active segment, the producers.
+
+Others append too, and may die in the middle. ``_catch_up``, under the lock, reads what they published, adopts or cuts what
+they left unpublished, and recovers where nothing valid is published.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pylog.codec.batch import BatchHeader
+from pylog.errors import CorruptSegment, StorageError
+from pylog.partition import snapshots
+from pylog.partition.commit_slots import CommitState, next_sequence
+from pylog.partition.place import Place
+from pylog.partition.producer_state import ProducerStates
+from pylog.partition.recovery import recover
+from pylog.partition.writer_lock import WriterLock
+from pylog.segment import SegmentScan, SegmentWriter
+from pylog.segment.naming import LOG
+from pylog.storage import after_fork_in_child
+
+logger = logging.getLogger("pylog.partition")
+
+RECOVERY_TIMEOUT_MS = 120_000
+
+
+class WriterView:
+    """Follows one partition. Safe to share among threads; every process has its own."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._lock = WriterLock(place)
+        self._segment: SegmentWriter | None = None
+        self._state: CommitState | None = None
+        self._producers = ProducerStates()
+        self._snapshot_position = 0
+        self._distrusted: set[int] = set()  # segments whose sync failed during recovery
+        after_fork_in_child(self._forget_parent)
+
+    def state(self, timeout_ms: int) -> CommitState:
+        """What is published, after recovery if that was needed."""
+        self._lock.acquire(timeout_ms)
+        try:
+            self._catch_up()
+            return self._current()[0]
+        finally:
+            self._lock.release()
+
+    def published(self) -> CommitState:
+        """What is published now, without the lock; through recovery where nothing valid is."""
+        state = self._lock.slots.read() if self._lock.is_open else None
+        return state if state is not None and state.boot == self._place.boot else self.state(RECOVERY_TIMEOUT_MS)
+
+    # Following others, and repairing after them
+
+    def _current(self) -> tuple[CommitState, SegmentWriter]:
+        assert self._state is not None
+        assert self._segment is not None
+        return self._state, self._segment
+
+    def _catch_up(self) -> None:
+        """Bring this process's view up to what is published, and the file's end to what is published."""
+        try:
+            self._follow()
+        except FileNotFoundError as error:
+            raise self._place.missing(error) from error
+
+    def _follow(self) -> None:
+        state = self._lock.slots.read()
+        if state is None:
+            self._lock.reopen(RECOVERY_TIMEOUT_MS)
+            state = self._lock.slots.read()
+        if state is None or state.boot != self._place.boot:
+            self._recover(state)
+            return
+        known = self._state
+        if (
+            known is None
+            or self._segment is None
+            or (
+                state.active_base != known.active_base
+                or state.segments_version != known.segments_version
+                or state.written_end < known.written_end
+            )
+        ):
+            self._attach(state)
+        elif state.sequence != known.sequence:
+            self._adopt_up_to(self._segment, state.written_end, check_crc=False)
+            self._state = state
+        state, segment = self._current()
+        size = segment.file.size()
+        if size > state.written_end:
+            self._repair_tail(state, segment)
+        elif size < state.written_end:
+            logger.warning(
+                "%s has %d bytes, %d were published: it was cut from outside; recovering",
+                segment.file.path,
+                size,
+                state.written_end,
+            )
+            self._recover(state)
+
+    def _attach(self, state: CommitState) -> None:
+        """Open the published active segment and learn the producers' state."""
+        self._drop_segment()
+        if state.written_end and not self._place.filesystem.exists(self._place.path(state.active_base, LOG)):
+            self._recover(state)
+            return
+        segment = self._place.segment_writer(state.active_base)
+        if segment.file.size() >= state.written_end:
+            segment.attach(state.written_end, state.log_end_offset)
+            segments = self._place.segments().up_to(state.active_base)
+            self._producers = snapshots.load(
+                self._place.filesystem,
+                self._place.directory,
+                segments,
+                state.log_end_offset,
+                self._place.clock.now_ms(),
+            )
+        self._snapshot_position = state.written_end
+        self._segment, self._state = segment, state
+
+    def _adopt_up_to(self, segment: SegmentWriter, end: int, *, check_crc: bool) -> SegmentScan:
+        """Count in the whole batches between this view's end and position ``end``."""
+        scan = SegmentScan(
+            segment.file, segment.size_bytes, end, next_offset=segment.next_offset, dense=True, check_crc=check_crc
+        )
+        for position, header in scan:
+            segment.adopt(position, header)
+            if header.producer_id >= 0:
+                self._fold(segment, position, header)
+        if not check_crc and scan.problem is not None:
+            raise CorruptSegment(
+                f"{segment.file.path} is damaged at position {scan.position}, offset {scan.next_offset}, below the published "
+                f"end: {scan.problem}",
+                path=segment.file.path,
+                position=scan.position,
+                offset=scan.next_offset,
+                problem=scan.problem,
+            )
+        return scan
+
+    def _repair_tail(self, state: CommitState, segment: SegmentWriter) -> None:
+        """The last holder of the lock died in mid-append: adopt whole batches behind the published end, cut the rest."""
+        size = segment.file.size()
+        scan = self._adopt_up_to(segment, size, check_crc=True)
+        logger.info(
+            "%s: a writer died here; %d bytes adopted, %d cut",
+            segment.file.path,
+            scan.position - state.written_end,
+            size - scan.position,
+        )
+        segment.cut(scan.position, scan.next_offset)
+        self._publish_end(state, segment)
+
+    def _recover(self, state: CommitState | None) -> None:
+        """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
+        self._drop_segment()
+        segment, producers, recovered = recover(self._place, state, self._distrusted)
+        self._producers, self._segment = producers, segment
+        self._snapshot_position = segment.size_bytes
+        self._state = self._lock.slots.publish(recovered.successor())
+
+    def _drop_segment(self) -> None:
+        segment, self._segment, self._state = self._segment, None, None
+        if segment is not None:
+            segment.close()
+
+    # Publishing
+
+    def _fold(self, segment: SegmentWriter, position: int, header: BatchHeader) -> None:
+        aborted = snapshots.fold(self._producers, header, position, segment.file)
+        if aborted is not None:
+            segment.add_aborted(aborted)
+
+    def _publish_end(self, state: CommitState, segment: SegmentWriter) -> None:
+        """Make everything up to the segment's end visible."""
+        end = segment.next_offset
+        open_offset = self._producers.first_open_offset
+        self._state = self._lock.slots.publish(
+            CommitState(
+                next_sequence(state.sequence),
+                self._place.boot,
+                state.leader_epoch,
+                segment.base_offset,
+                segment.size_bytes,
+                end,
+                state.durable_offset,
+                end if open_offset is None else open_offset,
+                state.log_start_offset,
+                end,
+                state.segments_version,
+            )
+        )
+        if segment.size_bytes - self._snapshot_position >= snapshots.INTERVAL_BYTES:
+            self._snapshot(segment)
+
+    def _snapshot(self, segment: SegmentWriter) -> None:
+        """Spare the next opener a long replay. What was appended stands whether this succeeds or not."""
+        self._snapshot_position = segment.size_bytes
+        if self._producers.entries:
+            try:
+                snapshots.save(self._place.filesystem, self._place.directory, self._producers, segment.next_offset)
+            except StorageError as error:
+                logger.warning(
+                    "%s: no producer snapshot at offset %d: %s", self._place.directory, segment.next_offset, error
+                )
+
+    def close(self) -> None:
+        """Give the files back. Waits for an append under way."""
+        self._lock.close()
+        self._drop_segment()
+
+    def _forget_parent(self) -> None:
+        """In a forked child: another thread of the parent may have been in the middle of anything."""
+        self._lock.forget_parent()
+        self._segment = self._state = None

@@ -1,0 +1,50 @@
+"""A reader that looks in the moment between publishing a new segment and creating its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pylog import Log, ProducerRecord
+from pylog.storage import OsFileSystem
+from pylog.storage.filesystem import AppendableFile
+
+
+class LookBeforeNewFile(OsFileSystem):
+    """Calls ``look`` whenever a segment file is about to be created."""
+
+    def __init__(self) -> None:
+        self.look = lambda: None
+
+    def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
+        if path.endswith(".log") and not self.exists(path):
+            self.look()
+        return super().open_appendable(path, create=create)
+
+
+def test_a_reader_that_lists_segments_before_the_new_file_is_there_finds_it_later(tmp_path: Path) -> None:
+    filesystem = LookBeforeNewFile()
+    with Log(tmp_path / "log", filesystem=filesystem) as log, Log(tmp_path / "log") as other:
+        log.create_topic("events", segment_bytes=2000)
+        reader = other.partition("events", 0)
+        seen: list[int] = []
+        filesystem.look = lambda: seen.append(len(reader.read(max(reader.latest_offset - 1, 0))))
+        for _ in range(10):
+            log.partition("events", 0).append([ProducerRecord(bytes(900))], acks=1)
+        assert len(reader.segments) == 5
+        assert seen == [1, 1, 1, 1]
+        assert [record.offset for record in reader.scan()] == list(range(10))
+
+
+def test_a_sync_between_publishing_a_new_segment_and_creating_its_file_covers_what_was_there(tmp_path: Path) -> None:
+    filesystem = LookBeforeNewFile()
+    with Log(tmp_path / "log", filesystem=filesystem) as log, Log(tmp_path / "log") as other:
+        log.create_topic("events", segment_bytes=2000)
+        partition, neighbour = log.partition("events", 0), other.partition("events", 0)
+        neighbour.append([ProducerRecord(bytes(900))], acks=1)
+        waiting = neighbour._durability
+        waiting._writer.publish_durable = lambda *_: None  # its lock is held by the one who rolls
+        filesystem.look = lambda: waiting.sync(1)
+        for _ in range(3):
+            partition.append([ProducerRecord(bytes(900))], acks=1)
+        assert waiting._durable_offset >= 1
+        assert len(partition.segments) == 2

@@ -1,0 +1,181 @@
+"""The machine's filesystem keeps what filesystem.py promises, and every refusal is one typed error with a path."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import NotAppended, StorageError, StorageFull
+from pylog.storage import OsFileSystem, read_whole, write_atomically
+from pylog.storage.os_errors import translated
+from tests.storage.filesystems import Faulty, Killed, Nth, full, io_error
+
+FS = OsFileSystem()
+
+
+def test_reading_and_writing_at_positions(tmp_path: Path) -> None:
+    file = FS.open_appendable(f"{tmp_path}/f")
+    file.pwrite(b"hello", 3)
+    assert file.pread(100, 0) == b"\0\0\0hello"
+    assert (file.pread(2, 3), file.pread(5, 8), file.size()) == (b"he", b"", 8)
+    file.truncate(4)
+    file.sync()
+    assert FS.open_readable(f"{tmp_path}/f").pread(9, 0) == b"\0\0\0h"
+    file.close()
+    file.close()
+
+
+def test_opening_never_truncates(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"kept")
+    FS.open_appendable(f"{tmp_path}/f").close()
+    assert (tmp_path / "f").read_bytes() == b"kept"
+
+
+def test_a_name_that_is_not_there_is_file_not_found(tmp_path: Path) -> None:
+    path = f"{tmp_path}/missing"
+    for call in (
+        lambda: FS.open_readable(path),
+        lambda: FS.open_appendable(path, create=False),
+        lambda: FS.size(path),
+        lambda: FS.names(path),
+        lambda: FS.modified_ns(path),
+        lambda: FS.replace(path, path + "2"),
+        lambda: FS.lock(f"{path}/lock"),
+    ):
+        with pytest.raises(FileNotFoundError):
+            call()
+    FS.remove(path)
+    FS.remove_directory(path)
+    assert not FS.exists(path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_space_that_ran_out_is_storage_full(number: int) -> None:
+    with pytest.raises(StorageFull) as caught, translated("write", "/a/b"):
+        raise OSError(number, "")
+    assert (caught.value.path, caught.value.errno) == ("/a/b", number)
+    assert isinstance(caught.value, NotAppended)
+    assert caught.value.retriable
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ENAMETOOLONG, errno.EROFS])
+def test_any_other_refusal_is_a_storage_error(number: int) -> None:
+    with pytest.raises(StorageError) as caught, translated("open", "/a/b"):
+        raise OSError(number, "")
+    assert not isinstance(caught.value, NotAppended)
+    assert (caught.value.errno, isinstance(caught.value.__cause__, OSError)) == (number, True)
+    assert "/a/b" in str(caught.value)
+
+
+def test_a_symbolic_link_is_never_followed_for_writing(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"safe")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(StorageError):
+        FS.open_appendable(f"{tmp_path}/link")
+    with pytest.raises(StorageError):
+        FS.lock(f"{tmp_path}/link")
+    assert (tmp_path / "target").read_bytes() == b"safe"
+
+
+def test_a_directory_or_a_pipe_is_no_file_to_append_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(StorageError):
+            FS.open_appendable(f"{tmp_path}/{name}")
+
+
+def test_a_lock_excludes_another_descriptor_until_it_is_released(tmp_path: Path) -> None:
+    first, second = FS.lock(f"{tmp_path}/l"), FS.lock(f"{tmp_path}/l")
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    first.release()
+    assert second.try_acquire()
+    second.close()
+    assert first.try_acquire()
+    first.close()
+    assert FS.locks_exclude(f"{tmp_path}/l")
+
+
+def test_closing_another_descriptor_of_the_file_keeps_the_lock(tmp_path: Path) -> None:
+    """POSIX locks would be lost here."""
+    lock = FS.lock(f"{tmp_path}/l")
+    assert lock.try_acquire()
+    for _ in range(3):
+        FS.open_readable(f"{tmp_path}/l").close()
+        FS.open_appendable(f"{tmp_path}/l").close()
+    other = FS.lock(f"{tmp_path}/l")
+    assert not other.try_acquire()
+    other.close()
+    lock.close()
+
+
+@pytest.mark.processes
+def test_a_forked_child_that_abandons_a_lock_leaves_it_to_the_parent(tmp_path: Path) -> None:
+    lock = FS.lock(f"{tmp_path}/l")
+    assert lock.try_acquire()
+    child = os.fork()
+    if child == 0:
+        lock.abandon()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    other = FS.lock(f"{tmp_path}/l")
+    assert not other.try_acquire()
+    lock.release()
+    assert other.try_acquire()
+    other.close()
+    lock.close()
+
+
+@pytest.mark.processes
+def test_the_lock_of_a_process_that_died_is_free(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if FS.lock(f"{tmp_path}/l").try_acquire() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    lock = FS.lock(f"{tmp_path}/l")
+    assert lock.try_acquire()
+    lock.close()
+
+
+def test_an_atomic_replacement_that_dies_anywhere_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    path = f"{tmp_path}/f"
+    n, seen = 0, set()
+    while True:
+        write_atomically(FS, path, b"old")
+        nth = Nth(
+            n, {"open", "truncate", "pwrite", "sync", "replace", "replaced", "sync_directory"}, lambda p: Killed()
+        )
+        try:
+            write_atomically(Faulty(nth), path, b"new")
+        except Killed:
+            seen.add(read_whole(FS, path, 99))
+            n += 1
+            continue
+        break
+    assert seen == {b"old", b"new"}
+    assert n == 7
+    assert read_whole(FS, path, 99) == b"new"
+
+
+@pytest.mark.parametrize("operation", ["open", "truncate", "pwrite", "sync", "replace", "sync_directory"])
+@pytest.mark.parametrize("error", [full, io_error])
+def test_an_atomic_replacement_that_fails_says_so(tmp_path: Path, operation: str, error: type) -> None:
+    nth = Nth(0, {operation}, error)
+    with pytest.raises(StorageError):
+        write_atomically(Faulty(nth), f"{tmp_path}/f", b"new")
+
+
+def test_a_durable_replacement_syncs_the_file_before_the_rename_and_the_directory_after(tmp_path: Path) -> None:
+    filesystem = Faulty()
+    write_atomically(filesystem, f"{tmp_path}/f", b"x")
+    operations = [operation for operation, _ in filesystem.operations]
+    assert operations == ["open", "truncate", "pwrite", "sync", "replace", "sync_directory"]
+
+
+def test_the_kind_of_a_filesystem_is_what_the_system_calls_it(tmpfs_dir: Path) -> None:
+    assert FS.kind(str(tmpfs_dir)) == "tmpfs"
+    assert FS.kind("/proc") == "proc"
+    assert FS.boot_id()

@@ -1,0 +1,320 @@
+"""Log: many handles on one directory, a fork, a close, and a directory that Kafka wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import crc32c
+import pytest
+
+from pylog.errors import Closed, ConfigError, LogNotFound, OffsetOutOfRange, PylogError, ReadOnlyLog, TopicNotFound
+from pylog.log import Log
+from pylog.model import TopicPartition
+from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
+from tests.storage.filesystems import OtherBoot
+
+KAFKA = Path(__file__).parent / "data" / "kafka-4.3.1"
+TOPICS = sorted({path.name.rsplit(".", 2)[0] for path in (KAFKA / "expected").glob("*.read_uncommitted.jsonl")})
+
+
+def test_two_handles_append_in_turn_and_read_each_other(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as first, Log(tmp_log_dir) as second:
+        first.create_topic("t")
+        partitions = [first.partition("t", 0), second.partition("t", 0)]
+        for number in range(20):
+            assert partitions[number % 2].append(one(f"{number}"), acks=1).base_offset == number
+        for partition in partitions:
+            assert values(partition.read(0)) == [f"{number}" for number in range(20)]
+
+
+def test_threads_share_a_partition_and_lose_nothing(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", segment_bytes=4096)
+        partition = log.partition("t", 0)
+
+        def work(name: int) -> None:
+            for number in range(50):
+                partition.append(one(f"{name}.{number}"), acks="all" if number % 10 == 0 else 1)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found = [record.value.decode() for record in partition.scan()]
+        assert sorted(found) == sorted(f"{name}.{number}" for name in range(4) for number in range(50))
+        for name in range(4):
+            mine = [int(value.split(".")[1]) for value in found if value.startswith(f"{name}.")]
+            assert mine == list(range(50))
+
+
+@pytest.mark.processes
+def test_processes_append_to_one_partition_and_offsets_are_dense(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", segment_bytes=2048)
+    children = []
+    for name in range(3):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with Log(tmp_log_dir) as log:
+                    partition = log.partition("t", 0)
+                    for number in range(60):
+                        partition.append(one(f"{name}.{number}"), acks=1)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 3
+    with Log(tmp_log_dir) as log:
+        records = list(log.partition("t", 0).scan())
+    assert [record.offset for record in records] == list(range(180))
+    assert sorted(values(records)) == sorted(f"{name}.{number}" for name in range(3) for number in range(60))
+
+
+@pytest.mark.processes
+def test_a_forked_child_and_its_parent_both_go_on(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append(one("before"), acks="all")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                partition.append(one("child"), acks="all")
+                code = 0 if len(partition.read(0)) == 2 else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        partition.append(one("parent"), acks="all")
+        assert values(partition.read(0)) == ["before", "child", "parent"]
+
+
+def test_producer_ids_never_repeat(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as first, Log(tmp_log_dir) as second:
+        ids = [log.next_producer_id() for _ in range(5) for log in (first, second)]
+    with Log(tmp_log_dir, filesystem=OtherBoot(5)) as third:
+        ids += [third.next_producer_id() for _ in range(1500)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_closed_log_says_so_everywhere(tmp_log_dir: Path) -> None:
+    log = Log(tmp_log_dir)
+    log.create_topic("t")
+    partition = log.partition("t", 0)
+    log.close()
+    log.close()
+    assert log.closed
+    for use in (
+        log.topics,
+        lambda: log.partition("t", 0),
+        lambda: log.create_topic("u"),
+        lambda: log.describe_topic("t"),
+        log.next_producer_id,
+        lambda: partition.append(one("v")),
+        lambda: partition.read(0),
+        lambda: partition.latest_offset,
+        partition.roll,
+    ):
+        with pytest.raises(Closed):
+            use()
+
+
+def test_a_log_opened_for_reading_changes_nothing_and_refuses_every_change(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append(one("v"), acks=1)
+    before = snapshot_of(tmp_log_dir)
+    with Log(tmp_log_dir, read_only=True) as log:
+        partition = log.partition("t", 0)
+        assert values(partition.read(0)) == ["v"]
+        for change in (
+            lambda: log.create_topic("u"),
+            lambda: log.delete_topic("t"),
+            lambda: log.alter_topic("t", segment_bytes=2048),
+            lambda: log.add_partitions("t", 2),
+            log.next_producer_id,
+            lambda: partition.append(one("w")),
+            partition.roll,
+            lambda: partition.sync(1),
+            lambda: log.delete_records(TopicPartition("t", 0), 1),
+        ):
+            with pytest.raises(ReadOnlyLog):
+                change()
+        with pytest.raises(TopicNotFound):
+            log.partition("u", 0)
+    assert snapshot_of(tmp_log_dir) == before
+
+
+def test_a_reader_follows_a_writer_through_rolls_and_deletions(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir, segment_bytes=1024) as log, Log(tmp_log_dir, read_only=True) as other:
+        log.create_topic("t")
+        writer, reader = log.partition("t", 0), other.partition("t", 0)
+        for number in range(40):
+            writer.append(one(f"{number}" + "x" * 100), acks=1)
+            assert reader.read(number)[0].offset == number
+        assert log.delete_records(TopicPartition("t", 0), 30) == 30
+        assert (reader.earliest_offset, reader.latest_offset) == (30, 40)
+        assert [record.offset for record in reader.scan()] == list(range(30, 40))
+        for offset in (0, 29, 41, -1):
+            with pytest.raises(OffsetOutOfRange):
+                reader.read(offset)
+        assert reader.read(40) == []
+
+
+def test_the_log_start_is_durable_even_if_the_records_were_not(tmp_log_dir: Path) -> None:
+    """Deleted up to an end that the power then took back: the log goes on at the start that was promised."""
+    with Log(tmp_log_dir, filesystem=OtherBoot(0)) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        for number in range(10):
+            partition.append(one(f"{number}"), acks=1)
+        partition.delete_before(10)
+    os.truncate(tmp_log_dir / "t-0" / f"{0:020d}.log", 200)
+    with Log(tmp_log_dir, filesystem=OtherBoot(1)) as log:
+        partition = log.partition("t", 0)
+        appended = partition.append(one("new"), acks=1).base_offset
+        assert appended >= 10, "offsets 0 to 9 were deleted for good and may not be given again"
+        assert values(partition.read(appended)) == ["new"]
+
+
+def test_waiting_ends_with_an_append_or_with_the_time(tmp_log_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmp_log_dir, clock=clock) as log:
+        assert log.wait_for_change(lambda: True, 0)
+        assert not log.wait_for_change(lambda: False, 5.0)
+        assert clock.seconds == pytest.approx(5.0)
+        asked = iter([False, False, True])
+        assert log.wait_for_change(lambda: next(asked), 5.0)
+
+
+@pytest.mark.parametrize("acks", ["ALL", 2, None, 0])
+def test_acks_are_all_or_one(tmp_log_dir: Path, acks: object) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        with pytest.raises(ConfigError):
+            log.partition("t", 0).append(many("a"), acks=acks)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_claims_the_greatest_number_of_offsets_does_not_break_the_log(tmp_log_dir: Path) -> None:
+    data = batch(b"v")
+    data[23:27] = (2**31 - 1).to_bytes(4, "big")  # last offset delta
+    data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        with contextlib.suppress(PylogError):
+            partition.append(bytes(data), acks=1)
+        end = partition.latest_offset
+        assert partition.append(one("after"), acks=1).base_offset == end
+        assert values(partition.read(end)) == ["after"]
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 10**15])
+def test_a_timeout_out_of_range_is_a_typed_error_or_works(tmp_log_dir: Path, timeout_ms: int) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        with contextlib.suppress(PylogError):
+            log.partition("t", 0).append(one("v"), acks=1, timeout_ms=timeout_ms)
+
+
+def test_an_append_of_nothing_is_refused(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        with pytest.raises(ConfigError):
+            log.partition("t", 0).append([])
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(61), b"\xff" * 200])
+def test_bytes_that_are_no_batch_are_refused(tmp_log_dir: Path, data: bytes) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        with pytest.raises(PylogError):
+            log.partition("t", 0).append(data)
+        assert log.partition("t", 0).latest_offset == 0
+
+
+# A directory that Kafka wrote
+
+
+def expected(topic: str, isolation: str) -> list[dict[str, object]]:
+    lines = (KAFKA / "expected" / f"{topic}.{isolation}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def in_hex(data: bytes | None) -> str | None:
+    """As the expected files have it: the digest of what is over 1,024 bytes."""
+    if data is None:
+        return None
+    return data.hex() if len(data) <= 1024 else hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_kafka_directory_reads_as_kafka_read_it(topic: str, isolation: str) -> None:
+    pytest.importorskip("cramjam")
+    wanted = [
+        (line["partition"], line["offset"], line["timestamp"], line["key"], line.get("value", line.get("value_sha256")))
+        for line in expected(topic, isolation)
+    ]
+    with Log(KAFKA / "log", read_only=True) as log:
+        assert log.is_kafka_directory
+        found = []
+        for number in range(log.describe_topic(topic).partitions):
+            partition = log.partition(topic, number)
+            offset = partition.earliest_offset
+            while True:
+                records = partition.read(offset, isolation_level=isolation)
+                if not records:
+                    break
+                found += [(number, r.offset, r.timestamp_ms, in_hex(r.key), in_hex(r.value)) for r in records]
+                offset = records[-1].offset + 1
+    assert found == wanted
+
+
+def test_opening_a_kafka_directory_writes_nothing_and_can_only_read(tmp_path: Path) -> None:
+    root = tmp_path / "kafka"
+    shutil.copytree(KAFKA / "log", root)
+    before = snapshot_of(root)
+    with Log(root) as log:
+        assert log.read_only
+        assert log.partition("rolled", 0).latest_offset == 300
+        with pytest.raises(ReadOnlyLog):
+            log.create_topic("mine")
+        with pytest.raises(ReadOnlyLog):
+            log.partition("rolled", 0).append(one("v"))
+    assert snapshot_of(root) == before
+
+
+def test_a_kafka_directory_with_a_torn_tail_is_visible_to_its_last_whole_batch(tmp_path: Path) -> None:
+    root = tmp_path / "kafka"
+    shutil.copytree(KAFKA / "log", root)
+    path = max((root / "rolled-0").glob("*.log"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with Log(root) as log:
+        partition = log.partition("rolled", 0)
+        assert 250 <= partition.latest_offset < 300
+        assert len(list(partition.scan())) == partition.latest_offset
+
+
+@pytest.mark.parametrize("missing", [1])
+def test_a_partition_that_a_kafka_directory_lacks_is_a_typed_error(tmp_path: Path, missing: int) -> None:
+    root = tmp_path / "kafka"
+    shutil.copytree(KAFKA / "log", root)
+    shutil.rmtree(root / f"keyed-{missing}")
+    with Log(root) as log, pytest.raises(PylogError):
+        log.partition("keyed", missing).read(0)
+
+
+def test_an_empty_directory_is_no_log_to_read(tmp_path: Path) -> None:
+    with pytest.raises(LogNotFound):
+        Log(tmp_path, read_only=True)
