@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -15,7 +16,6 @@ from pylog.codec.batch import BatchHeader, BatchView, read_header, stamp
 from pylog.errors import InvalidPartition, TopicNotFound
 from pylog.log import Log
 from pylog.model import AppendResult, Record
-from pylog.partition.producer_state import ProducerStates
 from pylog.producer import Producer
 
 START_MS = 1_700_000_000_000
@@ -34,7 +34,8 @@ class ManualClock:
         return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+        """Lets other threads run; what they do is waited for, not a time."""
+        time.sleep(0.0005)
 
     def wait(self, condition: threading.Condition, seconds: float) -> None:
         self.seconds += seconds
@@ -50,17 +51,17 @@ class FakePartition:
     def __init__(self, topic: str, number: int) -> None:
         self.topic, self.number = topic, number
         self.batches: list[bytes] = []
-        self.end_offset = 0
         self.durable_offset = 0
         self.append_time_ms = -1
         self.timeouts_ms: list[int] = []
         self.syncs: list[int] = []
         self.script: deque[Any] = deque()
         self.sync_script: deque[Any] = deque()
-        self.producers = ProducerStates()
         self._lock = threading.Lock()
 
-    def append_batch(self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = 0) -> AppendResult:
+    def append_batch(
+        self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = 0
+    ) -> AppendResult:
         self.timeouts_ms.append(timeout_ms)
         step = self.script.popleft() if self.script else None
         if isinstance(step, BaseException):
@@ -69,16 +70,19 @@ class FakePartition:
             step()
         with self._lock:
             base = self.end_offset
-            stamp(batch, base, 0, None if self.append_time_ms < 0 else self.append_time_ms)
             header = read_header(batch)
-            if header.producer_id >= 0:
-                self.producers.check(header)
-                self.producers.update(header)
+            for earlier in map(read_header, self.batches[-5:] if header.producer_id >= 0 else ()):
+                if earlier[9:12] == header[9:12]:  # producer id, epoch, base sequence
+                    return AppendResult(earlier.base_offset, earlier.last_offset, -1, True)
+            stamp(batch, base, 0, None if self.append_time_ms < 0 else self.append_time_ms)
             self.batches.append(bytes(batch))
-            self.end_offset = header.last_offset + 1
         if isinstance(step, Late):
             raise step.error
-        return AppendResult(base, header.last_offset, self.append_time_ms, False)
+        return AppendResult(base, self.end_offset - 1, self.append_time_ms, False)
+
+    @property
+    def end_offset(self) -> int:
+        return read_header(self.batches[-1]).last_offset + 1 if self.batches else 0
 
     def sync(self, end_offset: int) -> None:
         self.syncs.append(end_offset)
@@ -127,18 +131,28 @@ class FakeLog:
         self.partitions: dict[tuple[str, int], FakePartition] = {}
         self.producer_ids = 0
         self.create_topic(topic, partitions=partitions, **config)
+        self.clock.seconds = 0.0
 
     def create_topic(self, name: str, *, partitions: int = 1, **config: Any) -> None:
-        self.version += 1
+        self._change()
         self.descriptions[name] = FakeDescription(name, f"{name} {self.version}", partitions, FakeConfig(**config))
 
-    def delete_topic(self, name: str) -> None:
+    def _change(self) -> None:
         self.version += 1
+        self.clock.seconds += 0.01  # the time after which a producer looks at the version again
+
+    def delete_topic(self, name: str) -> None:
+        self._change()
         del self.descriptions[name]
 
     def add_partitions(self, name: str, total: int) -> None:
-        self.version += 1
+        self._change()
         self.descriptions[name] = self.descriptions[name]._replace(partitions=total)
+
+    def alter_topic(self, name: str, **config: Any) -> None:
+        self._change()
+        before = self.descriptions[name]
+        self.descriptions[name] = before._replace(config=before.config._replace(**config))
 
     def describe_topic(self, name: str) -> FakeDescription:
         if name not in self.descriptions:
@@ -171,3 +185,10 @@ def call_in_thread(function: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     return thread
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Until another thread has done it; the test's own timeout is the only bound."""
+    never = threading.Event()
+    while not condition():
+        never.wait(0.0005)

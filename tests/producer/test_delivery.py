@@ -260,9 +260,8 @@ def test_awaiting_raises_what_result_would() -> None:
     log.partition("t").script.append(FULL)
 
     async def main() -> None:
-        with log.producer() as producer:
-            with pytest.raises(StorageFull):
-                await producer.send("t", b"v")
+        with log.producer() as producer, pytest.raises(StorageFull):
+            await producer.send("t", b"v")
 
     asyncio.run(main())
 
@@ -340,7 +339,7 @@ def test_having_seen_one_record_of_a_batch_fail_is_not_having_seen_the_others() 
 def test_an_error_in_a_with_block_is_not_replaced_by_a_failed_delivery(caplog: pytest.LogCaptureFixture) -> None:
     log = FakeLog()
     log.partition("t").script.append(FULL)
-    with pytest.raises(ZeroDivisionError), log.producer() as producer:
+    with pytest.raises(ZeroDivisionError), log.producer() as producer:  # noqa: PT012 - the error is the last line
         producer.send("t", b"1")
         raise ZeroDivisionError
     assert "StorageFull: no space left" in caplog.text
@@ -353,10 +352,10 @@ def test_failures_of_a_producer_that_never_asks_take_bounded_memory() -> None:
         log.partition("t").script.extend([OutcomeUnknown("?")] * 3000)
         for _ in range(3000):
             producer.send("t", b"v")
-        assert len(producer._sender.failures) == 1000
+        assert len(producer._sender.tally.failures) == 1000
         assert producer.metrics()["records_unknown"] == 3000
-        for batch in producer._sender.failures:
+        for batch in producer._sender.tally.failures:
             batch.observed.add(0)
         log.partition("t").script.append(Late(OutcomeUnknown("?")))
         producer.send("t", b"v").exception()
-        assert len(producer._sender.failures) == 1
+        assert len(producer._sender.tally.failures) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from pylog.errors import (
     StorageFull,
     TopicNotFound,
 )
-from tests.producer.fakes import FakeLog, Late
+from tests.producer.fakes import FakeLog, Late, call_in_thread
 
 LOCKED = DeliveryTimeout("the partition is locked by another process")
 
@@ -107,16 +109,88 @@ def test_a_failure_belongs_to_its_batch_and_not_to_the_send_that_met_it() -> Non
     assert len(log.partition("t").values) == 40 - sum(failed)
 
 
-def test_ctrl_c_in_an_append_is_raised_and_leaves_the_outcome_unknown() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_a_batch_interrupted_in_its_append_is_written_again_and_the_log_knows_it(late: bool) -> None:
     log = FakeLog()
-    log.partition("t").script.append(Late(KeyboardInterrupt()))
+    log.partition("t").script.append(Late(KeyboardInterrupt()) if late else KeyboardInterrupt())
     with log.producer() as producer:
-        delivery = producer.send("t", b"v")
+        first = producer.send("t", b"1")
         with pytest.raises(KeyboardInterrupt):
             producer.flush()
-        assert delivery.done()
+        assert not first.done()
+        second = producer.send("t", b"2")
+        assert [first.result().offset, second.result().offset] == [0, 1]
+    assert log.partition("t").values == [b"1", b"2"]
+    assert log.producer_ids == 1
+
+
+def test_without_idempotence_an_interrupted_append_leaves_the_outcome_unknown() -> None:
+    log = FakeLog()
+    log.partition("t").script.append(Late(KeyboardInterrupt()))
+    with log.producer(enable_idempotence=False) as producer:
+        delivery = producer.send("t", b"1")
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush()
         assert isinstance(delivery.exception(), OutcomeUnknown)
-        assert producer.send("t", b"after").result().offset == 1
+        assert producer.send("t", b"2").result().offset == 1
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_batch_interrupted_while_it_is_built_is_built_again_or_fails(
+    is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(encoder: Any, **_: Any) -> bytearray:
+        if is_taken:
+            encoder.take_batch()
+        raise KeyboardInterrupt
+
+    log = FakeLog()
+    with log.producer() as producer:
+        delivery = producer.send("t", b"1")
+        with monkeypatch.context() as patch:
+            patch.setattr("pylog.producer.sender.build_batch", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                producer.flush()
+        assert type(delivery.exception()) is (NotAppended if is_taken else type(None))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="this system has no timer for processor time")
+@pytest.mark.parametrize("options", [{"acks": 1}, {"linger_ms": 0}, {"buffer_bytes": 2000}], ids=str)
+def test_interrupted_anywhere_a_producer_loses_nothing_and_goes_on(options: dict[str, Any], seed: int) -> None:
+    log = FakeLog()
+    random = Random(seed)
+    accepted: list[int] = []
+    number = 0
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    producer = log.producer(**{"batch_bytes": 2000, "linger_ms": 0.5, **options})
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        for _ in range(100):
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, random.uniform(1e-5, 3e-3))
+                for _ in range(10_000):  # an interrupt may come in a __del__, where Python drops it
+                    number += 1
+                    producer.send("t", b"%d" % number)
+                    accepted.append(number)
+            except KeyboardInterrupt:
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    for thread in [call_in_thread(lambda: producer.send("t", b"0").result()) for _ in range(3)]:
+        thread.join()  # a lock left locked would hold them forever
+    try:
+        producer.close()
+    except PylogError as error:
+        assert "interrupted before" in str(error)  # noqa: PT017 - or no error at all
+    stored = [int(value or b"") for value in log.partition("t").values if value != b"0"]
+    assert stored == sorted(set(stored))
+    assert len(set(accepted) - set(stored)) <= producer.metrics()["records_failed"]
+    assert producer.metrics()["records_failed"] < len(accepted) / 20
 
 
 def test_ctrl_c_in_a_sync_is_raised_and_the_next_one_decides() -> None:
@@ -228,7 +302,7 @@ def test_close_with_a_timeout_gives_up_what_is_locked_and_says_so() -> None:
 
 def test_a_flush_that_times_out_can_be_repeated() -> None:
     log = FakeLog()
-    log.partition("t").script.append(LOCKED)
+    log.partition("t").script.extend([LOCKED, LOCKED])
     with log.producer() as producer:
         producer.send("t", b"1")
         with pytest.raises(TimeoutError, match="1 batches"):
@@ -250,7 +324,11 @@ def test_batches_carry_the_producers_id_and_follow_one_another() -> None:
             producer.flush()
     for number in (0, 1):
         headers = log.partition("t", number).headers
-        assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers] == [(1, 0, 0), (1, 0, 3), (1, 0, 4)]
+        assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers] == [
+            (1, 0, 0),
+            (1, 0, 3),
+            (1, 0, 4),
+        ]
     assert log.producer_ids == 1
 
 
@@ -267,7 +345,8 @@ def test_a_batch_that_was_not_appended_takes_no_sequence_numbers() -> None:
     with log.producer() as producer:
         producer.send("t", b"1").result()
         partition.script.append(StorageFull("full"))
-        producer.send_many("t", [b"lost"] * 5)[0].exception()
+        for delivery in producer.send_many("t", [b"lost"] * 5):
+            assert isinstance(delivery.exception(), StorageFull)
         for delivery in producer.send_many("t", [b"2", b"3"]):
             delivery.result()
     assert [header.base_sequence for header in partition.headers] == [0, 1]
@@ -298,7 +377,6 @@ def test_sequence_numbers_wrap_to_zero() -> None:
     with log.producer() as producer:
         producer.send("t", b"1").result()
         (buffer,) = producer._topics.known["t"].buffers
-        log.partition("t").producers.entries.clear()
         buffer.next_sequence = 2**31 - 2
         for delivery in producer.send_many("t", [b"2"] * 5):
             delivery.result()

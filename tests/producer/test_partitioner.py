@@ -4,9 +4,9 @@ from random import Random
 
 import mmh3
 import pytest
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
-from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 
 from pylog.errors import InvalidPartition
 from pylog.producer.partitioner import NAMED_PARTITIONERS, POSITIVE, Custom, RoundRobin, Sticky, murmur2
@@ -39,7 +39,9 @@ def test_murmur2_agrees_with_aiokafka(key: bytes) -> None:
 def test_the_remembered_murmur2_is_the_same_as_the_computed_one(key: bytes) -> None:
     key_hash = NAMED_PARTITIONERS["murmur2"].key_hash
     assert key_hash is not None
-    assert [key_hash(key), key_hash(key), key_hash(bytearray(key)) if len(key) > 64 else murmur2(key)] == [murmur2(key)] * 3
+    assert [key_hash(key), key_hash(key), key_hash(bytearray(key)) if len(key) > 64 else murmur2(key)] == [
+        murmur2(key)
+    ] * 3
 
 
 @given(st.binary(max_size=200), COUNTS)

@@ -280,10 +280,7 @@ def test_settings_changed_meanwhile_shape_the_next_batch() -> None:
     log = FakeLog()
     with log.producer() as producer:
         producer.send("t", b"v" * 1000).result()
-        log.descriptions["t"] = log.descriptions["t"]._replace(
-            config=log.descriptions["t"].config._replace(compression_type="gzip", max_message_bytes=300)
-        )
-        log.version += 1
+        log.alter_topic("t", compression_type="gzip", max_message_bytes=300)
         producer.send("t", b"v" * 200).result()
         with pytest.raises(RecordTooLarge):
             producer.send("t", b"v" * 1000)
@@ -311,7 +308,7 @@ def test_nothing_can_be_sent_after_close_and_closing_again_is_allowed() -> None:
 
 def test_leaving_the_with_block_writes_everything_also_after_an_error() -> None:
     log = FakeLog()
-    with pytest.raises(ZeroDivisionError), log.producer() as producer:
+    with pytest.raises(ZeroDivisionError), log.producer() as producer:  # noqa: PT012 - the error is the last line
         producer.send("t", b"v")
         raise ZeroDivisionError
     assert log.partition("t").values == [b"v"]

@@ -2,30 +2,31 @@ from __future__ import annotations
 
 import threading
 
-from pylog.producer.turn import Turn
+import pytest
+
+from pylog.producer.turn import NOT_MINE, Turn, seconds_to_wait
 from tests.producer.fakes import call_in_thread
 
 
 def test_a_turn_is_one_threads_at_a_time() -> None:
     turn = Turn()
-    assert turn.take(0)
+    assert turn.take(timeout=0)
     assert turn.is_mine()
-    assert turn.is_taken()
     seen: list[object] = []
-    call_in_thread(lambda: seen.extend([turn.take(0), turn.is_mine(), turn.leave(), turn.is_taken()])).join()
-    assert seen == [False, False, None, True]
+    call_in_thread(lambda: seen.extend([turn.take(timeout=0), turn.is_mine()])).join()
+    assert seen == [False, False]
     turn.leave()
-    assert not turn.is_taken()
+    assert not turn.is_mine()
 
 
 def test_a_thread_that_waits_gets_the_turn_when_it_is_left() -> None:
     turn = Turn()
-    assert turn.take(0)
+    assert turn.take(timeout=0)
     waiting, got = threading.Event(), threading.Event()
 
     def wait() -> None:
         waiting.set()
-        if turn.take(float("inf")):
+        if turn.take(timeout=seconds_to_wait(float("inf"))):
             got.set()
             turn.leave()
 
@@ -35,10 +36,17 @@ def test_a_thread_that_waits_gets_the_turn_when_it_is_left() -> None:
     turn.leave()
     thread.join()
     assert got.is_set()
-    assert turn.take(0)
+    assert turn.take(timeout=0)
 
 
-def test_leaving_without_having_taken_changes_nothing() -> None:
+def test_leaving_without_having_taken_is_an_error_that_a_finally_can_pass_over() -> None:
     turn = Turn()
-    turn.leave()
-    assert turn.take(0)
+    with pytest.raises(NOT_MINE):
+        turn.leave()
+    assert turn.take(timeout=0)
+
+
+@pytest.mark.parametrize(("timeout_s", "waits_s"), [(-5, 0), (0, 0), (1.5, 1.5), (float("inf"), threading.TIMEOUT_MAX)])
+def test_any_timeout_is_one_that_a_lock_takes(timeout_s: float, waits_s: float) -> None:
+    assert seconds_to_wait(timeout_s) == waits_s
+    assert Turn().take(timeout=seconds_to_wait(timeout_s))

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from pylog.codec import RecordEncoder
 from pylog.errors import BufferTimeout, Closed, RecordTooLarge
 from pylog.model import Header
-from pylog.producer.buffer import NO_BATCH, Memory, PartitionBuffer, TopicBuffers
+from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
 from pylog.producer.delivery import PendingBatch
 from pylog.producer.linger import LINGER
+from pylog.producer.memory import Memory
 from pylog.producer.sender import Sender
 from pylog.producer.topics import Topics
 
@@ -29,6 +30,8 @@ Headers = Sequence[Header]
 
 
 _PATIENCE_S = 0.05  # how long one partition may hold up the others when memory is short
+_SLEEP_MIN_S = 0.0001
+_SLEEP_MAX_S = 0.005
 
 
 class Accumulator:
@@ -36,6 +39,7 @@ class Accumulator:
 
     def __init__(self, clock: Clock, config: ProducerConfig, memory: Memory, sender: Sender, topics: Topics) -> None:
         self._monotonic = clock.monotonic
+        self._sleep = clock.sleep
         self._config = config
         self._memory = memory
         self._sender = sender
@@ -48,9 +52,10 @@ class Accumulator:
 
         Raises what the record or the topic's limit is wrong with, ``BufferTimeout`` after ``max_block_ms``, ``Closed``.
         """
-        buffer = self._topics.current(buffer)
-        end_s = self._monotonic() + self._config.max_block_s
-        needed_bytes = self._memory.share_bytes(buffer.topic.batch_bytes)
+        now_s = self._monotonic()
+        buffer = self._topics.current(buffer, now_s)
+        end_s = now_s + self._config.max_block_s
+        needed_bytes = self._memory.share_bytes(buffer, now_s)
         while True:
             if buffer.open is not NO_BATCH:
                 with buffer.lock:
@@ -59,20 +64,16 @@ class Accumulator:
                     if batch.encode(timestamp_ms, key, value, headers):
                         return batch, index
                 self._make_way(buffer, end_s)
-            self._reserve(needed_bytes, end_s)
+            self._make_room(needed_bytes, end_s)
             try:
-                placed = self._open(buffer, needed_bytes, timestamp_ms, key, value, headers)
+                opened = self._open(buffer, needed_bytes, now_s, timestamp_ms, key, value, headers)
             except RecordTooLarge as error:
-                self._memory.release(needed_bytes)
                 needed_bytes = self._size_alone(buffer, needed_bytes, error)
-            except BaseException:
-                self._memory.release(needed_bytes)
-                raise
             else:
-                if placed is not None:
+                if opened is not None:
                     self._look_after(buffer)
-                    return placed, 0
-                self._memory.release(needed_bytes)  # another thread was faster: its batch may have room
+                    return opened, 0
+                # Another thread was faster: it took the memory, or its batch may have room.
 
     def limit_bytes(self, topic: TopicBuffers) -> int:
         """The most a batch of one record may have."""
@@ -88,35 +89,38 @@ class Accumulator:
         if not self._sender.drain(buffer, end_s - self._monotonic()):
             raise self._timeout(buffer, "its full batch could not be written")
 
-    def _reserve(self, size_bytes: int, end_s: float) -> None:
-        """Take memory for a batch, if need be by writing the batches that have waited longest."""
-        memory = self._memory
-        while not memory.reserve(size_bytes):
-            for waiting in list(memory.waiting):
-                if not waiting.writing.is_taken() and self._sender.drain(waiting, _PATIENCE_S):
-                    break
-            else:  # other threads are writing what there is
-                left_s = end_s - self._monotonic()
-                if not memory.wait_for_room(size_bytes, min(left_s, _PATIENCE_S)) and left_s <= 0:
-                    raise self._timeout(None, f"{memory.reserved_bytes} of {memory.limit_bytes} buffer bytes are in use")
+    def _make_room(self, size_bytes: int, end_s: float) -> None:
+        """Free memory for a batch, if need be by writing the batches that have waited longest."""
+        memory, sleep_s = self._memory, _SLEEP_MIN_S
+        while not memory.has_room(size_bytes):
+            if any(self._sender.drain(waiting, _PATIENCE_S, wait_s=0) for waiting in list(memory.waiting)):
+                continue
+            if self._monotonic() >= end_s:
+                raise self._timeout(None, f"{memory.reserved_bytes} of {memory.limit_bytes} buffer bytes are in use")
+            self._sleep(sleep_s)  # other threads are writing what there is
+            sleep_s = min(sleep_s * 2, _SLEEP_MAX_S)
 
     def _open(
-        self, buffer: PartitionBuffer, limit_bytes: int, timestamp_ms: int, key: Key, value: Value, headers: Headers
+        self,
+        buffer: PartitionBuffer,
+        limit_bytes: int,
+        now_s: float,
+        timestamp_ms: int,
+        key: Key,
+        value: Value,
+        headers: Headers,
     ) -> PendingBatch | None:
-        """A batch with this record in it, open to others; None if another thread has opened one meanwhile."""
+        """A batch with this record in it, open to others; None if another thread came in between."""
         batch = PendingBatch(buffer, RecordEncoder(limit_bytes), limit_bytes)
         batch.encode(timestamp_ms, key, value, headers)
-        now_s = self._monotonic()
         batch.due_s = now_s + self._config.linger_s
         batch.deadline_s = now_s + self._config.delivery_timeout_s
         batch.done = batch.called = self._config.acks == 0
         with buffer.lock:
-            if buffer.open is not NO_BATCH:
-                return None
             if self._topics.is_closed:
                 raise Closed("the producer is closed")
-            buffer.publish(batch)
-        return batch
+            is_open = buffer.open is NO_BATCH and self._memory.publish(buffer, batch)
+        return batch if is_open else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:
         """The size of a batch with this record alone, which did not fit a batch of the usual size; or the error."""

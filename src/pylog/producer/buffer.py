@@ -1,4 +1,4 @@
-"""What a producer holds in memory: one buffer for each partition, and the account of all of them.
+"""The records of a partition that are not in the log yet, and the buffers of a topic.
 
 A buffer has at most one open batch (records are added under ``lock``, held for microseconds, never over a write) and at
 most one sealed batch (on its way into the log, by the thread whose turn ``writing`` it is). So a thread can fill the next
@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from pylog.codec import RecordEncoder
 from pylog.model import TopicPartition
 from pylog.producer.delivery import PendingBatch
+from pylog.producer.memory import Memory
 from pylog.producer.partitioner import Choice
 from pylog.producer.turn import Turn
 
 if TYPE_CHECKING:
     from pylog.partition import Partition
+
+_ORPHAN_S = 1.0
 
 
 class _NoRecords:
@@ -82,6 +85,7 @@ class PartitionBuffer:
         "sealed",
         "topic",
         "topic_partition",
+        "used_in_period",
         "writing",
     )
 
@@ -100,18 +104,13 @@ class PartitionBuffer:
         self.partition: Partition | None = None  # opened with the first batch
         self.producer_id = -1  # the id ``next_sequence`` counts under
         self.next_sequence = 0
+        self.used_in_period = 0
 
     def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
         return self.driver.finish(batch, timeout_s)
 
     def hurry(self, batch: PendingBatch) -> None:
         self.driver.hurry(batch)
-
-    def publish(self, batch: PendingBatch) -> None:
-        """Make a batch that holds a record the open one. Under ``lock``."""
-        self.open = batch
-        self.memory.unsettled[batch] = None
-        self.memory.waiting[self] = None
 
     def seal(self) -> PendingBatch | None:
         """The batch to write next, closed to further records; None if there is none. In the turn ``writing``."""
@@ -123,81 +122,29 @@ class PartitionBuffer:
             if self.open is NO_BATCH:
                 return None
             self.sealed, self.open = self.open, NO_BATCH
-            self.memory.waiting.pop(self, None)
         self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
         return self.sealed
 
     def unseal(self) -> None:
         """The sealed batch is in the log, or has failed: it waits for acknowledgement and callbacks."""
+        batch, self.sealed = self.sealed, None
+        if batch is not None:
+            self.appended.append(batch)
+
+    def rest(self) -> None:
+        """Need nobody's care any more, if all is settled."""
         with self.lock:
-            batch, self.sealed = self.sealed, None
-            if batch is not None:
-                self.appended.append(batch)
-            if self.open is NO_BATCH:
+            if self.open is NO_BATCH and self.sealed is None and not (self.appended and self.unacknowledged()):
                 self.memory.waiting.pop(self, None)
 
-    def put_back(self) -> None:
-        """The sealed batch could not be written in the time there was: the linger thread is to look again."""
-        with self.lock:
-            self.memory.waiting[self] = None
+    def unacknowledged(self) -> list[PendingBatch]:
+        """The batches that are in the log and not settled, in their order."""
+        return [batch for batch in self.appended.copy() if not batch.settled]
 
     def due_s(self) -> float:
-        """When the oldest record should be written at the latest; infinity where there is none."""
+        """When somebody should look after the oldest record at the latest."""
         batch = self.sealed or self.open
-        return float("inf") if batch is NO_BATCH else batch.due_s
-
-
-class Memory:
-    """The account of one producer: which buffers wait, which batches are undecided, how many bytes are reserved.
-
-    Every open batch has reserved its limit beforehand, so the sum is a bound, not a measurement; a record costs no
-    counting. ``waiting`` and ``unsettled`` are in order of age; single operations on them need no lock.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.forget_parent()
-
-    def forget_parent(self) -> None:
-        """Nothing is held: at the start, and in a forked child."""
-        self.reserved_bytes = 0
-        self.waiting: dict[PartitionBuffer, None] = {}
-        self.unsettled: dict[PendingBatch, None] = {}
-        self._freed = threading.Condition()
-
-    def share_bytes(self, most_bytes: int) -> int:
-        """How much a new batch should reserve: all it may hold, or a fair part where many partitions wait."""
-        return min(most_bytes, max(self.limit_bytes // (len(self.waiting) + 1), _SMALLEST_SHARE_BYTES))
-
-    def reserve(self, size_bytes: int) -> bool:
-        """Take so many bytes if they are free."""
-        with self._freed:
-            if self.reserved_bytes + size_bytes > self.limit_bytes:
-                return False
-            self.reserved_bytes += size_bytes
-            return True
-
-    def release(self, size_bytes: int) -> None:
-        with self._freed:
-            self.reserved_bytes -= size_bytes
-            self._freed.notify_all()
-
-    def wait_for_room(self, size_bytes: int, timeout_s: float) -> bool:
-        """Sleep until so many bytes are free."""
-        with self._freed:
-            return self._freed.wait_for(lambda: self.reserved_bytes + size_bytes <= self.limit_bytes, timeout_s)
-
-    def oldest(self) -> PartitionBuffer | None:
-        """The buffer that has waited longest."""
-        while True:
-            try:
-                return next(iter(self.waiting), None)
-            except RuntimeError:  # another thread changed the dict between the two steps
-                continue
-
-    def buffered_bytes(self) -> int:
-        """Encoded records not in the log yet."""
-        return sum(batch.raw_bytes or batch.encoder.size_bytes for batch in list(self.unsettled) if not batch.written)
-
-
-_SMALLEST_SHARE_BYTES = 4096
+        if batch is not NO_BATCH:
+            return batch.due_s
+        orphans = self.unacknowledged()  # their thread is syncing them, unless it was interrupted
+        return orphans[0].due_s + _ORPHAN_S if orphans else 0.0

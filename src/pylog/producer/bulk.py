@@ -14,7 +14,7 @@ from pylog.codec import RecordEncoder
 from pylog.errors import PylogError
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
-from pylog.producer.config import ProducerConfig, key_bytes, serialized
+from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, KeyHash, Sticky
 from pylog.producer.sender import Sender
@@ -77,21 +77,22 @@ class BulkSender:
         return deliveries
 
     def _serialize(self, load: Load) -> None:
-        for field, serializer, items in (
-            ("value", self._config.value_serializer, load.values),
-            ("key", self._config.key_serializer, load.keys),
-        ):
-            if serializer is None or items is None:
-                continue
-            done: list[Any] = []
-            try:
-                done.extend(serialized(field, serializer, item) for item in items)
-            except PylogError as error:
-                load.cut(len(done), error)
-            if field == "value":
-                load.values = done
-            else:
-                load.keys = done[: len(load.values)]
+        load.values = self._serialized(load, "value", self._config.value_serializer, load.values)
+        if load.keys is not None:
+            load.keys = self._serialized(load, "key", self._config.key_serializer, load.keys)
+            load.values = load.values[: len(load.keys)]
+
+    def _serialized(self, load: Load, field: str, serializer: Serializer | None, items: Sequence[Any]) -> Sequence[Any]:
+        """The items through the serializer, up to the first it refuses, which cuts the load."""
+        if serializer is None:
+            return items
+        done: list[Any] = []
+        try:
+            for item in items:
+                done.append(serialized(field, serializer, item))  # noqa: PERF401 - keeps those before a failure
+        except PylogError as error:
+            load.cut(len(done), error)
+        return done
 
     def _to_one(self, load: Load, buffer: PartitionBuffer, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
         runs = Runs()
@@ -179,7 +180,7 @@ class BulkSender:
                     start += 1
             except PylogError as error:
                 index = max(start, int(error.facts.get("index", start)))
-                load.cut(index, error)  # the codec has taken back the run; what precedes the refused record is sent again
+                load.cut(index, error)  # the codec has taken the run back; the good part of it comes again
 
     def _do_more(self, all_runs: list[Runs], timestamp_ms: int) -> None:
         for runs in all_runs:

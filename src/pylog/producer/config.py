@@ -64,8 +64,8 @@ class ProducerConfig:
         self._check_compression()
 
     def _check_partitioner(self) -> None:
-        known = self.partitioner in NAMED_PARTITIONERS if isinstance(self.partitioner, str) else callable(self.partitioner)
-        if not known:
+        is_name = isinstance(self.partitioner, str) and self.partitioner in NAMED_PARTITIONERS
+        if not is_name and not callable(self.partitioner):
             raise _wrong("partitioner", self.partitioner, f"one of {', '.join(NAMED_PARTITIONERS)}, or a callable")
 
     def _check_compression(self) -> None:

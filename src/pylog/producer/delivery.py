@@ -45,18 +45,20 @@ class PendingBatch:
         "encoder",
         "end_offset",
         "error",
-        "granted_bytes",
+        "limit_bytes",
         "observed",
         "raw_bytes",
+        "reserved_bytes",
         "settled",
         "written",
     )
 
-    def __init__(self, buffer: PartitionBuffer, encoder: RecordEncoder, granted_bytes: int) -> None:
+    def __init__(self, buffer: PartitionBuffer, encoder: RecordEncoder, limit_bytes: int) -> None:
         self.buffer = buffer
         self.encoder = encoder
         self.encode = encoder.append
-        self.granted_bytes = granted_bytes
+        self.limit_bytes = limit_bytes
+        self.reserved_bytes = 0
         self.due_s = self.deadline_s = 0.0
         self.data: bytearray | None = None  # the encoded batch, once it is built
         self.count = self.raw_bytes = 0

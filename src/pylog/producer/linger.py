@@ -42,7 +42,8 @@ class Linger:
         after_fork_in_child(self._start_anew)
 
     def _start_anew(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # entered by its lock: see turn.py
         self._senders: dict[LingeringSender, None] = {}
         self._has_news = False
         self._is_over = False
@@ -53,7 +54,7 @@ class Linger:
 
         False at the end of the interpreter: nobody will come by, the caller must write by itself.
         """
-        with self._changed:
+        with self._lock:
             if self._is_over or (self._thread is None and not self._start()):
                 return False
             sender.is_watched = True
@@ -77,7 +78,7 @@ class Linger:
     def _run(self) -> None:
         while True:
             wait_s = self._look()
-            with self._changed:
+            with self._lock:
                 if not self._has_news:
                     self._changed.wait(wait_s)
                 self._has_news = False
@@ -99,9 +100,9 @@ class Linger:
 
     def _let_go(self, sender: LingeringSender) -> float | None:
         """Stop watching, unless a batch has come in since: its sender saw itself watched and did not call."""
-        with self._changed:
+        with self._lock:
             sender.is_watched = False
-            if sender.is_waiting():
+            if sender.is_waiting() and not self._is_over:
                 sender.is_watched = True
                 return 0.0
             self._senders.pop(sender, None)
@@ -109,9 +110,12 @@ class Linger:
 
     def flush_all(self) -> None:
         """Write all that waits, at the end of the interpreter, and leave what comes later to its sender."""
-        with self._changed:
+        with self._lock:
             self._is_over = True
-        for sender in list(self._senders):
+            senders, self._senders = list(self._senders), {}
+            for sender in senders:
+                sender.is_watched = False
+        for sender in senders:
             try:
                 sender.flush(None)
             except Exception:

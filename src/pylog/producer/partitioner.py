@@ -26,7 +26,7 @@ from pylog.errors import InvalidPartition
 
 PartitionFunction = Callable[[bytes | None, int], int]
 KeyHash = Callable[[bytes], int]
-UNHASHABLE = (TypeError, BufferError, ValueError)  # what a KeyHash raises for other bytes-likes, and for what is neither
+UNHASHABLE = (TypeError, BufferError, ValueError)  # what a KeyHash raises for what is not bytes
 
 POSITIVE = 0x7FFFFFFF  # Kafka's Utils.toPositive: the partition of a key is (hash & POSITIVE) % partition_count
 

@@ -4,8 +4,8 @@ Per partition: ``write`` (build and append, in order, under the buffer's write l
 a sync outside of it, which several threads share), then callbacks, in the order of the offsets. Every step can be
 repeated by another thread, so an exception between two steps (Ctrl-C) leaves work to do, not work that is lost.
 
-An append that failed is final for its batch: nothing is retried that may already be in the log. The one exception is a
-partition lock not obtained in the time the caller had; the batch then keeps its place until ``delivery_timeout_ms``.
+An append that failed is final for its batch. Two things only leave a batch in its place, to be written by whoever comes
+next: a partition lock not obtained in the time the caller had (up to ``delivery_timeout_ms``), and an interrupted thread.
 """
 
 from __future__ import annotations
@@ -16,24 +16,14 @@ from typing import TYPE_CHECKING
 
 from pylog.codec.batch import build_batch
 from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
-from pylog.errors import (
-    Closed,
-    DeliveryTimeout,
-    ForkedHandle,
-    InvalidPartition,
-    LogLocked,
-    MissingCodec,
-    NotAppended,
-    OutcomeUnknown,
-    OutOfOrderSequence,
-    PylogError,
-    ReadOnlyLog,
-    TopicNotFound,
-)
-from pylog.producer.buffer import Memory, PartitionBuffer
+from pylog.errors import DeliveryTimeout, NotAppended, OutcomeUnknown, OutOfOrderSequence, PylogError
+from pylog.producer.buffer import PartitionBuffer
 from pylog.producer.config import ACKS_ALL, ProducerConfig
-from pylog.producer.delivery import PendingBatch, fresh, without_frames
+from pylog.producer.delivery import PendingBatch, without_frames
 from pylog.producer.linger import LINGER
+from pylog.producer.memory import Memory
+from pylog.producer.outcome import Tally, fate, not_appended, unknown
+from pylog.producer.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.log import Log
@@ -41,14 +31,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.producer")
 
-# What an append raises before it writes anything
-_BEFORE_WRITING = (NotAppended, Closed, ForkedHandle, InvalidPartition, LogLocked, MissingCodec, ReadOnlyLog, TopicNotFound)
 _PRODUCER_EPOCH = 0
 _NO_PRODUCER = -1
-_REMEMBERED_FAILURES = 1000
-_LINGER_PATIENCE_S = 0.05  # how long one partition may hold up all others in the linger thread
-
-_threads_in_callbacks: set[int] = set()
+_PATIENCE_S = 0.05  # how long one partition may hold up all others in the linger thread
+_AGAIN_S = 0.002  # and when the thread looks again at one that another thread is writing
 
 
 class Sender:
@@ -67,15 +53,16 @@ class Sender:
         self._lock = threading.Lock()
         self._producer_id = _NO_PRODUCER
         self.is_watched = False
-        self.failures: list[PendingBatch] = []
-        self.batches = self.records = self.raw_bytes = self.bytes = 0
-        self.failed_batches = self.failed_records = self.unknown_records = 0
+        self.tally = Tally()
 
     # Driving
 
-    def drain(self, buffer: PartitionBuffer, timeout_s: float) -> bool:
-        """Write what the buffer holds, acknowledge it, call back. False where it could not be written in the time."""
-        is_written = self.write(buffer, timeout_s)
+    def drain(self, buffer: PartitionBuffer, timeout_s: float, wait_s: float | None = None) -> bool:
+        """Write what the buffer holds, acknowledge it, call back. False where it could not be written in the time.
+
+        Another thread that is writing it is waited for up to ``wait_s``, which is the whole time if not given.
+        """
+        is_written = self.write(buffer, timeout_s, wait_s)
         self.acknowledge(buffer)
         return is_written
 
@@ -97,9 +84,9 @@ class Sender:
             self.write(buffer, end_s - self._monotonic())
         if not all(self.finish(batch, end_s - self._monotonic()) for batch in batches):
             return False
-        if threading.get_ident() in _threads_in_callbacks:  # called by a callback: it cannot wait for itself
-            return True
         buffers = dict.fromkeys(batch.buffer for batch in batches)
+        if any(buffer.calling.is_mine() for buffer in buffers):  # called by a callback: it cannot wait for itself
+            return True
         return all(self._call_back(buffer, end_s - self._monotonic()) for buffer in buffers)
 
     def flush_due(self) -> float | None:
@@ -108,9 +95,10 @@ class Sender:
         for buffer in list(self._memory.waiting):
             wait_s = buffer.due_s() - self._monotonic()
             if wait_s <= 0:
-                if not buffer.writing.is_taken():  # else another thread is at it already
-                    self.drain(buffer, _LINGER_PATIENCE_S)
-                wait_s = _LINGER_PATIENCE_S  # for what could not be written
+                self.drain(buffer, _PATIENCE_S, wait_s=0)
+                if buffer not in self._memory.waiting:
+                    continue
+                wait_s = min(max(buffer.due_s() - self._monotonic(), _AGAIN_S), _PATIENCE_S)
             next_s = wait_s if next_s is None else min(wait_s, next_s)
         return next_s
 
@@ -125,19 +113,23 @@ class Sender:
 
     # Writing
 
-    def write(self, buffer: PartitionBuffer, timeout_s: float) -> bool:
+    def write(self, buffer: PartitionBuffer, timeout_s: float, wait_s: float | None = None) -> bool:
         """Append what the buffer holds now. False where some of it remains when the time is out."""
         turn = buffer.writing
         if turn.is_mine():  # a signal handler sends from inside an append
             return False
         end_s = self._monotonic() + timeout_s
         try:
-            if not turn.take(timeout_s):
+            wait_s = timeout_s if wait_s is None else wait_s
+            if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(wait_s)):
                 return False
             was_tried = buffer.sealed is not None
             return self._append(buffer, end_s) and (not was_tried or self._append(buffer, end_s))
         finally:
-            turn.leave()
+            try:  # noqa: SIM105 - see turn.py
+                turn.leave()
+            except NOT_MINE:
+                pass
 
     def _append(self, buffer: PartitionBuffer, end_s: float) -> bool:
         """Append the sealed batch, or else the open one. False if it has to be tried again."""
@@ -147,26 +139,37 @@ class Sender:
         try:
             data = batch.data if batch.data is not None else self._build(batch)
             partition = buffer.partition or self._open(buffer)
-        except BaseException as error:
-            self._fail(batch, _not_appended(error))
-            if not isinstance(error, Exception):
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the batch's deliveries get it
+            self._fail(batch, not_appended(error))
             return True
+        except BaseException:
+            self._interrupted(batch)
+            raise
         try:
             until_s = min(end_s, batch.deadline_s) - self._monotonic()
             result = partition.append_batch(data, timeout_ms=max(0, int(until_s * 1000)))
             batch.base_offset, batch.end_offset = result.base_offset, result.last_offset + 1
             batch.append_time_ms = result.timestamp_ms
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - as above
             if isinstance(error, DeliveryTimeout) and self._monotonic() < batch.deadline_s:
-                buffer.put_back()
                 return False
-            self._fail(batch, _fate(error))
-            if not isinstance(error, Exception):
-                raise
+            self._fail(batch, fate(error))
             return True
+        except BaseException:
+            self._interrupted(batch)
+            raise
         self._appended(batch, len(data))
         return True
+
+    def _interrupted(self, batch: PendingBatch) -> None:
+        """Ctrl-C, or another exception of a signal handler, in the midst of it: this thread goes elsewhere.
+
+        A batch with a sequence number stays sealed, to be written by whoever comes next: the log knows whether it has it.
+        """
+        if batch.data is None and batch.encoder.count == 0:
+            self._fail(batch, NotAppended("interrupted before it was appended"))
+        elif batch.data is not None and not self._config.enable_idempotence:
+            self._fail(batch, OutcomeUnknown("interrupted while it was appended; the records may be in the log or not"))
 
     def _build(self, batch: PendingBatch) -> bytearray:
         buffer, topic = batch.buffer, batch.buffer.topic
@@ -174,7 +177,9 @@ class Sender:
         if not self._config.enable_idempotence:
             batch.data = build_batch(batch.encoder, codec=topic.codec, level=topic.level)
             return batch.data
-        producer_id = self._identify()
+        producer_id = self._producer_id
+        if producer_id == _NO_PRODUCER:
+            producer_id = self._identify()
         if buffer.producer_id != producer_id:
             buffer.producer_id, buffer.next_sequence = producer_id, 0
         batch.data = build_batch(
@@ -205,27 +210,26 @@ class Sender:
         batch.written = True
         buffer.unseal()
         with self._lock:
-            self.batches += 1
-            self.bytes += size_bytes
-            self.raw_bytes += batch.raw_bytes
+            self.tally.add_written(batch, size_bytes)
 
     # What became of it
 
     def acknowledge(self, buffer: PartitionBuffer) -> None:
         """Settle what was appended, after a sync where ``acks`` asks for it, and call back."""
-        batches = [batch for batch in buffer.appended.copy() if not batch.settled]
+        batches = buffer.unacknowledged()
         if batches:
             error = self._sync(buffer, batches[-1].end_offset) if self._config.acks == ACKS_ALL else None
             for batch in batches:
                 self._settle(batch, error)
         self._call_back(buffer, 0)
+        buffer.rest()
 
     def _sync(self, buffer: PartitionBuffer, end_offset: int) -> PylogError | None:
         assert buffer.partition is not None  # something was appended
         try:
             buffer.partition.sync(end_offset)
         except Exception as error:  # noqa: BLE001 - whatever it is, the batches' deliveries get it
-            return _unknown(error)
+            return unknown(error)
         return None
 
     def _fail(self, batch: PendingBatch, error: PylogError) -> None:
@@ -237,92 +241,66 @@ class Sender:
         with self._lock:
             if batch.settled:
                 return
-            if error is None:
-                self.records += batch.count
-            else:
-                self._count_failure(batch, error)
+            self._memory.release(batch)
+            batch.data = None
+            self.tally.add_decided(batch, error)
+            if error is not None:
+                self._note_failure(batch, error)
             batch.settled = batch.done = True
-        batch.data = None
-        self._memory.release(batch.granted_bytes)
         if error is not None:
             topic, partition = batch.buffer.topic_partition
             logger.warning("batch of %d records to %s-%d failed: %s: %s",
                            batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
 
-    def _count_failure(self, batch: PendingBatch, error: PylogError) -> None:
-        self.failed_batches += 1
-        self.failed_records += batch.count
-        if isinstance(error, OutcomeUnknown):
-            self.unknown_records += batch.count
+    def _note_failure(self, batch: PendingBatch, error: PylogError) -> None:
         if isinstance(error, OutcomeUnknown | OutOfOrderSequence) and self._producer_id == batch.buffer.producer_id:
             self._producer_id = _NO_PRODUCER  # what the log knows of the old id is uncertain
-        if self._config.acks == 0:
-            return
-        without_frames(error)
-        batch.error = error
-        if len(self.failures) >= _REMEMBERED_FAILURES:
-            self.failures = [failed for failed in self.failures if not failed.is_observed()]
-        if len(self.failures) < _REMEMBERED_FAILURES:
-            self.failures.append(batch)
+        if self._config.acks != 0:
+            without_frames(error)
+            batch.error = error
+            self.tally.remember(batch)
 
     def give_up(self) -> None:
         """Fail every batch that is not in the log and that no other thread is writing now."""
-        for batch in list(self._memory.unsettled):
-            buffer = batch.buffer
-            while not (batch.written or batch.settled) and buffer.writing.take(0):
-                try:
-                    late = buffer.seal()
-                    if late is not None:
+        for buffer in dict.fromkeys(batch.buffer for batch in list(self._memory.unsettled)):
+            turn = buffer.writing
+            try:
+                if turn.take(timeout=0):
+                    while (late := buffer.seal()) is not None:
                         late.count = late.count or late.encoder.count
                         self._fail(late, DeliveryTimeout("not written in the time that close() was given; try again"))
-                finally:
-                    buffer.writing.leave()
+            finally:
+                try:  # noqa: SIM105 - see turn.py
+                    turn.leave()
+                except NOT_MINE:
+                    pass
             self._call_back(buffer, 0)
-
-    def metrics(self) -> dict[str, float]:
-        with self._lock:
-            return {
-                "records_sent": self.records,
-                "records_failed": self.failed_records,
-                "records_unknown": self.unknown_records,
-                "batches_sent": self.batches,
-                "batches_failed": self.failed_batches,
-                "bytes_sent": self.bytes,
-                "batch_size_avg": self.bytes / self.batches if self.batches else 0.0,
-                "records_per_batch_avg": self.records / self.batches if self.batches else 0.0,
-                "compression_rate": self.bytes / self.raw_bytes if self.raw_bytes else 1.0,
-                "buffered_bytes": self._memory.buffered_bytes(),
-                "reserved_bytes": self._memory.reserved_bytes,
-            }
-
-    def unobserved_failure(self) -> PylogError | None:
-        """The first error of a delivery that nobody has looked at."""
-        with self._lock:
-            failed = [batch for batch in self.failures if not batch.is_observed()]
-        return fresh(failed[0].error) if failed and failed[0].error is not None else None
 
     def _call_back(self, buffer: PartitionBuffer, timeout_s: float) -> bool:
         """Run the callbacks of what is settled, in order. False where another thread is at it for longer than the time."""
-        turn, me = buffer.calling, threading.get_ident()
-        is_outermost = me not in _threads_in_callbacks
+        turn = buffer.calling
         while _has_settled(buffer):
             if turn.is_mine():  # a callback sent something: the loop below, further up this stack, goes on with it
                 return False
             try:
-                if not turn.take(timeout_s):
+                if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_s)):
                     return False  # whoever has the turn looks again after leaving it
-                _threads_in_callbacks.add(me)
-                while _has_settled(buffer):
-                    batch = buffer.appended[0]
-                    batch.called = True
-                    batch.call_back()
-                    self._memory.unsettled.pop(batch, None)
-                    buffer.appended.popleft()
+                self._call_back_all(buffer)
             finally:
-                if is_outermost:
-                    _threads_in_callbacks.discard(me)
-                turn.leave()
+                try:  # noqa: SIM105 - see turn.py
+                    turn.leave()
+                except NOT_MINE:
+                    pass
         return True
+
+    def _call_back_all(self, buffer: PartitionBuffer) -> None:
+        appended = buffer.appended  # others only add to it
+        while appended and appended[0].settled:
+            batch = appended[0]
+            batch.called = True
+            batch.call_back()
+            self._memory.unsettled.pop(batch, None)
+            appended.popleft()
 
 
 def _has_settled(buffer: PartitionBuffer) -> bool:
@@ -330,27 +308,3 @@ def _has_settled(buffer: PartitionBuffer) -> bool:
         return buffer.appended[0].settled
     except IndexError:
         return False
-
-
-def _not_appended(error: BaseException) -> PylogError:
-    """``error`` as the outcome of a batch that was not written."""
-    if isinstance(error, NotAppended):
-        return error
-    outcome = NotAppended(f"not appended: {error}" if str(error) else f"not appended: {type(error).__name__}")
-    outcome.__cause__ = error
-    return outcome
-
-
-def _unknown(error: BaseException) -> PylogError:
-    if isinstance(error, OutcomeUnknown):
-        return error
-    outcome = OutcomeUnknown(f"interrupted by {type(error).__name__}: {error}; the records may be in the log or not")
-    outcome.__cause__ = error
-    return outcome
-
-
-def _fate(error: BaseException) -> PylogError:
-    """What an error of an append says about the batch."""
-    if isinstance(error, _BEFORE_WRITING):
-        return _not_appended(error)
-    return _unknown(error)

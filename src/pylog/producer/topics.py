@@ -1,6 +1,6 @@
 """The topics a producer has sent to: their buffers, and the settings that shape a batch.
 
-A topic is looked up once; afterwards only the catalog's version is compared, at each batch, and what changed is read
+A topic is looked up once; afterwards only the catalog's version is compared, with a new batch, and what changed is read
 again: more partitions, other settings, another topic under the same name, or none.
 """
 
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from pylog.codec.compression import codec_id, compress
 from pylog.errors import Closed, InvalidPartition, TopicNotFound
-from pylog.producer.buffer import Driver, Memory, PartitionBuffer, TopicBuffers
+from pylog.producer.buffer import Driver, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
+from pylog.producer.memory import Memory
 from pylog.producer.partitioner import Partitioner
 
 if TYPE_CHECKING:
     from pylog.log import Log
 
+_LOOK_EVERY_S = 0.01  # a look costs a stat
 _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice to the producer
 
 
@@ -43,6 +45,7 @@ class Topics:
         self._lock = threading.Lock()
         self.known.clear()
         self._version = -1
+        self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
         """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` where there is none."""
@@ -56,10 +59,15 @@ class Topics:
             return self.known[name]
 
     def close(self) -> None:
-        """Let ``find`` refuse everything from now on."""
+        """Let ``find`` refuse everything from now on. On return, no more batches are opened."""
         with self._lock:
             self.is_closed = True
+            topics = list(self.known.values())
             self.known.clear()
+        for topic in topics:
+            for buffer in topic.buffers:
+                with buffer.lock:  # who was about to open a batch has opened it
+                    pass
 
     def refresh(self) -> None:
         """Read the known topics again if the catalog has changed."""
@@ -74,9 +82,11 @@ class Topics:
                 except TopicNotFound:
                     del self.known[name]
 
-    def current(self, buffer: PartitionBuffer) -> PartitionBuffer:
+    def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
         """The buffer after a refresh: the same one, unless its topic was deleted and created again meanwhile."""
-        self.refresh()
+        if now_s >= self._look_again_s:
+            self._look_again_s = now_s + _LOOK_EVERY_S
+            self.refresh()
         name, number = buffer.topic_partition
         if self.known.get(name) is buffer.topic:
             return buffer
@@ -95,7 +105,9 @@ class Topics:
             topic = TopicBuffers(name, description.id, self._partitioner.new_choice(self._random))
         self._configure(topic, description.config.compression_type, description.config.max_message_bytes)
         numbers = range(len(topic.buffers), description.partitions)
-        topic.buffers = topic.buffers + [PartitionBuffer(topic, number, self._memory, self._driver) for number in numbers]
+        topic.buffers = topic.buffers + [
+            PartitionBuffer(topic, number, self._memory, self._driver) for number in numbers
+        ]
         return topic
 
     def _configure(self, topic: TopicBuffers, compression_type: str, max_message_bytes: int) -> None:

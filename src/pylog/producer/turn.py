@@ -1,51 +1,43 @@
-"""Whose turn it is: a lock that knows its holder.
+"""Whose turn it is: a lock that a signal handler's exception (Ctrl-C) cannot leave locked, at whatever bytecode it comes.
 
-``leave`` does nothing in a thread whose turn it is not, so it can stand in a ``finally`` around ``take``: an exception of
-a signal handler (Ctrl-C) between the two, at any bytecode, leaves nothing locked.
+CPython runs signal handlers behind a call and at the start of a Python function, never between a ``finally`` and the call
+into C that follows it. So ``leave`` is C's own method, ``take`` stands inside the ``try``, and ``leave`` may find that it
+is nobody's turn:
 
-    if turn.is_mine():      # called again from inside, by a signal handler or a callback
+    if turn.is_mine():          # called again from inside: by a signal handler, or a callback
         return False
     try:
-        if not turn.take(timeout_s):
+        if not turn.take(timeout=timeout_s):
             return False
         ...
     finally:
-        turn.leave()
+        try:
+            turn.leave()
+        except NOT_MINE:        # it was not taken
+            pass
+
+``with lock:`` is as safe, but has no timeout. ``with condition:`` and ``with contextlib.suppress`` are not: they are Python.
 """
 
 from __future__ import annotations
 
 import threading  # senders of several threads take turns
 
+NOT_MINE = RuntimeError
+
 
 class Turn:
-    """One thread at a time. Not reentrant: ask ``is_mine`` first."""
+    """One thread at a time. ``take`` is RLock's ``acquire``, and would let the thread in twice: ask ``is_mine`` first."""
 
-    __slots__ = ("_changed", "_holder")
+    __slots__ = ("is_mine", "leave", "take")
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._holder: int | None = None
+        lock = threading.RLock()
+        self.take = lock.acquire
+        self.leave = lock.release
+        self.is_mine = lock._is_owned  # type: ignore[attr-defined]  # what threading.Condition asks of a lock
 
-    def is_mine(self) -> bool:
-        return self._holder == threading.get_ident()
 
-    def is_taken(self) -> bool:
-        return self._holder is not None
-
-    def take(self, timeout_s: float) -> bool:
-        """Wait until nobody has it, and take it. False if that lasts longer than the time (``inf`` for any)."""
-        with self._changed:
-            if self._holder is not None and not self._changed.wait_for(
-                lambda: self._holder is None, None if timeout_s == float("inf") else timeout_s
-            ):
-                return False
-            self._holder = threading.get_ident()
-            return True
-
-    def leave(self) -> None:
-        """Let the next one have it, if it is this thread's."""
-        if self.is_mine():
-            with self._changed:
-                self._holder = None
-                self._changed.notify()
+def seconds_to_wait(timeout_s: float) -> float:
+    """A timeout as ``take`` wants it."""
+    return min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)

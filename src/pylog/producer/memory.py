@@ -1,0 +1,77 @@
+"""The account of what one producer holds: which buffers wait, which batches are undecided, how many bytes are reserved.
+
+Every batch reserves its limit before it is opened, so the sum is a bound, not a measurement, and a record costs no
+counting. Where more partitions are in use than full batches fit, each gets an equal share.
+"""
+
+from __future__ import annotations
+
+import threading  # batches are opened by several threads
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pylog.producer.buffer import PartitionBuffer
+    from pylog.producer.delivery import PendingBatch
+
+_SMALLEST_SHARE_BYTES = 4096
+_PERIOD_S = 1.0
+
+
+class Memory:
+    """``waiting``: buffers that somebody must look after; ``unsettled``: batches until their callbacks have run.
+
+    Both are roughly in order of age. Single operations on them need no lock.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """Nothing is held: at the start, and in a forked child."""
+        self.waiting: dict[PartitionBuffer, None] = {}
+        self.unsettled: dict[PendingBatch, None] = {}
+        self._lock = threading.Lock()
+        self.reserved_bytes = 0
+        self._period = 0  # partitions in use are counted anew in every period
+        self._used_now = self._used_before = 0
+
+    def share_bytes(self, buffer: PartitionBuffer, now_s: float) -> int:
+        """How much the next batch of ``buffer`` should reserve."""
+        period = int(now_s / _PERIOD_S) + 1
+        if period != self._period:
+            self._used_before = self._used_now if period == self._period + 1 else 0
+            self._period, self._used_now = period, 0
+        if buffer.used_in_period != period:
+            buffer.used_in_period = period
+            self._used_now += 1
+        used = max(self._used_before, self._used_now, len(self.waiting) + 1)
+        return min(buffer.topic.batch_bytes, max(self.limit_bytes // used, _SMALLEST_SHARE_BYTES))
+
+    def has_room(self, size_bytes: int) -> bool:
+        return self.reserved_bytes + size_bytes <= self.limit_bytes
+
+    def publish(self, buffer: PartitionBuffer, batch: PendingBatch) -> bool:
+        """Make a batch that holds a record the open one, if its limit can be reserved. Under the buffer's lock.
+
+        An exception of a signal handler comes before all of it or after: there is no call in between.
+        """
+        with self._lock:
+            if self.reserved_bytes + batch.limit_bytes > self.limit_bytes:
+                return False
+            self.reserved_bytes += batch.limit_bytes
+            batch.reserved_bytes = batch.limit_bytes
+            buffer.open = batch
+            self.unsettled[batch] = None
+            self.waiting[buffer] = None
+        return True
+
+    def release(self, batch: PendingBatch) -> None:
+        """Give back what the batch has reserved. Doing it twice changes nothing."""
+        with self._lock:
+            self.reserved_bytes -= batch.reserved_bytes
+            batch.reserved_bytes = 0
+
+    def buffered_bytes(self) -> int:
+        """Encoded records not in the log yet."""
+        return sum(batch.raw_bytes or batch.encoder.size_bytes for batch in list(self.unsettled) if not batch.written)

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import mmh3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylog.errors import BufferTimeout, ConfigError, InvalidPartition, PylogError, RecordTooLarge, SerializationError
+from pylog.producer.deliveries import Deliveries
+from tests.producer.fakes import FakeLog
+
+KEYS = st.none() | st.binary(max_size=3)
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.binary(max_size=60), KEYS), max_size=80),
+    st.booleans(), st.none() | st.integers(0, 3), st.integers(1, 4), st.integers(150, 1000),
+    st.sampled_from(["murmur3", "murmur2", "round_robin", "sticky"]), st.sampled_from([0, 60_000]),
+)  # fmt: skip
+def test_it_sends_what_as_many_sends_would_in_the_same_order(
+    records: list[tuple[bytes | None, bytes | None]], with_keys: bool, partition: int | None, partitions: int,
+    batch_bytes: int, partitioner: str, linger_ms: int,
+) -> None:  # fmt: skip
+    log = FakeLog(partitions=partitions)
+    values = [value for value, _ in records]
+    keys = [key for _, key in records] if with_keys else None
+    where = None if partition is None else min(partition, partitions - 1)
+    with log.producer(batch_bytes=batch_bytes, partitioner=partitioner, linger_ms=linger_ms) as producer:
+        deliveries = producer.send_many("t", values, keys=keys, partition=where, timestamp_ms=9)
+        assert linger_ms or deliveries.done()
+        metadata = deliveries.result()
+    assert len(deliveries) == len(metadata) == len(values)
+    stored = {(number, r.offset): r for (_, number), p in log.partitions.items() for r in p.records}
+    assert len(stored) == len(values)
+    for number, found in enumerate(metadata):
+        record = stored[found.partition, found.offset]
+        assert (record.value, record.key, record.timestamp_ms) == (values[number], keys[number] if keys else None, 9)
+        if where is not None:
+            assert found.partition == where
+        elif record.key is not None and partitioner == "murmur3":
+            assert found.partition == (mmh3.hash(record.key) & 0x7FFFFFFF) % partitions
+    for number in range(partitions):
+        offsets = [found.offset for found in metadata if found.partition == number]
+        assert offsets == sorted(offsets)
+
+
+def test_any_iterable_will_do() -> None:
+    log = FakeLog()
+    with log.producer() as producer:
+        producer.send_many("t", (b"%d" % n for n in range(3)), keys=iter([b"a", b"b", b"c"]))
+        producer.send_many("t", {b"x": 1, b"y": 2})
+        assert len(producer.send_many("t", [])) == 0
+    assert log.partition("t").values == [b"0", b"1", b"2", b"x", b"y"]
+
+
+def test_deliveries_are_a_sequence_whose_items_are_made_when_asked_for() -> None:
+    log = FakeLog(partitions=3)
+    with log.producer(batch_bytes=200) as producer:
+        for keys in (None, [b"%d" % n for n in range(50)]):
+            deliveries = producer.send_many("t", [b"v"] * 50, keys=keys)
+            assert isinstance(deliveries, Deliveries)
+            where = [delivery.result()[1:3] for delivery in deliveries]
+            assert [deliveries[n].result()[1:3] for n in range(50)] == where
+            assert [delivery.result()[1:3] for delivery in deliveries[10:20:3]] == where[10:20:3]
+            assert deliveries[-1].result()[1:3] == where[-1]
+            assert [delivery.result()[1:3] for delivery in reversed(deliveries)] == where[::-1]
+            with pytest.raises(IndexError):
+                deliveries[50]
+            assert repr(deliveries) == "<Deliveries of 50 records>"
+
+
+def test_more_than_the_buffer_holds_is_sent_in_one_call() -> None:
+    log = FakeLog()
+    with log.producer(batch_bytes=1000, buffer_bytes=1000) as producer:
+        producer.send_many("t", [b"%d" % n for n in range(10_000)])
+    assert log.partition("t").values == [b"%d" % n for n in range(10_000)]
+
+
+def test_many_keyless_records_are_spread_batch_by_batch() -> None:
+    log = FakeLog(partitions=4)
+    with log.producer(batch_bytes=10_000) as producer:
+        deliveries = producer.send_many("t", [b"%d" % n for n in range(100_000)])
+        assert [log.partition("t", m.partition).values[m.offset] for m in deliveries.result()[::9973]] == [
+            b"%d" % n for n in range(0, 100_000, 9973)
+        ]
+    assert all(len(log.partition("t", number).values) > 5_000 for number in range(4))
+
+
+def test_a_record_larger_than_batch_bytes_goes_alone_in_the_midst_of_the_others() -> None:
+    log = FakeLog()
+    values = [b"a", bytes(5000), b"b", bytes(6000), bytes(7000), b"c"]
+    with log.producer(batch_bytes=1000) as producer:
+        producer.send_many("t", values)
+        producer.send_many("t", values, keys=[b"k"] * 6)
+    assert log.partition("t").values == values * 2
+
+
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize("bad", [0, 1, 7, 29])
+@pytest.mark.parametrize(
+    ("wrong", "error"), [("text", SerializationError), (bytes(3000), RecordTooLarge), (object(), SerializationError)]
+)
+@pytest.mark.parametrize("batch_bytes", [150, 1 << 20])
+def test_what_precedes_a_refused_value_is_sent_and_nothing_behind_it(
+    keys: bool, bad: int, wrong: Any, error: type[PylogError], batch_bytes: int
+) -> None:
+    log = FakeLog(partitions=3, max_message_bytes=2000)
+    values: list[Any] = [b"%d" % n for n in range(30)]
+    values[bad] = wrong
+    called: list[object] = []
+    with log.producer(batch_bytes=batch_bytes, on_delivery=called.append) as producer:
+        with pytest.raises(error) as caught:
+            producer.send_many("t", values, keys=[b"%d" % (n % 5) for n in range(30)] if keys else None)
+        assert caught.value.index == bad
+    stored = [record.value for partition in log.partitions.values() for record in partition.records]
+    assert sorted(stored, key=lambda value: int(value or b"")) == values[:bad]
+    assert len(called) == bad
+
+
+@pytest.mark.parametrize("bad", [0, 4])
+def test_a_key_that_is_not_bytes_and_a_serializer_that_fails_are_refused_at_their_place(bad: int) -> None:
+    keys: list[Any] = [b"k"] * 6
+    keys[bad] = 5
+    log = FakeLog(partitions=3)
+    with log.producer() as producer:
+        with pytest.raises(SerializationError, match="key is int") as caught:
+            producer.send_many("t", [b"v"] * 6, keys=keys)
+        assert caught.value.index == bad
+    assert sum(len(partition.values) for partition in log.partitions.values()) == bad
+
+    values: list[Any] = ["v"] * 6
+    values[bad] = 5
+    log = FakeLog(partitions=3)
+    with log.producer(value_serializer=str.encode) as producer:
+        with pytest.raises(SerializationError, match="value serializer") as caught:
+            producer.send_many("t", values, keys=[b"k"] * 6)
+        assert caught.value.index == bad
+    assert sum(len(partition.values) for partition in log.partitions.values()) == bad
+
+
+def test_of_two_wrong_records_the_first_is_named() -> None:
+    log = FakeLog(partitions=3)
+    with log.producer(value_serializer=str.encode, key_serializer=str.encode) as producer:
+        with pytest.raises(SerializationError) as caught:
+            producer.send_many("t", ["v", "v", 1, "v"], keys=["k", 1, "k", "k"])
+        assert (caught.value.index, caught.value.field) == (1, "key")
+        with pytest.raises(SerializationError) as caught:
+            producer.send_many("t", ["v", 1, "v", "v"], keys=["k", "k", 1, "k"])
+        assert (caught.value.index, caught.value.field) == (1, "value")
+
+
+def test_keys_must_be_as_many_as_values() -> None:
+    with FakeLog().producer() as producer, pytest.raises(ConfigError, match="1 keys for 2 values"):
+        producer.send_many("t", [b"1", b"2"], keys=[b"k"])
+
+
+def test_an_unknown_partition_is_refused_before_anything_is_sent() -> None:
+    log = FakeLog()
+    with log.producer() as producer, pytest.raises(InvalidPartition):
+        producer.send_many("t", [b"1", b"2"], partition=1)
+    assert log.partitions == {}
+
+
+@pytest.mark.parametrize("keys", [False, True])
+def test_a_call_that_times_out_says_what_was_accepted(keys: bool, seed: int) -> None:
+    from pylog.errors import DeliveryTimeout
+
+    log = FakeLog(partitions=3)
+
+    def locked() -> None:
+        raise DeliveryTimeout("locked")
+
+    for number in range(3):
+        log.partition("t", number).script.append(locked if number == 1 else lambda: None)
+    random = Random(seed)
+    values = [b"%d" % n for n in range(300)]
+    key_list = [b"%d" % random.randrange(100) for _ in values]
+    producer = log.producer(batch_bytes=200, max_block_ms=0)
+    with pytest.raises(BufferTimeout) as caught:
+        producer.send_many("t", values, keys=key_list if keys else None, partition=None if keys else 1)
+    producer.close()
+    stored = {record.value for partition in log.partitions.values() for record in partition.records}
+    accepted = caught.value.index
+    assert 0 < accepted < 300
+    assert set(values[:accepted]) <= stored
+    assert values[accepted] not in stored
+    assert keys or stored == set(values[:accepted])
+
+
+def test_what_is_refused_in_a_spread_is_found_without_sending(seed: int) -> None:
+    log = FakeLog(partitions=5)
+    with log.producer() as producer:
+        with pytest.raises(SerializationError):
+            producer.send_many("t", [b"1", 2], keys=[b"a", b"b"])  # type: ignore[list-item]
+        assert producer.metrics()["reserved_bytes"] > 0
+        producer.flush()
+        assert producer.metrics()["records_sent"] == 1

@@ -1,0 +1,204 @@
+"""The producer and a real log, on disk."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pylog.errors import Closed, NotAppended, ReadOnlyLog, RecordTooLarge
+from pylog.log import Log
+from pylog.model import Record
+from pylog.producer import Producer
+from pylog.storage import OsFileSystem
+from tests.producer.fakes import call_in_thread
+
+
+def records_of(log: Log, topic: str = "t") -> list[Record]:
+    return [
+        record
+        for number in range(log.describe_topic(topic).partitions)
+        for record in log.partition(topic, number).scan()
+    ]
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+@pytest.mark.parametrize("linger_ms", [0, 5])
+@pytest.mark.parametrize("partitioner", ["murmur3", "murmur2", "round_robin", "sticky"])
+def test_everything_is_there_once_and_in_the_order_sent(
+    tmp_log_dir: Path, acks: Any, linger_ms: float, partitioner: str, seed: int
+) -> None:
+    random = Random(seed)
+    keys = [None, *(b"%d" % n for n in range(5))]
+    sent = [(random.choice(keys), b"%d" % n) for n in range(300)]
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", partitions=3)
+        with Producer(log, acks=acks, linger_ms=linger_ms, partitioner=partitioner, batch_bytes=1000) as producer:
+            deliveries = [producer.send("t", value, key=key) for key, value in sent]
+        found = records_of(log)
+        assert sorted(int(record.value) for record in found) == list(range(300))
+        for number in range(3):
+            values = [int(record.value) for record in found if record.partition == number]
+            assert values == sorted(values)
+        by_key = defaultdict(set)
+        for record in found:
+            by_key[record.key].add(record.partition)
+        if partitioner in ("murmur2", "murmur3"):
+            assert all(len(partitions) == 1 for key, partitions in by_key.items() if key is not None)
+        if acks != 0:
+            place = {record.value: (record.partition, record.offset, record.timestamp_ms) for record in found}
+            assert [place[value] for _, value in sent] == [delivery.result()[1:] for delivery in deliveries]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=200), st.integers(0, 2**62),
+            st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
+)  # fmt: skip
+def test_any_record_comes_back_as_it_was_sent(tmpfs_dir: Path, sent: list[Any], codec: str) -> None:
+    with Log(tmpfs_dir / "log") as log:
+        topic = f"t{log.catalog_version()}.{len(log.topics())}"
+        log.create_topic(topic)
+        with Producer(log, acks=1, compression=codec, batch_bytes=500) as producer:
+            for key, value, timestamp_ms, headers in sent:
+                producer.send(topic, value, key=key, timestamp_ms=timestamp_ms, headers=headers)
+        assert [record[3:] for record in records_of(log, topic)] == [
+            (timestamp_ms, key, value, tuple(headers)) for key, value, timestamp_ms, headers in sent
+        ]
+
+
+def test_acks_all_is_durable_when_the_result_is_there(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        with Producer(log) as producer:
+            for n in range(3):
+                assert producer.send("t", b"v").result().offset == n
+                assert log.partition("t", 0).durable_offset == n + 1
+
+
+def test_acks_1_is_visible_when_the_result_is_there(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t")
+        with Producer(log, acks=1) as producer:
+            offset = producer.send("t", b"v").result().offset
+            assert [record.value for record in other.partition("t", 0).read(offset)] == [b"v"]
+
+
+def test_a_record_that_nobody_asks_for_is_written_after_the_linger_time(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        with Producer(log, linger_ms=1) as producer:
+            producer.send("t", b"v")
+            assert log.wait_for_change(lambda: log.partition("t", 0).latest_offset == 1, 10)
+            assert producer.metrics()["batches_sent"] == 1
+
+
+def test_log_append_time_is_the_timestamp_of_delivery_and_record(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", message_timestamp_type="LogAppendTime")
+        with Producer(log) as producer:
+            timestamp_ms = producer.send("t", b"v", timestamp_ms=5).result().timestamp_ms
+        assert timestamp_ms > 1_600_000_000_000
+        assert records_of(log)[0].timestamp_ms == timestamp_ms
+
+
+def test_batches_of_the_largest_size_a_topic_takes_are_taken_compressed_or_not(tmp_log_dir: Path, seed: int) -> None:
+    noise = Random(seed).randbytes(3000)
+    with Log(tmp_log_dir) as log:
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            log.create_topic(codec, compression_type=codec, max_message_bytes=4000)
+            with Producer(log, acks=1) as producer:
+                deliveries = [producer.send(codec, noise[: n * 60]) for n in range(50)]
+                with pytest.raises(RecordTooLarge):
+                    producer.send(codec, noise * 2)
+                assert [delivery.result().offset for delivery in deliveries] == list(range(50))
+
+
+def test_a_log_for_reading_only_appends_nothing(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+    with Log(tmp_log_dir, read_only=True) as log, Producer(log) as producer:
+        error = producer.send("t", b"v").exception()
+        assert isinstance(error, NotAppended)
+        assert isinstance(error.__cause__, ReadOnlyLog)
+
+
+def test_records_of_a_log_that_was_closed_first_are_not_appended_and_say_so(tmp_log_dir: Path) -> None:
+    log = Log(tmp_log_dir)
+    log.create_topic("t")
+    producer = Producer(log, linger_ms=60_000)
+    delivery = producer.send("t", b"v")
+    log.close()
+    with pytest.raises(Closed):
+        producer.send("new", b"v")
+    with pytest.raises(NotAppended):
+        producer.close()
+    assert isinstance(delivery.exception(), NotAppended)
+
+
+def test_a_topic_deleted_under_a_producer_fails_what_was_on_its_way(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        with Producer(log, linger_ms=60_000) as producer:
+            producer.send("t", b"1").result()
+            delivery = producer.send("t", b"2")
+            log.delete_topic("t")
+            assert isinstance(delivery.exception(), NotAppended)
+            log.create_topic("t")
+            assert producer.send("t", b"3").result().offset == 0
+
+
+def test_topics_are_created_with_the_first_record_where_the_log_allows_it(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir, auto_create_topics=True) as log, Producer(log) as producer:
+        assert producer.send("new", b"v").result().offset == 0
+        assert log.topics() == ["new"]
+
+
+def test_two_producers_on_one_partition_keep_each_ones_order(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t")
+
+        def produce(where: Log, name: int) -> None:
+            with Producer(where, acks=1, batch_bytes=300) as producer:
+                for n in range(1000):
+                    producer.send("t", b"%d %d" % (name, n))
+
+        threads = [call_in_thread(lambda args=args: produce(*args)) for args in ((log, 0), (other, 1), (other, 2))]
+        for thread in threads:
+            thread.join()
+        found: list[list[int]] = [[], [], []]
+        for record in records_of(log):
+            name, n = map(int, record.value.split())
+            found[name].append(n)
+        assert found == [list(range(1000))] * 3
+
+
+def test_a_partition_locked_by_another_writer_is_waited_for(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        lock = OsFileSystem().lock(f"{tmp_log_dir}/t-0/.lock")
+        with Producer(log, acks=1, linger_ms=60_000) as producer:
+            delivery = producer.send("t", b"v")
+            assert lock.try_acquire()
+            with pytest.raises(TimeoutError):
+                delivery.result(timeout=0.01)
+            waiting = threading.Event()
+            results: list[int] = []
+            waiter = call_in_thread(lambda: (waiting.set(), results.append(delivery.result().offset)))
+            waiting.wait()
+            lock.release()
+            waiter.join()
+            assert results == [0]
+            lock.close()
