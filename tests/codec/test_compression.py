@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import struct
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT, codec_id, codec_name, compress, decompress
-from pylog.codec.format import CODEC_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from pylog.codec.format import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD
 from pylog.errors import ConfigError, CorruptRecord, MissingCodec
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -75,9 +76,10 @@ def test_the_same_data_is_always_compressed_to_the_same_bytes(codec: int) -> Non
     ids=["gzip", "lz4", "zstd"],
 )
 def test_every_level_comes_back(codec: int, levels: list[int]) -> None:
+    text = TEXT[:70_000]
     for level in levels:
-        assert decompress(codec, compress(codec, TEXT, level), len(TEXT)) == TEXT
-    assert len(compress(codec, TEXT, levels[-1])) < len(compress(codec, TEXT, levels[0]))
+        assert decompress(codec, compress(codec, text, level), len(text)) == text
+    assert len(compress(codec, text, levels[-1])) < len(compress(codec, text, levels[0]))
 
 
 @pytest.mark.parametrize(
@@ -258,22 +260,21 @@ def lz4_bomb(size: int) -> bytes:
 
 
 def gzip_bomb(size: int) -> bytes:
-    squeeze = zlib.compressobj(9, zlib.DEFLATED, 31)
+    squeeze = zlib.compressobj(6, zlib.DEFLATED, 31)
     return b"".join(squeeze.compress(bytes(1 << 20)) for _ in range(size >> 20)) + squeeze.flush()
 
 
-GIB = 1 << 30
 BOMBS: dict[str, tuple[int, Callable[[], bytes]]] = {
-    "gzip": (GZIP, lambda: gzip_bomb(GIB)),
-    "gzip members": (GZIP, lambda: gzip_bomb(16 << 20) * 64),
+    "gzip": (GZIP, lambda: gzip_bomb(128 << 20)),
+    "gzip members": (GZIP, lambda: gzip_bomb(2 << 20) * 64),
     "zstd repeated bytes": (ZSTD, lambda: zstd_bomb(8 * 1024)),
-    "zstd blocks": (ZSTD, lambda: zstd_without_size(bytes(GIB >> 2))),
-    "zstd with size": (ZSTD, lambda: bytes(zstandard.compress(bytes(GIB >> 2)))),
+    "zstd blocks": (ZSTD, lambda: zstd_without_size(bytes(128 << 20))),
+    "zstd with size": (ZSTD, lambda: bytes(zstandard.compress(bytes(128 << 20)))),
     "zstd frames": (ZSTD, lambda: bytes(zstandard.compress(bytes(16 << 20)) * 64)),
     "zstd claims 2**62": (ZSTD, lambda: bytes.fromhex("28b52ffde0") + (2**62).to_bytes(8, "little") + b"\1\0\0"),
     "zstd claims 16 MiB": (ZSTD, lambda: bytes.fromhex("28b52ffda0") + (1 << 24).to_bytes(4, "little") + b"\1\0\0"),
     "zstd window of 2 GiB": (ZSTD, lambda: bytes.fromhex("28b52ffd00a8") + b"\1\0\0"),
-    "lz4": (LZ4, lambda: lz4_bomb(GIB >> 2)),
+    "lz4": (LZ4, lambda: lz4_bomb(128 << 20)),
     "lz4 frames": (LZ4, lambda: lz4_bomb(16 << 20) * 16),
     "snappy claims 4 GiB": (SNAPPY, lambda: b"\xff\xff\xff\xff\x0f"),
     "snappy claims 16 MiB": (SNAPPY, lambda: b"\x80\x80\x80\x08" + bytes(100)),
@@ -283,6 +284,14 @@ BOMBS: dict[str, tuple[int, Callable[[], bytes]]] = {
         SNAPPY,
         lambda: XERIAL + (struct.pack(">i", len(raw_snappy(bytes(32768)))) + raw_snappy(bytes(32768))) * 2000,
     ),
+}
+
+
+REFUSED_AT_SIGHT = {name for name in BOMBS if "claims" in name} | {
+    "zstd repeated bytes",
+    "zstd with size",
+    "zstd window of 2 GiB",
+    "snappy raw",
 }
 
 
@@ -309,7 +318,31 @@ def test_a_bomb_is_corrupt_and_its_memory_bounded(name: str) -> None:
         [sys.executable, "-c", script, str(codec), str(limit)], input=make(), env=paths, capture_output=True, check=True
     )
     grown_bytes = int(done.stdout) * 1024
-    assert grown_bytes <= (0 if "claims" in name else 2 * limit) + (6 << 20)
+    assert grown_bytes <= (1 << 20 if name in REFUSED_AT_SIGHT else 2 * limit + (6 << 20))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("zstd claims 16 MiB", "claims 16777216 bytes, but its blocks hold at most 0"),
+        ("zstd claims 2**62", "claims 4611686018427387904 bytes, but its blocks hold at most 0"),
+        ("zstd repeated bytes", "more than the limit of 33554432 bytes"),
+        ("snappy claims 4 GiB", "more than the limit of 33554432 bytes"),
+        ("snappy claims 16 MiB", "claims 16777216 bytes in a block of 104"),
+    ],
+)
+def test_a_claim_is_compared_with_what_the_input_can_hold(name: str, words: str) -> None:
+    codec, make = BOMBS[name]
+    with pytest.raises(CorruptRecord, match=words):
+        decompress(codec, make(), LIMIT)
+
+
+@pytest.mark.parametrize("make", [zstd_without_size, zstandard.compress], ids=["without size", "with size"])
+def test_a_zstd_frame_that_is_cut_off_is_told_from_one_too_large(make: Callable[[bytes], bytes]) -> None:
+    frame = make(os.urandom(1000))
+    for size in range(20, len(frame)):
+        with pytest.raises(CorruptRecord, match="cut off"):
+            decompress(ZSTD, frame[:size], 1000)
 
 
 # Damage
@@ -345,10 +378,8 @@ def test_a_flipped_bit_is_never_more_than_corrupt(name: str) -> None:
     damaged = bytearray(data)
     for bit in range(8 * len(data)):
         damaged[bit // 8] ^= 1 << bit % 8
-        try:
+        with contextlib.suppress(CorruptRecord):
             assert len(decompress(codec, bytes(damaged), 5000)) <= 5000
-        except CorruptRecord:
-            pass
         damaged[bit // 8] ^= 1 << bit % 8
 
 
@@ -358,10 +389,8 @@ def test_a_flipped_bit_is_never_more_than_corrupt(name: str) -> None:
 def test_noise_is_never_more_than_corrupt(codec: int, noise: bytes, offset: int) -> None:
     start = compress(codec, TEXT[:50], None)[:offset]
     for data in (noise, start + noise):
-        try:
+        with contextlib.suppress(CorruptRecord):
             assert len(decompress(codec, data, 5000)) <= 5000
-        except CorruptRecord:
-            pass
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -373,7 +402,7 @@ def test_nothing_and_trailing_noise_are_corrupt(codec: int) -> None:
             decompress(codec, compress(codec, TEXT[:100], None) + rest, LIMIT)
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), 0, 1, 11, 13, 2**31 - 1, -2106503871])
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 1, 11, 13, 2**31 - 1, -2108469695])
 def test_a_xerial_block_of_a_wrong_size_is_corrupt(size: int) -> None:
     block = raw_snappy(b"some bytes")
     assert len(block) == 12
@@ -381,7 +410,8 @@ def test_a_xerial_block_of_a_wrong_size_is_corrupt(size: int) -> None:
         XERIAL + struct.pack(">i", size) + block,
         compress(SNAPPY, b"x", None) + struct.pack(">i", size) + block,
     ):
-        with pytest.raises(CorruptRecord, match="snappy payload at position"):
+        fits = 0 < size <= len(block)  # then it is snappy that finds the block wrong
+        with pytest.raises(CorruptRecord, match="snappy: corrupt input" if fits else f"block of {size} bytes, but"):
             decompress(SNAPPY, data, LIMIT)
 
 
@@ -451,16 +481,15 @@ def test_libraries_are_loaded_when_they_are_used() -> None:
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_threads_do_not_disturb_one_another(codec: int) -> None:
     texts = [TEXT[i * 1000 : i * 1000 + 60_000] for i in range(4)]
-    wrong: list[int] = []
+    right: list[int] = []
 
     def work(number: int) -> None:
-        for _ in range(30):
-            if decompress(codec, compress(codec, texts[number], None), 60_000) != texts[number]:
-                wrong.append(number)
+        if all(decompress(codec, compress(codec, texts[number], None), 60_000) == texts[number] for _ in range(30)):
+            right.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert sorted(right) == [0, 1, 2, 3]

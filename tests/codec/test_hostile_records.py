@@ -49,6 +49,8 @@ FIELDS: dict[str, Callable[[Any], Raw]] = {
     "headerValueLength": lambda v: Raw(headers=((b"h", b"x"),), header_value_size=v),
     "headerValueLength of null": lambda v: Raw(headers=((b"h", None),), header_value_size=v),
     "rest": lambda v: Raw(rest=varint(v)),
+    "length before a wrong header": lambda v: Raw(headers=((b"h", b"x"),), header_key_size=9, length=v),
+    "valueLength before a wrong header": lambda v: Raw(headers=((b"h", b"x"),), header_key_size=9, value_size=v),
 }
 
 
@@ -106,6 +108,13 @@ def test_every_field_with_every_boundary_value_is_right_or_corrupt(codec: Module
             (encode(Raw(offset_delta=0)) + encode(raw), 2),
         ):
             assert_right(codec, payload, count)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_both_codecs_say_the_same_of_every_boundary_value(both: tuple[ModuleType, ModuleType], field: str) -> None:
+    for value in ANY:
+        for payload, count in ((encode(FIELDS[field](value)), 1), (encode(FIELDS[field](value)) + encode(Raw()), 2)):
+            assert verdicts(both[0], payload, count) == verdicts(both[1], payload, count)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, -1, 5, 2**31 - 1, 2**62, -(2**63)])

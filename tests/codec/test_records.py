@@ -553,6 +553,19 @@ def test_an_empty_batch_has_empty_columns(codec: ModuleType) -> None:
 # Housekeeping
 
 
+def test_a_payload_is_let_go_with_its_decoder(codec: ModuleType) -> None:
+    payload = bytearray(batch(codec, 3))
+    decoder = codec.RecordDecoder(payload, 3, 0, TS0, -1, "topic", 7)
+    codec.decode_columns(payload, 3, 0, TS0, -1, True)
+    with pytest.raises(CorruptRecord):
+        codec.RecordDecoder(payload, 300, 0, TS0, -1, "topic", 7)
+    with pytest.raises(CorruptRecord):
+        codec.decode_columns(payload, 300, 0, TS0, -1, True)
+    assert len(decoder.take(5)) == 3
+    del decoder
+    payload.clear()  # a BufferError where somebody still looks at it
+
+
 def test_references_are_neither_lost_nor_kept(codec: ModuleType) -> None:
     good = batch(codec, 50)
     bad = good[:-1] + b"\x01"

@@ -225,6 +225,18 @@ def test_an_interrupted_iteration_before_a_poisoned_record_finds_it_again() -> N
         consumer.poll()
 
 
+def test_pausing_between_good_records_and_a_failure_met_behind_them_raises_it_no_earlier() -> None:
+    consumer = consumer_of(poisoned_log(), "orders", value_deserializer=json.loads)
+    for record in consumer:
+        if record.offset == 5:
+            break
+    consumer.pause(ORDERS)
+    consumer.resume(ORDERS)
+    assert values(consumer.poll()) == list(range(6, 17))
+    with pytest.raises(SerializationError):
+        consumer.poll()
+
+
 def test_keys_and_values_are_deserialized_and_none_stays_none() -> None:
     log = FakeLog(orders=1)
     log["orders"].append(b"1", None, key=b"k")

@@ -186,6 +186,16 @@ def test_a_child_forked_during_a_call_of_another_thread_may_use_the_consumer() -
     thread.finished()
 
 
+def test_a_child_forked_after_a_poll_does_not_get_its_records_again() -> None:
+    log = FakeLog(orders=1)
+    log["orders"].append(*numbered(0, 10))
+    consumer = consumer_of(log, "orders", max_poll_records=5)
+    consumer.poll()
+    with consumer._begin():  # another thread is asking for the position, say
+        fork._run()
+    assert offsets(consumer.poll()) == list(range(5, 10))
+
+
 @pytest.mark.processes
 def test_a_forked_child_goes_on_reading_where_the_parent_stood_and_disturbs_it_not() -> None:
     log = FakeLog(orders=1)

@@ -140,7 +140,8 @@ def _decompress_gzip(data: memoryview, limit_bytes: int) -> bytes | bytearray:
                 raise _invalid(GZIP, start, error) from error
             if len(output) > limit_bytes:
                 raise _beyond_limit(GZIP, limit_bytes)
-            position += len(step) - len(member.unconsumed_tail) - len(member.unused_data)
+            rest = member.unused_data if member.eof else member.unconsumed_tail  # at the end both may hold it
+            position += len(step) - len(rest)
         if position == len(data):
             return output
 

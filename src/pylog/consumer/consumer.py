@@ -76,6 +76,7 @@ class Consumer:
         self._assignment = Assignment(log, self._lookup, self._fetcher)
         self._waiting = Waiting(log, self._assignment, self._fetcher)
         self._flight: Flight | None = None
+        self._reading = False
         self._closed = False
         self._sole_use = SoleUse()
         after_fork_in_child(self._begin_in_child)
@@ -182,7 +183,7 @@ class Consumer:
             with self._begin():
                 self._land()
                 self._fetcher.commit()
-                reading = True
+                reading = self._reading = True
                 return self._waiting.take_within(timeout_s, take, max_records)
         except PylogError:
             raise
@@ -191,6 +192,9 @@ class Consumer:
                 self._flight = None
                 self._fetcher.undo()
             raise
+        finally:
+            if reading:
+                self._reading = False
 
     def _take_off(self, max_records: int) -> Iterator[Record] | None:
         chunk = self._fetcher.next_chunk(max_records)
@@ -362,7 +366,8 @@ class Consumer:
         return self._sole_use.begin()
 
     def _begin_in_child(self) -> None:
-        if self._sole_use.begin_in_child():
+        if self._sole_use.begin_in_child() and self._reading:
+            self._reading = False
             self._fetcher.undo()
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pylog.partition import Fetched, Partition
 
 DECODE_RECORDS_MAX = 4_096
-"""Records decoded in one call: bounds what a hostile batch can make of a few bytes, and is plenty for speed."""
+"""Records decoded in one call: bounds what a hostile batch can make of few bytes, and is plenty for speed."""
 
 Transform = Callable[[list[Record]], tuple[list[Record], PylogError | None]]
 """What the deserializers do to records: the good ones before the first failure, and that failure."""
@@ -91,13 +91,13 @@ class Lane:
     # Positions
 
     def move_to(self, position: int | None) -> None:
-        """Go on at ``position``. What was read ahead, and a failure met there, is forgotten."""
+        """Go on at ``position``."""
         self.position = position
-        self.failure = None
         self.drop_read_ahead()
 
     def drop_read_ahead(self) -> None:
-        """Free the buffers; reading goes on at the position."""
+        """Free the buffers and forget a failure met there; reading goes on at the position."""
+        self.failure = None
         self._cursor = None
         self._decoder = self._opened = None
         self._batches.clear()
@@ -212,8 +212,7 @@ class Lane:
         assert self.position is not None
         if view.base_offset < self.position:
             decoder.skip_to(self.position)
-        if view.header.codec != NONE:
-            # TODO(lead): decoder.size_bytes
+        if view.header.codec != NONE:  # else the decoder reads the stored bytes themselves
             self._budget.opened_bytes[self.topic_partition] = getattr(decoder, "size_bytes", view.header.size_bytes)
         self._decoder = decoder
         return decoder
