@@ -1,0 +1,22 @@
+"""Spark's way into a log: ``spark.read.format("pylog")``, without a jar, without a broker.
+
+    source.py     the data source: name, schema          options.py    what may be asked for, checked
+    batch.py      plans a query on the driver            directory.py  what a path holds, seen without a lock
+    ranges.py     reads a planned range on an executor
+
+An executor needs the package and permission to read, nothing else: it takes no lock and writes nothing.
+"""
+
+from pylog.errors import ConfigError
+
+try:
+    from pylog.spark.source import PylogDataSource
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
+        raise
+    raise ConfigError(
+        f"the Spark source needs {error.name}, which is not installed: pip install 'pylog-embedded[spark]'",
+        extra="spark",
+    ) from error
+
+__all__ = ["PylogDataSource"]

@@ -1,0 +1,134 @@
+"""What a path holds, seen without a lock and without write permission: topics, partitions, what is published of them.
+
+A path is a log, the log directory of a Kafka broker, or the directory of one partition by itself (``orders-0``), of
+either kind.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import crc32c
+
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, looks_like_kafka, read_manifest
+from pylog.catalog.layout import parse_partition
+from pylog.clock import SystemClock
+from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
+from pylog.model import TopicPartition
+from pylog.partition.checkpoint import LOG_START, read_offsets
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.place import Place
+from pylog.partition.published import PublishedView
+from pylog.segment.naming import COMMIT_SLOTS, PARTITION_METADATA, base_offsets
+from pylog.storage import FileSystem, OsFileSystem, read_whole
+
+_IDENTITY_LIMIT_BYTES = 4096
+
+
+class PartitionSource(NamedTuple):
+    """One partition: plain values, so that a plan can be sent to executors.
+
+    ``is_kafka``: Kafka writes it, so offsets may have gaps and no commit slots tell what is published. ``log_start`` is
+    what Kafka's checkpoint says. ``identity`` differs for a topic created anew under the same name.
+    """
+
+    topic_partition: TopicPartition
+    directory: str
+    is_kafka: bool
+    log_start: int
+    identity: bytes
+
+    def place(self) -> Place:
+        filesystem = OsFileSystem()
+        boot = crc32c.crc32c(filesystem.boot_id().encode())  # as Log has it
+        return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot)
+
+    def published(self) -> CommitState:
+        """What can be read now. ``CorruptSegment``; ``TopicNotFound`` where the directory is gone."""
+        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).state()
+
+
+def identity_of(filesystem: FileSystem, directory: str) -> bytes:
+    """What tells this partition from a later one of the same name: its ``partition.metadata``, which has the topic's id."""
+    try:
+        return read_whole(filesystem, f"{directory}/{PARTITION_METADATA}", _IDENTITY_LIMIT_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+class LogDirectory:
+    """The topics and partitions below a path."""
+
+    def __init__(self, path: str) -> None:
+        """``LogNotFound`` where the path holds none of the three; ``FormatVersionError``."""
+        self._filesystem: FileSystem = OsFileSystem()
+        filesystem, layout = self._filesystem, Layout(path)
+        if not filesystem.is_directory(path):
+            raise LogNotFound(f"there is no directory {path!r}", path=path)
+        self._alone: TopicPartition | None = None
+        if read_manifest(filesystem, layout.manifest) is not None:
+            self._use(layout, is_kafka=False)
+        elif looks_like_kafka(filesystem, path):
+            self._use(layout, is_kafka=True)
+        else:
+            self._use_alone(path)
+
+    def _use_alone(self, path: str) -> None:
+        root, _, name = path.rpartition("/")
+        names = self._filesystem.names(path)
+        self._alone = parse_partition(name)
+        if self._alone is None or not (base_offsets(names) or COMMIT_SLOTS in names):
+            raise LogNotFound(
+                f"{path!r} is neither a log (it has no .pylog), nor a Kafka broker's log directory, nor one partition's",
+                path=path,
+            )
+        self._use(Layout(root), is_kafka=COMMIT_SLOTS not in names)
+
+    def _use(self, layout: Layout, *, is_kafka: bool) -> None:
+        self._layout = layout
+        self._is_kafka = is_kafka
+        self._catalog: Catalog | KafkaCatalog
+        if is_kafka:
+            self._catalog = KafkaCatalog(self._filesystem, layout)
+            self._log_starts = read_offsets(self._filesystem, f"{layout.root}/{LOG_START}")
+        else:
+            self._catalog = Catalog(self._filesystem, SystemClock(), layout, TopicConfig())
+            self._log_starts = {}
+
+    def topics(self) -> list[str]:
+        """Their names, sorted."""
+        return [self._alone.topic] if self._alone else sorted(self._catalog.names())
+
+    def partitions(self, topic: str) -> list[PartitionSource]:
+        """All partitions of a topic that are here; a Kafka broker need not have them all. ``TopicNotFound``."""
+        return [self._source(TopicPartition(topic, number)) for number in self._numbers(topic)]
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionSource:
+        """``TopicNotFound``, ``InvalidPartition``."""
+        topic, number = topic_partition
+        numbers = self._numbers(topic)
+        if number not in numbers:
+            raise InvalidPartition(
+                f"topic {topic!r} has no partition {number} in {self._layout.root}, but {', '.join(map(str, numbers))}",
+                topic=topic,
+                partition=number,
+                partitions=numbers,
+            )
+        return self._source(topic_partition)
+
+    def _numbers(self, topic: str) -> list[int]:
+        if self._alone:
+            if topic != self._alone.topic:
+                raise TopicNotFound(f"no topic {topic!r}: the path holds {self._alone.topic!r} alone", topic=topic)
+            return [self._alone.partition]
+        numbers = range(self._catalog.describe(topic).partitions)
+        if not self._is_kafka:
+            return [*numbers]
+        return [number for number in numbers if self._filesystem.is_directory(self._layout.partition(topic, number))]
+
+    def _source(self, topic_partition: TopicPartition) -> PartitionSource:
+        directory = self._layout.partition(*topic_partition)
+        log_start = self._log_starts.get(topic_partition, 0)
+        return PartitionSource(
+            topic_partition, directory, self._is_kafka, log_start, identity_of(self._filesystem, directory)
+        )

@@ -1,0 +1,152 @@
+"""A range of offsets of one partition: planned on the driver, read on an executor.
+
+The plan fixes what was published, so every executor sees the same log, whatever is appended meanwhile, and none has to
+find out for itself where the log ends. What is no longer there when an executor comes to it is data loss, and named so:
+by retention, or because the topic was deleted or created anew. Anything else that is missing or wrong is damage. Gaps in
+the offsets (compaction, transaction markers, aborted records) are neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pylog import arrow
+from pylog.codec.batch import BatchView
+from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.isolation import WRITTEN
+from pylog.partition.reader import Cursor, PartitionReader
+from pylog.segment.naming import LOG
+from pylog.spark.directory import PartitionSource, identity_of
+
+logger = logging.getLogger("pylog.spark")
+
+_FETCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class PartitionRange(InputPartition):
+    """What one task reads: offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``."""
+
+    source: PartitionSource
+    published: CommitState
+    start: int
+    end: int
+    isolation_level: str
+    fail_on_data_loss: bool
+
+
+def record_batches(planned: PartitionRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of a range. ``OffsetOutOfRange`` for data loss, ``CorruptSegment`` for damage; both say where."""
+    reader = _RangeReader(planned)
+    try:
+        yield from arrow.record_batches(
+            reader.views(), planned.source.topic_partition, planned.start, planned.end, wanted
+        )
+    except CorruptRecord as damage:
+        raise reader.located(damage) from damage
+    finally:
+        reader.close()
+
+
+class _RangeReader:
+    def __init__(self, planned: PartitionRange) -> None:
+        self._planned = planned
+        self._source = planned.source
+        self._place = planned.source.place()
+        self._reader = PartitionReader(self._place, lambda: planned.published, dense=not planned.source.is_kafka)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def views(self) -> Iterator[BatchView]:
+        """The batches of the range, in order."""
+        if not self._check_identity(self._planned.start):
+            return
+        cursor = Cursor(self._planned.start)
+        while cursor.offset < self._planned.end:
+            views, cursor = self._next(cursor)
+            yield from views
+        self._check_identity(self._planned.end)
+
+    def _next(self, cursor: Cursor) -> tuple[list[BatchView], Cursor]:
+        try:
+            fetched = self._reader.fetch(
+                cursor, max_bytes=_FETCH_BYTES, isolation_level=self._planned.isolation_level, visibility=WRITTEN
+            )
+        except (CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
+            return [], self._behind_what_was_lost(cursor.offset, error)
+        if fetched.cursor.offset <= cursor.offset:
+            raise CorruptSegment(
+                f"the log ends there, but when the query was planned it went on to offset {self._planned.end}",
+                offset=cursor.offset,
+            )
+        if self._source.is_kafka and (not fetched.batches or fetched.batches[0].base_offset > cursor.offset):
+            self._check_gap(cursor.offset)
+        return fetched.batches, fetched.cursor
+
+    # Loss
+
+    def _check_identity(self, offset: int) -> bool:
+        """Whether this is the partition that was planned."""
+        is_same = identity_of(self._place.filesystem, self._source.directory) == self._source.identity
+        if not is_same:
+            self._report_loss(offset, "the topic was deleted, or deleted and created anew, since the query was planned")
+        return is_same
+
+    def _check_gap(self, offset: int) -> None:
+        """Kafka's logs have gaps; one that begins before the first segment is what retention left."""
+        try:
+            first = min(self._place.segments().bases, default=offset)
+        except FileNotFoundError:
+            return  # all is gone: the check of what was planned says why
+        if first > offset:
+            self._report_loss(offset, f"retention has removed what is before offset {first}")
+
+    def _behind_what_was_lost(self, offset: int, error: PylogError) -> Cursor:
+        """Where to go on after ``error``, if it comes of data loss that the query puts up with; else raise."""
+        if not self._check_identity(offset):
+            return Cursor(self._planned.end)
+        try:
+            first = self._source.published().log_start_offset
+        except (CorruptSegment, TopicNotFound):
+            raise error from None
+        if first <= offset:
+            raise error
+        self._report_loss(offset, f"retention has removed what is before offset {first}")
+        return Cursor(first)
+
+    def _report_loss(self, offset: int, cause: str) -> None:
+        topic, partition = self._source.topic_partition
+        message = (
+            f"offset {offset} of {topic}-{partition} was lost: {cause} "
+            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory})"
+        )
+        if self._planned.fail_on_data_loss:
+            raise OffsetOutOfRange(
+                f"{message}; failOnDataLoss=false reads on with what is left",
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                cause=cause,
+                path=self._source.directory,
+            )
+        logger.warning("%s; reading on with what is left", message)
+
+    # Damage
+
+    def located(self, damage: CorruptRecord) -> CorruptSegment:
+        """The same damage with everything that is needed to find it."""
+        topic, partition = self._source.topic_partition
+        offset = damage.facts.get("offset", self._planned.start)
+        path = damage.facts.get("path")
+        if path is None:
+            base = self._reader.segments(self._planned.published).floor(offset)
+            path = self._source.directory if base is None else self._place.path(base, LOG)
+        facts = {**damage.facts, "topic": topic, "partition": partition, "offset": offset, "path": path}
+        return CorruptSegment(f"{topic}-{partition} is damaged at offset {offset}, file {path}: {damage}", **facts)
