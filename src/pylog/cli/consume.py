@@ -1,0 +1,185 @@
+"""``pylog consume``: records of topics on stdout, as far as they are there, or as they come (``--follow``).
+
+Starts at the end unless told otherwise, as Kafka's console consumer. Nothing is committed and nothing remembered. Without
+``--follow`` it ends at the end that the log had when it began, so a busy log cannot keep it running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pylog.cli.exits import OK, Terminated, UsageError
+from pylog.cli.formats import DEFAULT_FORMAT, record_fields, text_format
+from pylog.cli.options import ISOLATION_LEVELS, Commands, log_options, moment_ms, open_log, whole_number
+from pylog.cli.output import complain, json_line
+from pylog.errors import InvalidPartition
+from pylog.model import Record, TopicPartition
+
+if TYPE_CHECKING:
+    from pylog.consumer import Consumer
+    from pylog.log import Log
+
+_POLL_S = 3600.0
+_POLL_RECORDS = 1000
+
+Writer = Callable[[list[Record]], None]
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``consume``."""
+    parser = commands.add_parser(
+        "consume", parents=[log_options()], help="print the records of topics",
+        description="Print the records of topics. Without a start (--from-beginning, --from-time, --offset) only those that "
+        "arrive from now on, which takes --follow. --follow goes on until Ctrl-C, and then exits with 0.",
+    )  # fmt: skip
+    parser.add_argument("topics", metavar="TOPIC", nargs="+")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--from-beginning", action="store_true", help="start at the first record kept")
+    start.add_argument(
+        "--from-time", metavar="TIME",
+        help="start at the first record of this time or later: milliseconds since 1970, ISO 8601 (2024-05-01T12:00:00Z; UTC "
+        "unless it says otherwise), or a duration ago (PT1H)",
+    )  # fmt: skip
+    start.add_argument(
+        "--offset", type=whole_number(), metavar="N", help="start at this offset of --partition; -N: N before the end"
+    )
+    parser.add_argument(
+        "--partition", type=whole_number(0), action="append", metavar="N", help="only this partition; may be repeated"
+    )
+    parser.add_argument("--max-records", type=whole_number(1), metavar="N", help="end after so many records")
+    parser.add_argument("--follow", action="store_true", help="wait for more records at the end")
+    parser.add_argument("--isolation-level", choices=ISOLATION_LEVELS, default=ISOLATION_LEVELS[0])
+    parser.add_argument(
+        "--format", metavar="TEXT",
+        help="%%t topic, %%p partition, %%o offset, %%T timestamp, %%d date, %%k key, %%v value, %%h headers, %%K and %%V bytes "
+        f"in key and value; default: {DEFAULT_FORMAT.replace('%', '%%')}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--raw", action="store_true", help="values as they are, a newline behind each; never to a terminal"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    write = _writer(arguments)
+    if arguments.offset is not None and not arguments.partition:
+        raise UsageError("--offset belongs to a partition: name it with --partition")
+    with open_log(arguments) as log:
+        from pylog.consumer import Consumer
+
+        with Consumer(
+            log, auto_offset_reset="none", isolation_level=arguments.isolation_level, max_poll_records=_POLL_RECORDS
+        ) as consumer:
+            partitions = _assign(consumer, log, arguments)
+            _seek(consumer, log, partitions, arguments)
+            if arguments.follow:
+                return _follow(consumer, write, arguments.max_records)
+            _read_to_end(consumer, partitions, write, arguments)
+    return OK
+
+
+def _assign(consumer: Consumer, log: Log, arguments: argparse.Namespace) -> list[TopicPartition]:
+    """Take the partitions asked for. With ``--follow``, partitions that are added later are read as well."""
+    partitions = []
+    for topic in dict.fromkeys(arguments.topics):
+        count = log.describe_topic(topic).partitions
+        for number in arguments.partition or range(count):
+            if number >= count:
+                raise InvalidPartition(f"topic {topic!r} has partitions 0 to {count - 1}, got {number}", topic=topic)
+            partitions.append(TopicPartition(topic, number))
+    partitions = list(dict.fromkeys(partitions))
+    if arguments.follow and not arguments.partition:
+        consumer.subscribe(arguments.topics)
+    else:
+        consumer.assign(partitions)
+    return partitions
+
+
+def _seek(consumer: Consumer, log: Log, partitions: list[TopicPartition], arguments: argparse.Namespace) -> None:
+    if arguments.from_beginning:
+        consumer.seek_to_beginning()
+    elif arguments.from_time is not None:
+        consumer.seek_to_time(moment_ms(arguments.from_time, log.clock.now_ms()))
+    elif arguments.offset is None:
+        consumer.seek_to_end()
+    else:
+        beginnings, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        for partition in partitions:
+            offset = arguments.offset
+            consumer.seek(partition, offset if offset >= 0 else max(ends[partition] + offset, beginnings[partition]))
+
+
+def _follow(consumer: Consumer, write: Writer, max_records: int | None) -> int:
+    left = max_records
+    try:
+        while left is None or left > 0:
+            records = consumer.poll(_POLL_S, left if left is not None and left < _POLL_RECORDS else None)
+            write(records)
+            sys.stdout.flush()
+            left = None if left is None else left - len(records)
+    except Terminated:
+        raise
+    except KeyboardInterrupt:  # the way this ends
+        sys.stdout.flush()
+    return OK
+
+
+def _read_to_end(
+    consumer: Consumer, partitions: list[TopicPartition], write: Writer, arguments: argparse.Namespace
+) -> None:
+    """Everything up to the ends as they are now."""
+    ends = consumer.end_offsets(partitions)
+    unread = {partition for partition in partitions if _may_have_records(consumer, partition, ends[partition])}
+    _hint_where_nothing_can_come(arguments)
+    consumer.pause(*(partition for partition in partitions if partition not in unread))
+    left = arguments.max_records
+    while unread and left != 0:
+        records = consumer.poll(0.0, left if left is not None and left < _POLL_RECORDS else None)
+        if not records:
+            return
+        wanted = [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
+        write(wanted)
+        left = None if left is None else left - len(wanted)
+        for partition in {TopicPartition(record.topic, record.partition) for record in records} & unread:
+            if consumer.position(partition) >= ends[partition]:
+                unread.remove(partition)
+                consumer.pause(partition)
+
+
+def _may_have_records(consumer: Consumer, partition: TopicPartition, end: int) -> bool:
+    """False at the end. A position beyond it is asked for, so that the log can say it is out of range."""
+    return consumer.position(partition) != end
+
+
+def _hint_where_nothing_can_come(arguments: argparse.Namespace) -> None:
+    if not arguments.from_beginning and arguments.from_time is None and arguments.offset is None:
+        complain("note", "starting at the end, where nothing can come without --follow; or use --from-beginning")
+
+
+def _writer(arguments: argparse.Namespace) -> Writer:
+    """What prints records: ``--json``, ``--raw`` or text."""
+    if sum((arguments.json, arguments.raw, arguments.format is not None)) > 1:
+        raise UsageError("--json, --raw and --format exclude one another")
+    if arguments.raw:
+        if sys.stdout.isatty():
+            raise UsageError(
+                "--raw would let data steer the terminal: send it to a file or a pipe, or leave --raw away"
+            )
+        return _write_raw
+    render = text_format(DEFAULT_FORMAT if arguments.format is None else arguments.format)
+    if arguments.json:
+        return lambda records: _write_lines([json_line(record_fields(record)) for record in records])
+    return lambda records: _write_lines([render(record) for record in records])
+
+
+def _write_lines(lines: list[str]) -> None:
+    if lines:
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _write_raw(records: list[Record]) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(b"".join([(record.value or b"") + b"\n" for record in records]))

@@ -1,0 +1,355 @@
+"""``pylog dump``: what stands in the files of a partition, pylog's or Kafka's, line by line.
+
+Takes files as they are: no log is opened, no lock taken, nothing else is read. Goes on behind damage and says what it
+passed over; the exit code is 1 then. What is right in a file by itself can be wrong beside the others: ``pylog verify``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pylog.cli.exits import OK, PROBLEM, UsageError
+from pylog.cli.formats import headers_text, record_fields
+from pylog.cli.options import Commands, json_option
+from pylog.cli.output import count_text, print_json, print_line, safe_bytes, time_text
+from pylog.errors import CorruptRecord, FormatVersionError
+
+if TYPE_CHECKING:
+    from pylog.codec.batch import BatchHeader
+    from pylog.storage import FileSystem, ReadableFile
+
+_PASSING_SUFFIXES = (".deleted", ".swap", ".cleaned", ".rewrite", ".tmp")
+_ENTRIES_AT_ONCE = 4096
+_SMALL_FILE_BYTES = 256 << 20
+_RECORDS_AT_ONCE = 1024
+
+Item = dict[str, Any]
+"""One line of the answer: ``type`` first, then its fields. ``text`` is how a person reads it and is not in the JSON."""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``dump``."""
+    parser = commands.add_parser(
+        "dump", parents=[json_option()], help="show what stands in segment files, indexes and checkpoints",
+        description="Show the batches of segment files and the entries of indexes, snapshots, seals, commit slots and "
+        "checkpoints; of a directory, all of them. Works on Kafka's files, and goes on behind damage.",
+    )  # fmt: skip
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="a file, a partition directory, or a log")
+    parser.add_argument("--records", action="store_true", help="the records of each batch, too")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from pylog.storage import OsFileSystem
+
+    filesystem = OsFileSystem()
+    damaged = False
+    for given in arguments.paths:
+        for path in _files(filesystem, given):
+            for item in dump_file(filesystem, path, with_records=arguments.records):
+                damaged = damaged or item["type"] == "damage"
+                text = item.pop("text")
+                if arguments.json:
+                    print_json({"type": item.pop("type"), "file": path, **item})
+                else:
+                    print_line(text)
+    return PROBLEM if damaged else OK
+
+
+def _files(filesystem: FileSystem, path: str) -> Iterator[str]:
+    """The file, or those of a directory that are known; of a log, those of its partitions."""
+    if not filesystem.is_directory(path):
+        if _kind(os.path.basename(path)) is None:
+            raise UsageError(f"{path}: by its name no file of a partition")
+        yield path
+        return
+    from pylog.catalog.layout import parse_partition
+
+    for name in filesystem.names(path):
+        inner = os.path.join(path, name)
+        if filesystem.is_directory(inner):
+            if parse_partition(name) is not None:
+                yield from _files(filesystem, inner)
+        elif _kind(name) is not None:
+            yield inner
+
+
+def _kind(name: str) -> str | None:
+    """Which dumper a file's name asks for."""
+    for suffix in _PASSING_SUFFIXES:
+        name = name.removesuffix(suffix)
+    if name == "leader-epoch-checkpoint":
+        return "epochs"
+    if name.endswith("-offset-checkpoint"):
+        return "offsets"
+    return {
+        "log": "log", "index": "index", "timeindex": "timeindex", "txnindex": "txnindex", "snapshot": "snapshot",
+        "seal": "seal", "commit": "commit", "checkpoint": "log",
+    }.get(name.rpartition(".")[2] if "." in name else "")  # fmt: skip
+
+
+def dump_file(filesystem: FileSystem, path: str, *, with_records: bool) -> Iterator[Item]:
+    """Every item of one file. The first names the file; damage is an item of its type."""
+    kind = _kind(os.path.basename(path))
+    file = filesystem.open_readable(path)
+    try:
+        size = file.size()
+        yield {"type": "file", "text": f"{path}: {kind}, {size} bytes", "kind": kind, "size_bytes": size}
+        if kind == "log":
+            yield from _batches(file, size, with_records)
+        elif kind in ("index", "timeindex", "txnindex"):
+            yield from _entries(file, size, kind, _base_offset(path))
+        else:
+            yield from _small_file(filesystem, file, path, kind)
+    finally:
+        file.close()
+
+
+def _base_offset(path: str) -> int:
+    """The number in the name; 0 where there is none, and offsets are then relative."""
+    digits = os.path.basename(path).partition(".")[0]
+    return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else 0
+
+
+# Segments
+
+
+def _batches(file: ReadableFile, end: int, with_records: bool) -> Iterator[Item]:
+    from pylog.partition.verify import resume_behind
+    from pylog.segment import SegmentScan
+
+    position = next_offset = 0
+    while position < end:
+        scan = SegmentScan(file, position, end, next_offset=next_offset, dense=False)
+        for position, header in scan:
+            yield from _batch(file, position, header, with_records)
+        if scan.problem is None:
+            return
+        position, next_offset = scan.position, scan.next_offset
+        if _is_whole_batch(file, position, end):  # only its offset is wrong: it goes back
+            yield _damage(position, None, f"{scan.problem} or more", "")
+            next_offset = 0
+            continue
+        position, offset = resume_behind(file, position, end, next_offset)
+        behind = (
+            f"; goes on at position {position}, offset {offset}" if offset is not None else "; nothing whole behind it"
+        )
+        yield _damage(scan.position, position, scan.problem, behind)
+
+
+def _is_whole_batch(file: ReadableFile, position: int, end: int) -> bool:
+    from pylog.segment import SegmentScan
+
+    return next(iter(SegmentScan(file, position, end, next_offset=0, dense=False)), None) is not None
+
+
+def _damage(position: int, next_position: int | None, problem: str, behind: str) -> Item:
+    return {
+        "type": "damage", "text": f"  position {position}: DAMAGED: {problem}{behind}", "position": position,
+        "next_position": next_position, "problem": problem,
+    }  # fmt: skip
+
+
+def _batch(file: ReadableFile, position: int, header: BatchHeader, with_records: bool) -> Iterator[Item]:
+    from pylog.codec.batch import BatchView
+    from pylog.codec.compression import codec_name
+    from pylog.codec.control import read_marker
+
+    fields: Item = {
+        "position": position,
+        "size_bytes": header.size_bytes,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.count,
+        "compression": codec_name(header.codec),
+        "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+        "base_timestamp_ms": header.base_timestamp_ms,
+        "max_timestamp_ms": header.max_timestamp_ms,
+        "leader_epoch": header.leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "last_sequence": header.last_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "control_type": None,
+        "coordinator_epoch": None,
+        "delete_horizon_ms": header.delete_horizon_ms,
+        "crc": header.crc,
+    }
+    view = BatchView(file.pread(header.size_bytes, position), header) if with_records or header.is_control else None
+    problem = None
+    if view is not None and header.is_control and header.count:
+        try:
+            marker = read_marker(view)
+            fields["control_type"] = marker.type.name
+            fields["coordinator_epoch"] = marker.coordinator_epoch if marker.coordinator_epoch >= 0 else None
+        except CorruptRecord as damage:
+            problem = str(damage)
+    yield {"type": "batch", "text": _batch_text(fields), **fields}
+    if problem is None and view is not None and with_records:
+        try:
+            yield from _records(view)
+        except CorruptRecord as damage:
+            problem = str(damage)
+    if problem is not None:
+        yield _damage(position, position + header.size_bytes, problem, "")
+
+
+def _batch_text(fields: Item) -> str:
+    parts = [
+        f"  position {fields['position']}: offsets {fields['base_offset']}-{fields['last_offset']}",
+        count_text(fields["count"], "record"),
+        f"{fields['size_bytes']} bytes",
+        fields["compression"],
+        f"{fields['timestamp_type']} up to {time_text(fields['max_timestamp_ms'])}",
+        f"epoch {fields['leader_epoch']}",
+    ]
+    if fields["producer_id"] >= 0:
+        producer = f"producer {fields['producer_id']} epoch {fields['producer_epoch']}"
+        parts.append(f"{producer} sequence {fields['base_sequence']}-{fields['last_sequence']}")
+    if fields["transactional"]:
+        parts.append("transactional")
+    if fields["control"]:
+        parts.append(f"control {fields['control_type'] or 'without a record'}")
+    if fields["delete_horizon_ms"] is not None:
+        parts.append(f"delete horizon {time_text(fields['delete_horizon_ms'])}")
+    return ", ".join([*parts, f"crc {fields['crc']:#010x}"])
+
+
+def _records(view: Any) -> Iterator[Item]:
+    decoder = view.decoder("", -1)
+    while records := decoder.take(_RECORDS_AT_ONCE):
+        for record in records:
+            text = f"    offset {record.offset}, {time_text(record.timestamp_ms)}, key {safe_bytes(record.key)}"
+            if record.headers:
+                text += f", headers {headers_text(record.headers)}"
+            fields = record_fields(record)
+            del fields["topic"], fields["partition"]
+            yield {"type": "record", "text": f"{text}, value {safe_bytes(record.value)}", **fields}
+
+
+# Indexes
+
+
+def _entries(file: ReadableFile, size: int, kind: str, base: int) -> Iterator[Item]:
+    from pylog.index import offset_index, time_index, transaction_index
+
+    layout = {"index": offset_index.ENTRY, "timeindex": time_index.ENTRY, "txnindex": transaction_index.ENTRY}[kind]
+    for start in range(0, size - size % layout.size, layout.size * _ENTRIES_AT_ONCE):
+        data = file.pread(layout.size * _ENTRIES_AT_ONCE, start)
+        for number, entry in enumerate(layout.iter_unpack(data[: len(data) // layout.size * layout.size])):
+            yield _entry(kind, start + number * layout.size, base, entry)
+    if size % layout.size:
+        yield _damage(size - size % layout.size, size, f"{size % layout.size} bytes, no whole entry", "")
+
+
+def _entry(kind: str, at: int, base: int, entry: tuple[int, ...]) -> Item:
+    if kind == "index":
+        fields: Item = {"offset": base + entry[0], "position": entry[1]}
+        text = f"offset {fields['offset']} at position {entry[1]}"
+    elif kind == "timeindex":
+        fields = {"timestamp_ms": entry[0], "offset": base + entry[1]}
+        text = f"{time_text(entry[0])} at offset {fields['offset']}"
+    else:
+        names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
+        fields = dict(zip(names, entry, strict=True))
+        text = f"producer {entry[1]} aborted offsets {entry[2]}-{entry[3]}, last stable offset {entry[4]}"
+    return {"type": "entry", "text": f"  {text}", "entry_position": at, **fields}
+
+
+# Small files
+
+
+def _small_file(filesystem: FileSystem, file: ReadableFile, path: str, kind: str | None) -> Iterator[Item]:
+    if file.size() > _SMALL_FILE_BYTES:
+        yield _damage(0, None, f"{file.size()} bytes, more than such a file ever has", "")
+        return
+    try:
+        if kind == "snapshot":
+            yield from _snapshot(file.pread(file.size(), 0), path)
+        elif kind == "seal":
+            yield from _seal(file.pread(file.size(), 0), path)
+        elif kind == "commit":
+            yield from _commit_slots(file)
+        else:
+            yield from _checkpoint(filesystem, path, kind)
+    except (CorruptRecord, FormatVersionError) as error:
+        yield _damage(0, None, str(error), "")
+
+
+def _snapshot(data: bytes, path: str) -> Iterator[Item]:
+    from pylog.partition.producer_state import ProducerStates
+
+    for producer_id, entry in sorted(ProducerStates.decode(data, path).entries.items()):
+        last = entry.batches[-1] if entry.batches else None
+        fields: Item = {
+            "producer_id": producer_id,
+            "producer_epoch": entry.epoch,
+            "first_sequence": last.first_sequence if last else -1,
+            "last_sequence": last.last_sequence if last else -1,
+            "first_offset": last.first_offset if last else -1,
+            "last_offset": last.last_offset if last else -1,
+            "timestamp_ms": last.timestamp_ms if last else -1,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "transaction_start": entry.transaction_start,
+        }
+        text = f"  producer {producer_id} epoch {entry.epoch}"
+        if last:
+            text += f", last batch: sequence {last.first_sequence}-{last.last_sequence}"
+            text += f", offsets {last.first_offset}-{last.last_offset}"
+        if entry.transaction_start is not None:
+            text += f", transaction open since offset {entry.transaction_start}"
+        yield {"type": "producer", "text": text, **fields}
+
+
+def _seal(data: bytes, path: str) -> Iterator[Item]:
+    from pylog.segment.seal import decode
+
+    seal = decode(data, path)
+    fields = {**seal._asdict(), "positions": list(seal.positions), "header_crcs": list(seal.header_crcs)}
+    text = (
+        f"  {count_text(len(seal.positions), 'batch')}, {seal.size_bytes} bytes, offsets {seal.first_offset}-{seal.last_offset}, "
+        f"epochs {seal.least_epoch}-{seal.greatest_epoch}"
+    )
+    yield {"type": "seal", "text": text, **fields}
+
+
+def _commit_slots(file: ReadableFile) -> Iterator[Item]:
+    from pylog.partition.commit_slots import FILE_BYTES, SLOT_BYTES, decode_slot, latest
+
+    data = file.pread(FILE_BYTES, 0)
+    for at in (0, SLOT_BYTES):
+        state = decode_slot(data[at : at + SLOT_BYTES])
+        if state is None:
+            yield _damage(
+                at, at + SLOT_BYTES, "no valid commit slot (the other one counts; both are made again if lost)", ""
+            )
+            continue
+        counts = state == latest(data)
+        pairs = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in state._asdict().items())
+        text = f"  slot {at // SLOT_BYTES}{' (published)' if counts else ''}: {pairs}"
+        yield {"type": "commit_slot", "text": text, "slot": at // SLOT_BYTES, "published": counts, **state._asdict()}
+
+
+def _checkpoint(filesystem: FileSystem, path: str, kind: str | None) -> Iterator[Item]:
+    from pylog.partition.checkpoint import read_checkpoint
+
+    names = ("epoch", "start_offset") if kind == "epochs" else ("topic", "partition", "offset")
+    for words in read_checkpoint(filesystem, path, len(names)):
+        fields = dict(zip(names, words, strict=True))
+        text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in fields.items())
+        yield {
+            "type": "checkpoint",
+            "text": f"  {text}",
+            **{name: _number(name, word) for name, word in fields.items()},
+        }
+
+
+def _number(name: str, word: str) -> int | str:
+    """The word as a number where it is one and not a topic's name."""
+    return int(word) if name != "topic" and re.fullmatch(r"-?[0-9]{1,20}", word, re.ASCII) else word

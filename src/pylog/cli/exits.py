@@ -1,0 +1,75 @@
+"""The exit codes, and which error ends with which. docs/cli.md has the same table for users."""
+
+from __future__ import annotations
+
+import errno
+
+from pylog.errors import (
+    ConfigError,
+    CorruptRecord,
+    DeliveryTimeout,
+    FormatVersionError,
+    InvalidPartition,
+    InvalidTimestamp,
+    InvalidTopicName,
+    LogLocked,
+    LogNotFound,
+    NoOffsetForPartition,
+    NotAppended,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    PylogError,
+    ReadOnlyLog,
+    SerializationError,
+    StorageError,
+    TopicNotFound,
+)
+
+OK = 0
+PROBLEM = 1
+USAGE = 2
+NOT_FOUND = 3
+LOCKED = 4
+CORRUPT = 5
+STORAGE = 6
+INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a fault of pylog's own
+INTERRUPTED = 130  # what a shell reports of a process that SIGINT ended; likewise below
+BROKEN_PIPE = 141
+TERMINATED = 143
+
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
+    (
+        (LogNotFound, TopicNotFound, InvalidPartition, OffsetOutOfRange, NoOffsetForPartition, FileNotFoundError),
+        NOT_FOUND,
+    ),
+    ((LogLocked, ReadOnlyLog, DeliveryTimeout), LOCKED),
+    ((CorruptRecord, FormatVersionError), CORRUPT),
+    ((StorageError, OSError), STORAGE),
+    ((ConfigError, InvalidTopicName, SerializationError, InvalidTimestamp), USAGE),
+)
+
+
+class UsageError(Exception):
+    """The command line itself is wrong."""
+
+
+class InputError(Exception):
+    """A line of the input cannot become a record, or its record was refused: the error is ``__cause__``."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends as Ctrl-C does, with what was read flushed, under its own exit code."""
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code of a command that ended with this error."""
+    if isinstance(error, UsageError):
+        return USAGE
+    if isinstance(error, InputError):
+        return USAGE if error.__cause__ is None else code_of(error.__cause__)
+    if isinstance(error, OSError) and error.errno in _FORBIDDEN:
+        return LOCKED
+    if type(error) in (NotAppended, OutcomeUnknown) and isinstance(error.__cause__, PylogError):
+        return code_of(error.__cause__)  # the fate of the record; why is in the cause
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), PROBLEM)

@@ -1,0 +1,171 @@
+"""The command line's front door: chooses the command, turns whatever ends it into one line and an exit code.
+
+Nothing here touches a log. A command is a module with ``add_parser(commands)``; it names its function as ``run``, which
+takes the parsed arguments and returns an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+from pylog import __version__
+from pylog.cli import consume, dump, exits, produce, stats, topics, verify
+from pylog.cli.exits import InputError, Terminated, UsageError, code_of
+from pylog.cli.output import complain
+from pylog.errors import PylogError
+
+DEBUG_VARIABLE = "PYLOG_DEBUG"
+
+_EPILOG = """
+The log is named by --log DIR, before or after the command, or by the environment variable PYLOG_LOG.
+
+exit codes:
+  0 done   1 damage found, or the request was refused   2 wrong usage   3 log, topic, partition, offset or file not found
+  4 locked or not writable   5 corrupt   6 storage full or failing   130 interrupted   141 output closed
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in one line, and takes no abbreviations: they change meaning when an option is added."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Help and version; argparse's own passes over an output that is closed or full."""
+        (file or sys.stdout).write(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. Never raises but for a fault of pylog's own under ``PYLOG_DEBUG=1``."""
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with _termination_interrupts():
+            code = _run(sys.argv[1:] if argv is None else argv)
+            sys.stdout.flush()
+            return code
+    except BrokenPipeError:
+        _forget_output()
+        return exits.BROKEN_PIPE
+    except Terminated:
+        return exits.TERMINATED
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except OSError as error:
+        with suppress(OSError):
+            complain("error", f"cannot write the output: {error.strerror or error}")
+        _forget_output()
+        return exits.STORAGE
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+        with _library_warnings():
+            return int(arguments.run(arguments))
+    except SystemExit as end:  # argparse, after --help and --version
+        return int(end.code or 0)
+    except (PylogError, UsageError, InputError) as error:
+        complain("error", _one_line(error))
+        return code_of(error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain("error", f"{os.fsdecode(error.filename)}: {error.strerror}")
+        return code_of(error)
+    except Exception as error:  # the last line of defence: a user gets one line, a developer asks for more
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        complain(
+            "error",
+            f"internal error, please report it: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)",
+        )
+        return exits.INTERNAL
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    hints = {"create it with create_topic": "create it with pylog topics create"}
+    for library, command in hints.items():
+        text = text.replace(library, command)
+    return text
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="pylog",
+        description="Kafka's log without a broker: topics in a directory, from the command line.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"pylog {__version__}")
+    parser.add_argument("--log", metavar="DIR", default=None, help="the directory of the log (default: $PYLOG_LOG)")
+    parser.add_argument("--json", action="store_true", default=False, help="one JSON object per line")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    for command in (topics, produce, consume, dump, verify, stats):
+        command.add_parser(commands)
+    return parser
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """While a command runs, SIGTERM ends it as Ctrl-C does: records on their way are written first."""
+
+    def terminate(_: int, __: FrameType | None) -> None:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, terminate)
+    except ValueError:  # not the main thread, which alone may
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _library_warnings() -> Iterator[None]:
+    """What the library logs becomes ``pylog: warning: …`` on stderr, as safe as everything else."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name != "pylog.producer":  # what became of each record is told by the command itself
+                complain(record.levelname.lower(), record.getMessage())
+
+    logger = logging.getLogger("pylog")
+    handler = Handler(logging.WARNING)
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+
+
+def _forget_output() -> None:
+    """Nobody reads stdout any more: let the interpreter's own flush at the end go nowhere."""
+    with suppress(OSError, ValueError):
+        target = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(target, sys.stdout.fileno())
+        os.close(target)

@@ -1,0 +1,286 @@
+"""``pylog produce``: lines or JSON objects from stdin or a file become records of a topic.
+
+Every record is sent before the command ends, whatever ends it: the end of the input, Ctrl-C, or a line that cannot become
+a record. What was acknowledged is counted and printed in each case; the first failure is told with its line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from pylog.cli.exits import OK, InputError, UsageError
+from pylog.cli.formats import unescaped
+from pylog.cli.options import Commands, header_pair, log_options, open_log, whole_number
+from pylog.cli.output import count_text, print_json, print_line
+from pylog.cli.progress import Meter
+from pylog.errors import PylogError, StorageError
+from pylog.model import Header, RecordMetadata
+
+if TYPE_CHECKING:
+    from pylog.producer import Delivery, Producer
+
+_UNDECIDED_RECORDS_MAX = 65_536  # asking for a result writes its batch, so ask late
+_SPARE_LINE_BYTES = 1 << 16
+_JSON_GROWTH = 6  # a byte takes at most six characters of JSON text: \u0000
+_FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers")
+
+
+class Input(NamedTuple):
+    """One line as a record."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+class Tally:
+    """What became of the records sent. Keeps the undecided ones only."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.records = 0
+        self.ranges: dict[int, tuple[int, int]] = {}
+        self.failure: InputError | None = None
+        self._undecided: deque[tuple[int, Delivery]] = deque()
+
+    def add(self, line: int, delivery: Delivery) -> None:
+        self._undecided.append((line, delivery))
+        while len(self._undecided) > _UNDECIDED_RECORDS_MAX or (self._undecided and self._undecided[0][1].done()):
+            self._settle(*self._undecided.popleft())
+
+    def finish(self) -> None:
+        """Take in all that is still undecided, waiting for it."""
+        while self._undecided:
+            self._settle(*self._undecided.popleft())
+
+    def _settle(self, line: int, delivery: Delivery) -> None:
+        try:
+            self._count(delivery.result())
+        except PylogError as error:
+            if self.failure is None:
+                self.failure = at_line(line, error)
+
+    def _count(self, metadata: RecordMetadata) -> None:
+        self.records += 1
+        if metadata.offset >= 0:
+            first, last = self.ranges.get(metadata.partition, (metadata.offset, metadata.offset))
+            self.ranges[metadata.partition] = min(first, metadata.offset), max(last, metadata.offset)
+
+    def print(self, as_json: bool) -> None:
+        if as_json:
+            offsets = [
+                {"partition": number, "first_offset": first, "last_offset": last}
+                for number, (first, last) in sorted(self.ranges.items())
+            ]
+            print_json({"topic": self.topic, "records": self.records, "partitions": offsets})
+            return
+        places = ", ".join(
+            f"partition {number}: {first}-{last}" for number, (first, last) in sorted(self.ranges.items())
+        )
+        print_line(f"{count_text(self.records, 'record')} to {self.topic}" + (f" ({places})" if places else ""))
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``produce``."""
+    parser = commands.add_parser(
+        "produce", parents=[log_options()], help="append lines of the input to a topic",
+        description="Append the lines of stdin, or of --file, to a topic: one line, one record. With --input-format json a line "
+        "is an object as consume --json prints it; topic and offset in it are passed over.",
+    )  # fmt: skip
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--file", metavar="FILE", help="read this file instead of stdin")
+    parser.add_argument("--input-format", choices=("lines", "json"), default="lines")
+    parser.add_argument("--key-separator", metavar="TEXT", help="what stands before it is the key; \\t is a tab")
+    parser.add_argument(
+        "--header",
+        type=header_pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for every record; may be repeated",
+    )
+    parser.add_argument("--partition", type=whole_number(0), metavar="N", help="default: by the key, or in turn")
+    parser.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="default: the topic's")
+    parser.add_argument(
+        "--acks", choices=("all", "1", "0"), default="all",
+        help="all: survives power loss; 1: survives the death of any process; 0: fire and forget (default: all)",
+    )  # fmt: skip
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    read_line = _line_reader(arguments)
+    with open_log(arguments, writing=True) as log:
+        from pylog.producer import Producer
+
+        limit_bytes = log.describe_topic(arguments.topic).config.max_message_bytes + _SPARE_LINE_BYTES
+        if arguments.input_format == "json":
+            limit_bytes *= _JSON_GROWTH
+        tally = Tally(arguments.topic)
+        with _opened(arguments.file) as (file, total_bytes), Meter("producing", total_bytes) as meter:
+            try:
+                with Producer(log, acks=arguments.acks, compression=arguments.compression) as producer:
+                    try:
+                        _send_all(producer, _lines(file, limit_bytes, meter), read_line, tally)
+                    finally:
+                        producer.flush()
+                        tally.finish()
+            finally:
+                meter.pause()
+                tally.print(arguments.json)
+    if tally.failure is not None:
+        raise tally.failure
+    return OK
+
+
+def _send_all(
+    producer: Producer, lines: Iterator[tuple[int, bytes]], read_line: Callable[[bytes], Input], tally: Tally
+) -> None:
+    for number, line in lines:
+        try:
+            value, key, headers, timestamp_ms, partition = read_line(line)
+            delivery = producer.send(
+                tally.topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+            )
+        except (PylogError, UsageError) as error:
+            raise at_line(number, error) from error
+        tally.add(number, delivery)
+        if tally.failure is not None:
+            return
+
+
+def at_line(number: int, error: Exception) -> InputError:
+    """``error`` with the line of the input it happened at; its exit code is that of ``error``."""
+    located = InputError(f"line {number}: {error}")
+    located.__cause__ = error
+    return located
+
+
+# Input
+
+
+@contextmanager
+def _opened(path: str | None) -> Iterator[tuple[IO[bytes], int | None]]:
+    """The input, and its size if it is a regular file."""
+    if path is not None:
+        with open(path, "rb") as file:
+            yield file, _size(file)
+        return
+    if sys.stdin is None:
+        raise UsageError("there is no stdin to read from; name a --file")
+    yield sys.stdin.buffer, _size(sys.stdin.buffer)
+
+
+def _size(file: IO[bytes]) -> int | None:
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, io.UnsupportedOperation):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _lines(file: IO[bytes], limit_bytes: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
+    """The lines by number, from 1, without their newlines. Nothing longer than ``limit_bytes`` is held."""
+    number = 0
+    while True:
+        number += 1
+        try:
+            line = file.readline(limit_bytes + 1)
+        except OSError as error:
+            raise StorageError(f"cannot read the input: {error.strerror}", errno=error.errno) from error
+        if not line:
+            return
+        if len(line) > limit_bytes:
+            raise InputError(
+                f"line {number}: longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow"
+            )
+        meter.advance(len(line))
+        yield number, line.removesuffix(b"\n")
+
+
+def _line_reader(arguments: argparse.Namespace) -> Callable[[bytes], Input]:
+    headers = tuple(arguments.header)
+    if arguments.input_format == "json":
+        if arguments.key_separator is not None:
+            raise UsageError("--key-separator is for --input-format lines; JSON has the field key")
+        return lambda line: _from_json(line, headers, arguments.partition)
+    if arguments.key_separator is None:
+        return lambda line: Input(line, None, headers, None, arguments.partition)
+    separator = os.fsencode(unescaped(arguments.key_separator))
+    if not separator:
+        raise UsageError("--key-separator is empty")
+    return lambda line: _with_key(line, separator, headers, arguments.partition)
+
+
+def _with_key(line: bytes, separator: bytes, headers: tuple[Header, ...], partition: int | None) -> Input:
+    key, found, value = line.partition(separator)
+    if not found:
+        raise UsageError(f"no key separator {os.fsdecode(separator)!r} in it")
+    return Input(value, key, headers, None, partition)
+
+
+def _from_json(line: bytes, headers: tuple[Header, ...], partition: int | None) -> Input:
+    """A record as ``consume --json`` prints it. ``UsageError`` says what is wrong with it."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise UsageError("not a JSON object")
+    unknown = [name for name in fields if name not in _FIELDS]
+    if unknown:
+        raise UsageError(f"no field {unknown[0]!r}; there are {', '.join(_FIELDS)}")
+    return Input(
+        _bytes_of(fields, "value"),
+        _bytes_of(fields, "key"),
+        (*_headers_of(fields.get("headers", [])), *headers),
+        _number_of(fields, "timestamp_ms"),
+        _number_of(fields, "partition") if partition is None else partition,
+    )
+
+
+def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
+    """The bytes under ``name`` or ``name_base64``; None where neither is there."""
+    import base64
+
+    text, encoded = fields.get(name), fields.get(f"{name}_base64")
+    if text is not None and encoded is not None:
+        raise UsageError(f"both {name} and {name}_base64")
+    for field, value in ((name, text), (f"{name}_base64", encoded)):
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"{field} is a {type(value).__name__}, expected a string or null")
+    try:
+        if encoded is not None:
+            return base64.b64decode(encoded, validate=True)
+        return None if text is None else text.encode()
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _headers_of(headers: object) -> Iterator[Header]:
+    if not isinstance(headers, list):
+        raise UsageError("headers is no list")
+    for header in headers:
+        if not isinstance(header, dict) or not isinstance(header.get("key"), str):
+            raise UsageError('a header is {"key": "name", "value": "text"}')
+        if unknown := header.keys() - {"key", "value", "value_base64"}:
+            raise UsageError(f"a header has no field {min(unknown)!r}")
+        yield header["key"], _bytes_of(header, "value")
+
+
+def _number_of(fields: dict[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise UsageError(f"{name} is {value!r}, expected a whole number")
+    return value

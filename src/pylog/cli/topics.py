@@ -1,0 +1,128 @@
+"""``pylog topics``: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from pylog.cli.exits import OK, UsageError
+from pylog.cli.options import Commands, log_options, open_log, topic_config, whole_number
+from pylog.cli.output import count_text, print_json, print_line, print_table
+from pylog.errors import TopicExists, TopicNotFound
+
+if TYPE_CHECKING:
+    from pylog.catalog import TopicDescription
+
+_CONFIG_HELP = "an option of the topic, as retention.ms=86400000 or retention_ms=86400000; may be repeated"
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``topics`` and its five commands."""
+    group = commands.add_parser("topics", help="create, list, describe, alter and delete topics")
+    verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    log = [log_options()]
+
+    create = verbs.add_parser("create", parents=log, help="create a topic, and the log if there is none")
+    create.add_argument("topic", metavar="TOPIC")
+    create.add_argument("--partitions", type=whole_number(1), default=1, metavar="N", help="default: 1")
+    create.add_argument("--config", action="append", default=[], metavar="OPTION=VALUE", help=_CONFIG_HELP)
+    create.add_argument(
+        "--if-not-exists", action="store_true", help="leave a topic of this name as it is, without error"
+    )
+    create.set_defaults(run=_create)
+
+    listing = verbs.add_parser("list", parents=log, help="the names of all topics")
+    listing.set_defaults(run=_list)
+
+    describe = verbs.add_parser("describe", parents=log, help="partitions and configuration of topics")
+    describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+    describe.set_defaults(run=_describe)
+
+    alter = verbs.add_parser("alter", parents=log, help="change a topic's configuration, or add partitions")
+    alter.add_argument("topic", metavar="TOPIC")
+    alter.add_argument("--config", action="append", default=[], metavar="OPTION=VALUE", help=_CONFIG_HELP)
+    alter.add_argument(
+        "--partitions", type=whole_number(1), metavar="N", help="grow to so many; keys hash anew over them"
+    )
+    alter.set_defaults(run=_alter)
+
+    delete = verbs.add_parser("delete", parents=log, help="delete a topic and its records, at once and for good")
+    delete.add_argument("topic", metavar="TOPIC")
+    delete.add_argument("--if-exists", action="store_true", help="no error where there is no such topic")
+    delete.set_defaults(run=_delete)
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    config = topic_config(arguments.config)
+    with open_log(arguments, writing=True, create=True) as log:
+        try:
+            topic = log.create_topic(arguments.topic, partitions=arguments.partitions, **config)
+        except TopicExists as error:
+            if not arguments.if_not_exists or error.existing != arguments.topic:
+                raise
+            topic = log.describe_topic(arguments.topic)
+            _report(arguments, topic, "is there already")
+        else:
+            _report(arguments, topic, "created")
+    return OK
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with open_log(arguments) as log:
+        for name in log.topics():
+            if arguments.json:
+                print_json({"topic": name})
+            else:
+                print_line(name)
+    return OK
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    with open_log(arguments) as log:
+        topics = [log.describe_topic(name) for name in arguments.topics or log.topics()]
+    if arguments.json:
+        for topic in topics:
+            print_json(_fields(topic))
+        return OK
+    for topic in topics:
+        print_line(f"{topic.name}  {count_text(topic.partitions, 'partition')}  id {topic.id or '-'}")
+        print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
+    return OK
+
+
+def _alter(arguments: argparse.Namespace) -> int:
+    config = topic_config(arguments.config)
+    if not config and arguments.partitions is None:
+        raise UsageError("nothing to alter: name --config OPTION=VALUE or --partitions N")
+    with open_log(arguments, writing=True) as log:
+        topic = log.alter_topic(arguments.topic, **config) if config else log.describe_topic(arguments.topic)
+        if arguments.partitions is not None:
+            topic = log.add_partitions(arguments.topic, arguments.partitions)
+    _report(arguments, topic, "altered")
+    return OK
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    with open_log(arguments, writing=True) as log:
+        try:
+            log.delete_topic(arguments.topic)
+        except TopicNotFound:
+            if not arguments.if_exists:
+                raise
+            return OK
+    if arguments.json:
+        print_json({"topic": arguments.topic, "deleted": True})
+    else:
+        print_line(f"{arguments.topic} deleted")
+    return OK
+
+
+def _report(arguments: argparse.Namespace, topic: TopicDescription, happened: str) -> None:
+    if arguments.json:
+        print_json(_fields(topic))
+    else:
+        print_line(f"{topic.name} {happened} ({count_text(topic.partitions, 'partition')})")
+
+
+def _fields(topic: TopicDescription) -> dict[str, Any]:
+    return {"topic": topic.name, "id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}

@@ -1,0 +1,238 @@
+"""``pylog dump``, held against what Kafka's own tools say of the same files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.log import Log
+from pylog.testing import produce_all
+from tests.cli.conftest import Run
+from tests.partition.logs import add, batch, file_of, flip, headers, log_file, marker
+
+KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
+EXPECTED = {
+    described["file"]: described
+    for described in map(json.loads, (KAFKA / "expected" / "dump.jsonl").read_text().splitlines())
+    if described["kind"] != "partition.metadata"
+}
+
+
+def in_kafkas_words(item: dict[str, Any]) -> dict[str, Any]:
+    """One line of ``dump --json`` under the names of ``DumpLogSegments``."""
+    if item["type"] == "batch":
+        return {
+            "baseOffset": item["base_offset"], "lastOffset": item["last_offset"], "count": item["count"],
+            "baseSequence": item["base_sequence"], "lastSequence": item["last_sequence"], "producerId": item["producer_id"],
+            "producerEpoch": item["producer_epoch"], "partitionLeaderEpoch": item["leader_epoch"],
+            "isTransactional": item["transactional"], "isControl": item["control"],
+            "deleteHorizonMs": item["delete_horizon_ms"], "position": item["position"],
+            "timestampType": item["timestamp_type"], "maxTimestamp": item["max_timestamp_ms"], "size": item["size_bytes"],
+            "magic": 2, "compresscodec": item["compression"], "crc": item["crc"], "isvalid": True,
+        }  # fmt: skip
+    if item["type"] == "producer":
+        words = {
+            "producerId": item["producer_id"], "producerEpoch": item["producer_epoch"],
+            "coordinatorEpoch": item["coordinator_epoch"], "currentTxnFirstOffset": item["transaction_start"],
+        }  # fmt: skip
+        if item["last_offset"] >= 0:
+            words |= {
+                "firstSequence": item["first_sequence"], "lastSequence": item["last_sequence"],
+                "lastOffset": item["last_offset"], "offsetDelta": item["last_offset"] - item["first_offset"],
+                "timestamp": item["timestamp_ms"],
+            }  # fmt: skip
+        return words
+    if item["type"] == "checkpoint" and "topic" in item:
+        return {"partition": f"{item['topic']}-{item['partition']}", "offset": item["offset"]}
+    names = {
+        "timestamp_ms": "timestamp", "producer_id": "producerId", "first_offset": "firstOffset",
+        "last_offset": "lastOffset", "last_stable_offset": "lastStableOffset", "start_offset": "startOffset",
+    }  # fmt: skip
+    return {
+        names.get(name, name): value for name, value in item.items() if name not in ("type", "file", "entry_position")
+    }
+
+
+def comparable(kind: str, details: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What both say, in one order: Kafka's tool adds markers to batches, and the last time to producers without a batch."""
+    left_out = {"endTxnMarker", "coordinatorEpoch"} if kind == "log" else {"lastTimestamp"}
+    found = [{name: value for name, value in detail.items() if name not in left_out} for detail in details]
+    if kind.endswith("-offset-checkpoint"):
+        return sorted(found, key=lambda detail: str(detail["partition"]))
+    return sorted(found, key=lambda detail: int(detail["producerId"])) if kind == "snapshot" else found
+
+
+def test_everything_in_kafkas_directory_reads_as_kafka_reads_it(pylog: Run) -> None:
+    ran = pylog("dump", KAFKA / "log", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found: dict[str, list[dict[str, Any]]] = {}
+    markers: dict[str, list[tuple[str, int]]] = {}
+    for item in ran.objects:
+        file = str(Path(item["file"]).relative_to(KAFKA / "log"))
+        items = found.setdefault(file, [])
+        if item["type"] != "file":
+            items.append(in_kafkas_words(item))
+        if item["type"] == "batch" and item["control_type"] in ("COMMIT", "ABORT"):
+            markers.setdefault(file, []).append((item["control_type"], item["coordinator_epoch"]))
+    assert {file for file in found if not file.endswith("bootstrap.checkpoint")} == set(EXPECTED)
+    for file, described in EXPECTED.items():
+        kind = described["kind"]
+        assert comparable(kind, found[file]) == comparable(kind, described["details"]), file
+        wanted = [(d["endTxnMarker"], d["coordinatorEpoch"]) for d in described["details"] if d.get("endTxnMarker")]
+        assert markers.get(file, []) == wanted
+
+
+def test_records_read_as_a_consumer_reads_them(pylog: Run) -> None:
+    for topic in ("codec-zstd", "compacted", "log-append-time"):
+        ran = pylog("dump", KAFKA / "log" / f"{topic}-0", "--records", "--json")
+        wanted = map(json.loads, (KAFKA / "expected" / f"{topic}.read_uncommitted.jsonl").read_text().splitlines())
+        records = [item for item in ran.objects if item["type"] == "record"]
+        assert [(r["offset"], r["timestamp_ms"]) for r in records] == [(r["offset"], r["timestamp"]) for r in wanted]
+        assert set(records[0]) >= {"type", "file", "offset", "timestamp_ms", "headers"}
+
+
+@pytest.fixture
+def partition_dir(log: Log) -> Path:
+    """Three batches, a transaction, a roll, and one more batch."""
+    log.create_topic("t")
+    for number in range(3):
+        produce_all(log, "t", [(b"k%d" % number, b"value %d" % number)])
+    partition = log.partition("t", 0)
+    partition.append_batch(batch(b"x", producer_id=77, epoch=3, sequence=0, transactional=True))
+    partition.append_batch(marker(77, 3, commit=False))
+    partition.roll()
+    produce_all(log, "t", [b"after"])
+    return log.path / "t-0"
+
+
+def test_a_partition_reads_well(pylog: Run, partition_dir: Path) -> None:
+    ran = pylog("dump", partition_dir, "--records")
+    assert (ran.code, ran.err) == (0, "")
+    text = ran.out
+    for line in (
+        f"{partition_dir}/00000000000000000000.log: log, {log_file(partition_dir).stat().st_size} bytes",
+        ", key k1, value value 1",
+        "producer 77 epoch 3 sequence 0-0, transactional, crc 0x",
+        ", control ABORT, crc 0x",
+        "  producer 77 aborted offsets 3-4, last stable offset 5",
+        "  epoch 0, start offset 0",
+        "  5 batches, ",
+        "  slot 0",
+        " (published): sequence ",
+    ):
+        assert line in text, line
+    assert "DAMAGED" not in text
+
+
+def test_the_whole_log_is_dumped_by_its_directory(pylog: Run, partition_dir: Path) -> None:
+    whole = pylog("dump", partition_dir.parent, "--json").objects
+    assert whole == pylog("dump", partition_dir, "--json").objects
+    assert {Path(item["file"]).suffix for item in whole} == {
+        "", ".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".seal",
+    }  # fmt: skip
+
+
+def test_damage_is_passed_and_told(pylog: Run, partition_dir: Path) -> None:
+    path = log_file(partition_dir)
+    (_, (second, header), (third, _), *_) = headers(path)
+    flip(path, second + 70)
+    code, out, err = pylog("dump", path, "--records")
+    assert (code, err) == (1, "")
+    (damage,) = [line for line in out.splitlines() if "DAMAGED" in line]
+    assert damage.startswith(f"  position {second}: DAMAGED: checksum 0x")
+    assert damage.endswith(f"; goes on at position {third}, offset 2")
+    assert "value 0" in out
+    assert "value 1" not in out
+    assert "value 2" in out
+    items = pylog("dump", path, "--json").objects
+    assert [item["base_offset"] for item in items if item["type"] == "batch"] == [0, 2, 3, 4]
+    (found,) = [item for item in items if item["type"] == "damage"]
+    assert (found["position"], found["next_position"]) == (second, third)
+    assert header.base_offset == 1
+
+
+def test_every_byte_flipped_hides_at_most_its_own_batch(pylog: Run, partition_dir: Path) -> None:
+    path = log_file(partition_dir)
+    places = headers(path)
+    for position in range(0, path.stat().st_size, 7):
+        flip(path, position, 0x10)
+        items = pylog("dump", path, "--json").objects
+        shown = {item["position"] for item in items if item["type"] == "batch"}
+        mine = max(start for start, _ in places if start <= position)
+        assert {start for start, _ in places} - {mine} <= shown
+        flip(path, position, 0x10)
+
+
+def test_an_offset_that_goes_back_is_told_and_the_batch_shown(pylog: Run, partition_dir: Path) -> None:
+    path = log_file(partition_dir)
+    first = path.read_bytes()[: headers(path)[1][0]]
+    add(path, first)
+    code, out, _ = pylog("dump", path, "--json")
+    items = [json.loads(line) for line in out.splitlines()]
+    assert code == 1
+    assert [item["type"] for item in items[-2:]] == ["damage", "batch"]
+    assert items[-2]["problem"] == "base offset 0, expected 5 or more"
+
+
+def test_a_batch_that_cannot_be_decoded_under_a_right_checksum_is_told(pylog: Run, tmp_path: Path) -> None:
+    import crc32c
+
+    spoiled, good = batch(b"abc"), batch(b"def")
+    spoiled[61] ^= 2
+    spoiled[17:21] = crc32c.crc32c(bytes(spoiled[21:])).to_bytes(4, "big")
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(spoiled + good))
+    assert pylog("dump", path).code == 1  # the second one's offset is 0 again
+    code, out, _ = pylog("dump", path, "--records")
+    assert code == 1
+    assert "DAMAGED: record 0" in out
+    assert "value def" in out
+
+
+@pytest.mark.parametrize("junk", [b"", b"x", b"\x00" * 200, b"\x02" * 200, bytes(range(256)) * 40], ids=len)
+def test_junk_is_damage_and_never_an_error(pylog: Run, tmp_path: Path, junk: bytes) -> None:
+    kinds = ("log", "index", "timeindex", "txnindex", "snapshot", "seal", "commit", "checkpoint")
+    for name in (
+        *(f"{7:020d}.{kind}" for kind in kinds),
+        ".commit",
+        "leader-epoch-checkpoint",
+        "log-start-offset-checkpoint",
+    ):
+        path = tmp_path / name
+        path.write_bytes(junk)
+        code, out, err = pylog("dump", path, "--records", "--json")
+        assert (code in (0, 1), err) == (True, ""), name
+        assert all(json.loads(line)["file"] == str(path) for line in out.splitlines())
+        assert pylog("dump", path, "--records").err == ""
+
+
+def test_entries_without_their_segment_have_its_offset_from_the_name(pylog: Run, tmp_path: Path) -> None:
+    path = tmp_path / f"{100:020d}.index"
+    path.write_bytes(bytes.fromhex("0000001400001000"))
+    assert pylog("dump", path).lines[1] == "  offset 120 at position 4096"
+    shutil.copy(path, tmp_path / "copy.index")
+    assert pylog("dump", tmp_path / "copy.index").lines[1] == "  offset 20 at position 4096"
+
+
+def test_files_on_their_way_out_are_dumped_too(pylog: Run, partition_dir: Path, tmp_path: Path) -> None:
+    for suffix in (".deleted", ".swap", ".cleaned"):
+        copied = tmp_path / (log_file(partition_dir).name + suffix)
+        shutil.copy(log_file(partition_dir), copied)
+        assert len(pylog("dump", copied, "--json").objects) == 6
+
+
+def test_what_is_not_there_is_code_3(pylog: Run, tmp_path: Path) -> None:
+    code, out, err = pylog("dump", tmp_path / "x.log")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+
+
+def test_a_huge_small_file_is_not_read(pylog: Run, tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}.snapshot"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    assert "more than such a file ever has" in pylog("dump", path).lines[1]
+    assert file_of(tmp_path, 0, ".snapshot") == path

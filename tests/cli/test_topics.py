@@ -1,0 +1,80 @@
+"""``pylog topics``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pylog.log import Log
+from tests.cli.conftest import Run
+
+
+def test_create_makes_the_log_and_the_topic(pylog: Run, log_dir: Path) -> None:
+    assert pylog("topics", "create", "orders", "--partitions", "3") == (0, "orders created (3 partitions)\n", "")
+    with Log(log_dir, create=False) as log:
+        assert log.describe_topic("orders").partitions == 3
+
+
+def test_create_takes_options(pylog: Run, log: Log) -> None:
+    ran = pylog("topics", "create", "t", "--config", "retention.ms=5", "--config", "segment_bytes=2048", "--json")
+    (shown,) = ran.objects
+    assert (shown["config"]["retention_ms"], shown["config"]["segment_bytes"]) == (5, 2048)
+    assert log.describe_topic("t").config.retention_ms == 5
+    assert shown == {"topic": "t", "id": log.describe_topic("t").id, "partitions": 1, "config": shown["config"]}
+
+
+def test_create_refuses_a_topic_that_is_there_unless_told_not_to(pylog: Run, log: Log) -> None:
+    log.create_topic("a.b")
+    assert pylog("topics", "create", "a.b").code == 1
+    assert pylog("topics", "create", "a.b", "--if-not-exists") == (0, "a.b is there already (1 partition)\n", "")
+    assert pylog("topics", "create", "a_b", "--if-not-exists").code == 1  # another topic is in its way
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", "\x1b[31m", "x" * 250])
+def test_a_name_that_is_none_is_wrong_usage(pylog: Run, name: str) -> None:
+    code, out, err = pylog("topics", "create", name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "\x1b" not in err
+
+
+def test_list_is_sorted(pylog: Run, log: Log) -> None:
+    assert pylog("topics", "list") == (0, "", "")
+    for name in ("b", "a"):
+        log.create_topic(name)
+    assert pylog("topics", "list").lines == ["a", "b"]
+    assert pylog("topics", "list", "--json").objects == [{"topic": "a"}, {"topic": "b"}]
+
+
+def test_describe_tells_of_all_or_of_some(pylog: Run, log: Log) -> None:
+    for name in ("a", "b"):
+        log.create_topic(name, partitions=2)
+    assert [shown["topic"] for shown in pylog("topics", "describe", "--json").objects] == ["a", "b"]
+    assert [shown["topic"] for shown in pylog("topics", "describe", "b", "--json").objects] == ["b"]
+    ran = pylog("topics", "describe", "a")
+    assert ran.lines[0] == f"a  2 partitions  id {log.describe_topic('a').id}"
+    assert any(line.split() == ["retention_ms", "604800000"] for line in ran.lines)
+    assert pylog("topics", "describe", "nope").code == 3
+
+
+def test_alter_changes_options_and_adds_partitions(pylog: Run, log: Log) -> None:
+    log.create_topic("t")
+    assert (
+        pylog("topics", "alter", "t", "--config", "retention_bytes=10", "--partitions", "2").out
+        == "t altered (2 partitions)\n"
+    )
+    topic = log.describe_topic("t")
+    assert (topic.partitions, topic.config.retention_bytes) == (2, 10)
+    assert pylog("topics", "alter", "t", "--partitions", "1").code == 2  # they only grow
+    assert pylog("topics", "alter", "t", "--config", "segment_bytes=1").code == 2
+    assert pylog("topics", "alter", "nope", "--partitions", "2").code == 3
+
+
+def test_delete_is_for_good(pylog: Run, log: Log, log_dir: Path) -> None:
+    log.create_topic("t")
+    assert pylog("topics", "delete", "t") == (0, "t deleted\n", "")
+    assert not (log_dir / "t-0").exists()
+    assert pylog("topics", "delete", "t").code == 3
+    assert pylog("topics", "delete", "t", "--if-exists") == (0, "", "")
+    log.create_topic("t")
+    assert pylog("topics", "delete", "t", "--json").objects == [{"topic": "t", "deleted": True}]

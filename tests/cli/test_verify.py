@@ -1,0 +1,113 @@
+"""``pylog verify``"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pylog.log import Log
+from pylog.testing import produce_all
+from tests.cli.conftest import Run
+from tests.partition.logs import add, flip, headers, log_file
+
+
+@pytest.fixture
+def filled(log: Log) -> Log:
+    """Two topics; ``a`` has two partitions of three batches each."""
+    log.create_topic("a", partitions=2)
+    log.create_topic("b")
+    for number in range(2):
+        for value in (b"1", b"2", b"3"):
+            produce_all(log, "a", [value], partition=number)
+    produce_all(log, "b", [b"x"])
+    return log
+
+
+def test_a_good_log_is_code_0(pylog: Run, filled: Log) -> None:
+    size = sum(path.stat().st_size for path in filled.path.glob("*/*.log"))
+    assert pylog("verify") == (0, f"3 partitions, 3 segments, 7 batches, 7 records, {size} B: all good\n", "")
+    assert pylog("verify", "--json").objects == [
+        {
+            "type": "summary", "problems": 0, "partitions": 3, "segments": 3, "unsealed_segments": 0, "batches": 7,
+            "records": 7, "size_bytes": size, "unfinished_bytes": 0,
+        }
+    ]  # fmt: skip
+
+
+def test_damage_is_code_1_and_named_with_file_position_and_offsets(pylog: Run, filled: Log) -> None:
+    path = log_file(filled.path / "a-1")
+    position, header = headers(path)[1]
+    flip(path, position + header.size_bytes - 1)
+    code, out, err = pylog("verify")
+    assert (code, err) == (1, "")
+    first, last = out.splitlines()
+    assert first.startswith(f"a-1: {path.name}, position {position}, offsets from 1 to 1: batch at offset 1: CRC ")
+    assert first.endswith("whole batches follow at position " + str(headers(path)[2][0]))
+    assert last.endswith("6 batches, 6 records, " + last.split(", ")[4].split(":")[0] + ": 1 problem")
+    problem, summary = pylog("verify", "--json").objects
+    assert (problem.pop("problem").startswith("batch at offset 1"), summary["problems"]) == (True, 1)
+    assert problem == {
+        "type": "problem", "topic": "a", "partition": 1, "kind": "batch", "file": str(path), "position": position,
+        "first_offset": 1, "end_offset": 2,
+    }  # fmt: skip
+
+
+def test_only_the_topics_named_are_checked(pylog: Run, filled: Log) -> None:
+    flip(log_file(filled.path / "a-0"), 70)
+    assert pylog("verify", "b").code == 0
+    assert pylog("verify", "a", "b", "a").code == 1
+    assert pylog("verify", "nope").code == 3
+
+
+def test_a_topic_whose_own_file_is_damaged_hides_no_other(pylog: Run, filled: Log) -> None:
+    (filled.path / ".pylog" / "topics" / "b.json").write_text("{")
+    flip(log_file(filled.path / "a-0"), 70)
+    code, out, err = pylog("verify")
+    assert (code, err, len(out.splitlines())) == (1, "", 3)
+    assert out.startswith("b: ")
+    assert [item.get("topic") for item in pylog("verify", "--json").objects] == ["b", "a", None]
+
+
+def test_a_partition_without_its_topic_is_a_problem(pylog: Run, filled: Log) -> None:
+    filled.create_topic("empty")
+    for topic in ("b", "empty"):
+        (filled.path / ".pylog" / "topics" / f"{topic}.json").unlink()
+    code, out, _ = pylog("verify")
+    assert code == 1
+    assert out.splitlines()[0] == "b-0: belongs to no topic: its topic file is lost, or a deletion was cut off"
+    assert len(out.splitlines()) == 2
+    assert pylog("verify", "--json").objects[0]["kind"] == "topic"
+    assert pylog("verify", "a").code == 0
+
+
+def test_a_missing_partition_is_a_problem(pylog: Run, filled: Log) -> None:
+    import shutil
+
+    shutil.rmtree(filled.path / "b-0")
+    code, out, _ = pylog("verify")
+    assert code == 1
+    assert "b-0: b-0, position 0: the partition's directory is missing" in out
+
+
+def test_an_unfinished_append_is_mentioned_and_no_problem(pylog: Run, filled: Log) -> None:
+    add(log_file(filled.path / "b-0"), b"torn")
+    code, out, _ = pylog("verify")
+    assert code == 0
+    assert out.splitlines()[0] == "4 B of an unfinished append, which the next writer adopts or cuts: no damage"
+
+
+def test_it_changes_nothing(pylog: Run, filled: Log) -> None:
+    add(log_file(filled.path / "b-0"), b"torn")
+    before = {path: path.read_bytes() for path in sorted(filled.path.rglob("*")) if path.is_file()}
+    pylog("verify")
+    assert {path: path.read_bytes() for path in sorted(filled.path.rglob("*")) if path.is_file()} == before
+
+
+def test_a_log_of_kafkas_is_good(pylog: Run) -> None:
+    log = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
+    (summary,) = pylog("verify", "--json", "--log", log).objects
+    expected = [json.loads(line) for line in (log.parent / "expected" / "dump.jsonl").read_text().splitlines()]
+    assert summary["batches"] == sum(file.get("batches", 0) for file in expected)
+    assert (summary["problems"], summary["unfinished_bytes"]) == (0, 0)
