@@ -315,8 +315,6 @@ def test_every_prefix_of_a_topics_file_is_a_typed_error(tmp_log_dir: Path) -> No
      {"id": "x", "partitions": 1, "config": {"segment_bytes": -1}}, {"id": "x", "partitions": 1, "config": None}, [], 7],
 )  # fmt: skip
 def test_a_topics_file_of_another_shape_is_a_typed_error(tmp_log_dir: Path, content: object) -> None:
-    if content == {"id": "x", "partitions": 1, "config": []}:
-        pytest.xfail("BUG (small): an empty list passes for an empty configuration")
     with Log(tmp_log_dir) as log:
         (tmp_log_dir / ".pylog" / "topics" / "t.json").write_text(json.dumps(content))
         with pytest.raises(CorruptSegment):

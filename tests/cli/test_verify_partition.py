@@ -121,6 +121,17 @@ def test_a_good_partition_has_no_problem_and_all_is_counted(directory: Path) -> 
     assert report.ok
 
 
+def test_a_partition_that_nobody_has_written_to_is_good(tmp_path: Path) -> None:
+    for roll in (False, True):
+        partition = open_partition(tmp_path / "t-0")
+        assert check(tmp_path / "t-0") == []
+        if roll:
+            append_encoded(partition, batch(b"one"))
+            partition.roll()
+        partition.close()
+        assert check(tmp_path / "t-0") == []
+
+
 @pytest.mark.parametrize("topic", sorted(path.name for path in KAFKA_LOG.iterdir() if path.is_dir()))
 def test_what_kafka_wrote_has_no_problem(topic: str) -> None:
     name = parse_partition(topic)
@@ -500,9 +511,19 @@ def test_a_transaction_index_that_lists_a_commit_is_wrong(directory: Path) -> No
 
 
 def test_a_snapshot_that_says_something_else_is_wrong(directory: Path) -> None:
+    from pylog.partition.producer_state import ProducerStates
+
+    path = max(directory.glob("*.snapshot"))
+    states = ProducerStates.decode(path.read_bytes(), str(path))
+    states.entries[7].batches[-1] = states.entries[7].batches[-1]._replace(last_sequence=1)
+    path.write_bytes(states.encode())
+    assert only(check(directory)).problem.startswith("says of producer 7 other than the batches before")
+
+
+def test_a_snapshot_under_another_name_is_wrong(directory: Path) -> None:
     one, two = sorted(directory.glob("*.snapshot"))[-2:]
     shutil.copy(one, two)
-    assert "says of producer" in only(check(directory)).problem
+    assert "says that producer 8 has a transaction open since" in only(check(directory)).problem
 
 
 def test_a_snapshot_without_an_open_transaction_is_wrong(directory: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -392,6 +393,89 @@ def test_a_list_that_shrinks_meanwhile_does_no_harm(codec: ModuleType) -> None:
     with pytest.raises(IndexError):
         encoder.extend(TS0, values, keys, 0)
     assert state(encoder) == (0, 0, -1, -1)
+
+
+# Receipts
+
+
+def test_a_record_entered_has_a_receipt(codec: ModuleType) -> None:
+    class Ticket(codec.Receipt):  # type: ignore[misc]
+        __slots__ = ()
+
+    owner = object()
+    entering, appending = codec.RecordEncoder(300), codec.RecordEncoder(300)
+    index = 0
+    while ticket := entering.enter(Ticket, owner, TS0 + index, b"k", b"v" * 50, (("h", None),)):
+        assert type(ticket) is Ticket
+        assert (ticket.batch, ticket.index, ticket.timestamp_ms) == (owner, index, TS0 + index)
+        assert appending.append(TS0 + index, b"k", b"v" * 50, (("h", None),))
+        index += 1
+    assert index == 3
+    assert state(entering) == state(appending)
+    assert entering.take() == appending.take()
+
+
+def test_a_closed_encoder_gives_no_receipts_until_it_is_reopened(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    assert encoder.enter(codec.Receipt, None, TS0, b"1", None, ()).index == 0
+    encoder.close()
+    before = state(encoder)
+    assert encoder.enter(codec.Receipt, None, TS0, b"2", None, ()) is None
+    assert state(encoder) == before
+    assert encoder.append(TS0, b"3", None, ())  # who closed it may go on
+    encoder.reopen()
+    assert encoder.enter(codec.Receipt, None, TS0, b"4", None, ()).index == 2
+    assert encoder.take() == payload_of([Raw(0, i, key, None) for i, key in enumerate([b"1", b"3", b"4"])])
+
+
+def test_entering_raises_as_appending_does_and_changes_nothing(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(100)
+    for timestamp, key, value, headers, error in (
+        (TS0, "text", b"", (), SerializationError),
+        (TS0, b"", 5, (), SerializationError),
+        (TS0, b"", b"", [("h", "x")], SerializationError),
+        (-1, b"", b"", (), InvalidTimestamp),
+        (TS0, b"k" * 100, b"", (), RecordTooLarge),
+    ):
+        with pytest.raises(error):
+            encoder.enter(codec.Receipt, None, timestamp, key, value, headers)
+        assert state(encoder) == (0, 0, -1, -1)
+
+
+@pytest.mark.parametrize("kind", [None, 5, "Receipt", int, object, type(iter([]))], ids=repr)
+def test_the_compiled_encoder_makes_nothing_but_receipts(both: tuple[ModuleType, ModuleType], kind: Any) -> None:
+    encoder = both[1].RecordEncoder(LIMIT)
+    with pytest.raises(TypeError):
+        encoder.enter(kind, None, TS0, b"", b"", ())
+    assert state(encoder) == (0, 0, -1, -1)
+
+
+def test_threads_may_enter_records_into_a_compiled_encoder_without_a_lock(both: tuple[ModuleType, ModuleType]) -> None:
+    codec, each = both[1], 3000
+    encoder = codec.RecordEncoder(1 << 22)
+    receipts: list[list[Any]] = [[] for _ in range(4)]
+    before = sys.getswitchinterval()
+
+    def work(number: int) -> None:
+        enter, kept = encoder.enter, receipts[number]
+        for i in range(each):
+            kept.append((enter(codec.Receipt, number, TS0 + number, b"%d" % number, b"%d" % i, [("h", b"x")]), i))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    first = encoder.first_timestamp_ms
+    records = decode(codec, encoder.take(), 4 * each, first)
+    for number, kept in enumerate(receipts):
+        for receipt, i in kept:
+            record = records[receipt.index]
+            assert (record.key, record.value, record.timestamp_ms) == (b"%d" % number, b"%d" % i, receipt.timestamp_ms)
 
 
 # Decoding

@@ -52,6 +52,7 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for_and_said_to_be_missing(ca
     assert consumer.poll() == []
     log.on_wait = [lambda: (log.create_topic("orders"), log["orders"].append(b"first"))]
     assert values(consumer.poll(9.0)) == [b"first"]
+    assert log.clock.monotonic() == 0, "the wait ended with the news"
 
 
 def test_a_pattern_takes_up_topics_that_match_later() -> None:
@@ -98,6 +99,8 @@ def test_a_topic_made_anew_under_an_old_name_is_read_from_its_beginning() -> Non
         log.create_topic("orders")
         log["orders"].append(*numbered(100, 130))
         assert values(consumer.poll()) == numbered(100, 130)
+        log.create_topic(f"another-{subscribe}")
+        assert consumer.poll() == [], "once"
 
 
 def test_an_assigned_partition_whose_topic_was_deleted_is_an_error_until_it_is_there_again() -> None:
@@ -177,6 +180,8 @@ def test_subscribing_and_assigning_do_not_mix() -> None:
     with pytest.raises(ConfigError, match="unsubscribe"):
         consumer.subscribe("orders")
     assert consumer.assignment() == {ORDERS}
+    consumer.unsubscribe()
+    consumer.subscribe("orders")
 
 
 def test_a_poll_looks_at_the_catalog_once_and_reads_it_only_when_it_changed() -> None:
@@ -220,6 +225,27 @@ def test_a_topic_deleted_while_it_is_read_ends_without_an_error() -> None:
     assert values(consumer.poll()) == [b"paid"]
     assert consumer.poll() == []
     assert consumer.assignment() == {("payments", 0)}
+
+
+def test_a_topic_whose_files_go_before_the_catalog_was_looked_at_again_is_no_error() -> None:
+    log = FakeLog(orders=1)
+    consumer = consumer_of(log, "orders")
+
+    def gone(*_: object, **__: object) -> object:
+        log.delete_topic("orders")
+        raise TopicNotFound("its directory is gone")
+
+    log["orders"].fetch = gone  # type: ignore[method-assign, assignment]
+    assert consumer.poll() == []
+    assert consumer.assignment() == set()
+
+
+def test_a_topic_deleted_during_a_wait_ends_without_an_error() -> None:
+    log = FakeLog(orders=1, payments=1)
+    consumer = consumer_of(log, "orders", "payments")
+    log.on_wait = [lambda: log.delete_topic("orders"), lambda: log["payments"].append(b"paid")]
+    assert values(consumer.poll(9.0)) == [b"paid"]
+    assert log.waits == [9.0, 9.0]
 
 
 def test_a_partition_handle_closed_by_somebody_else_is_opened_again() -> None:

@@ -15,7 +15,7 @@ import pytest
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
 from pylog.consumer import Consumer
-from pylog.errors import CorruptRecord, MissingCodec, SerializationError, StorageError
+from pylog.errors import CorruptRecord, MissingCodec, OffsetOutOfRange, SerializationError, StorageError
 from pylog.model import TopicPartition
 from tests.consumer.fakes import FakeLog, consumer_of, numbered, offsets, values
 
@@ -136,6 +136,27 @@ def test_a_damaged_partition_does_not_keep_the_others_from_being_read() -> None:
     assert len(damaged) > 5
 
 
+def test_damage_met_behind_good_records_is_raised_by_the_very_next_poll() -> None:
+    log = FakeLog(orders=3)
+    for number in range(3):
+        log.partition("orders", number).append(*numbered(0, 5))
+        log.partition("orders", number).append(*numbered(5, 100))
+    log.partition("orders", 1).damaged.add(0)
+    consumer = consumer_of(log, "orders", max_poll_records=150)
+    assert {record.partition for record in consumer.poll()} == {0}
+    with pytest.raises(CorruptRecord):
+        consumer.poll()
+    assert {record.partition for record in consumer.poll()} == {2}
+
+
+def test_an_offset_that_stays_out_of_range_after_the_reset_is_raised() -> None:
+    log = FakeLog(orders=1)
+    log["orders"].fetch_error = OffsetOutOfRange("whatever the offset", earliest=0, latest=0)
+    consumer = consumer_of(log, "orders")
+    with pytest.raises(OffsetOutOfRange):
+        consumer.poll()
+
+
 def test_a_codec_that_is_missing_is_raised_with_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog(orders=1)
     log["orders"].append(*numbered(0, 10))
@@ -234,6 +255,30 @@ def test_pausing_between_good_records_and_a_failure_met_behind_them_raises_it_no
     consumer.resume(ORDERS)
     assert values(consumer.poll()) == list(range(6, 17))
     with pytest.raises(SerializationError):
+        consumer.poll()
+
+
+def test_records_given_back_come_before_a_failure_met_behind_them_however_few_are_taken_at_a_time() -> None:
+    consumer = consumer_of(poisoned_log(), "orders", value_deserializer=json.loads)
+    for record in consumer:
+        if record.offset == 5:
+            break
+    assert [values(consumer.poll(max_records=4)) for _ in range(3)] == [[6, 7, 8, 9], [10, 11, 12, 13], [14, 15, 16]]
+    with pytest.raises(SerializationError):
+        consumer.poll()
+
+
+def test_the_first_of_two_failures_is_raised_first() -> None:
+    log = FakeLog(orders=1)
+    log["orders"].append(b"0", b"{", b"2")
+    log["orders"].append_batch(badly_framed(b"3"))
+    consumer = consumer_of(log, "orders", value_deserializer=json.loads)
+    assert values(consumer.poll()) == [0]
+    with pytest.raises(SerializationError) as caught:
+        consumer.poll()
+    consumer.seek(ORDERS, caught.value.offset + 1)
+    assert values(consumer.poll()) == [2]
+    with pytest.raises(CorruptRecord):
         consumer.poll()
 
 
@@ -343,5 +388,7 @@ def test_an_interrupt_anywhere_loses_no_record_and_repeats_none(
             assert len(read) > count, f"records are missing after an interrupt at step {step}"
         assert consumer.poll() == []
         assert sorted(read) == [(number, offset) for number in range(partitions) for offset in range(6)], f"step {step}"
-        assert consumer.metrics()["read_ahead_bytes"] == 0, f"step {step}"
+        metrics = consumer.metrics()
+        assert metrics["read_ahead_bytes"] == 0, f"step {step}"
+        assert metrics["records_consumed"] == len(read) or before == "a break", f"step {step}"
     assert step > 100

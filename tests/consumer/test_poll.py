@@ -130,6 +130,16 @@ def test_markers_at_the_end_are_passed_so_that_no_lag_remains() -> None:
     assert consumer.lag() == {("orders", 0): 0}
 
 
+def test_markers_written_after_the_records_were_read_leave_no_lag_either() -> None:
+    log = FakeLog(orders=1)
+    consumer = consumer_of(log, "orders")
+    log["orders"].append(b"a")
+    consumer.poll()
+    log["orders"].append_marker()
+    assert consumer.poll() == []
+    assert consumer.lag() == {("orders", 0): 0}
+
+
 def test_read_committed_stops_at_the_last_stable_offset_and_goes_on_when_it_moves() -> None:
     log = FakeLog(orders=1)
     orders = log["orders"]

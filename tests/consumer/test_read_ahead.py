@@ -50,6 +50,12 @@ def test_all_partitions_together_are_read_ahead_by_at_most_fetch_max_bytes() -> 
     assert 7 * STORED < most <= 10 * STORED
 
 
+def test_the_bound_of_all_partitions_bounds_each_of_them() -> None:
+    log = wide_log(partitions=1, batches=50)
+    consumer = consumer_of(log, "orders", max_poll_records=3, fetch_max_bytes=3 * STORED)
+    assert held_while_draining(consumer, log, 500) <= 3 * STORED
+
+
 def test_no_partition_starves_while_there_is_no_room_for_all() -> None:
     log = wide_log(partitions=10, batches=10)
     consumer = consumer_of(

@@ -91,6 +91,7 @@ def test_anything_else_is_refused_with_the_choices_named(text: object) -> None:
         (" PT1H", None),
         ("PT1H\n", None),
         ("PT\u0661H", None),  # an Arabic digit
+        ("PT1\u017f", None),  # a long s, which is an S in capitals
         ("PT" + "9" * 19 + "S", None),
     ],
 )

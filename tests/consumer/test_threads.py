@@ -186,6 +186,25 @@ def test_a_child_forked_during_a_call_of_another_thread_may_use_the_consumer() -
     thread.finished()
 
 
+def test_a_child_forked_in_the_middle_of_a_poll_of_another_thread_gets_the_records_that_poll_had_taken() -> None:
+    log = FakeLog(orders=2)
+    for number in range(2):
+        log.partition("orders", number).append(*[b"%d" % number] * 5)
+    in_the_child: list[int] = []
+
+    def fork_at_the_second_partition(value: bytes) -> bytes:
+        if value == b"1":
+            fork._run()
+            in_the_child.append(consumer.position(ORDERS))
+            raise KeyboardInterrupt
+        return value
+
+    consumer = consumer_of(log, "orders", value_deserializer=fork_at_the_second_partition)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll()
+    assert in_the_child == [0]
+
+
 def test_a_child_forked_after_a_poll_does_not_get_its_records_again() -> None:
     log = FakeLog(orders=1)
     log["orders"].append(*numbered(0, 10))

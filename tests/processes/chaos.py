@@ -43,7 +43,9 @@ class Outcome(NamedTuple):
 
 def make_value(worker: int, partition: int, sequence: int, size: int) -> bytes:
     """A value that says who sent it, in which place of its order, and carries its own checksum."""
-    body = f"{worker}|{partition}|{sequence}|".encode() + bytes(sequence + i & 0xFF for i in range(size % 251)) * (1 + size // 251)
+    body = f"{worker}|{partition}|{sequence}|".encode() + bytes(sequence + i & 0xFF for i in range(size % 251)) * (
+        1 + size // 251
+    )
     return hashlib.sha256(body).digest() + body
 
 
@@ -71,10 +73,13 @@ def append_directly(log: Log, partitions: int, random_: random.Random, worker: i
             ack(partition, first + i, result.base_offset + i)
 
 
-def send_with_producer(log: Log, partitions: int, random_: random.Random, worker: int, ack: Callable[..., None]) -> None:
+def send_with_producer(
+    log: Log, partitions: int, random_: random.Random, worker: int, ack: Callable[..., None]
+) -> None:
     """Records through ``Producer.send``, acknowledged in bulk by ``flush``."""
     sequences = [0] * partitions
-    with Producer(log, acks=random_.choice((1, "all")), compression=random_.choice((None, "zstd")), batch_bytes=65_536) as producer:
+    acks, compression = random_.choice((1, "all")), random_.choice((None, "zstd"))
+    with Producer(log, acks=acks, compression=compression, batch_bytes=65_536) as producer:
         while True:
             waiting = []
             for _ in range(random_.choice((1, 10, 100))):
@@ -165,7 +170,9 @@ class Controller:
                 read += expected
                 segments += len(partition.segments)
                 lost = [key for key in self.acknowledged if key[0] == number and key[1] >= expected]
-                self.problems += [f"partition {number}: acknowledged offset {offset} is lost" for _, offset in lost[:10]]
+                self.problems += [
+                    f"partition {number}: acknowledged offset {offset} is lost" for _, offset in lost[:10]
+                ]
                 partition.append([ProducerRecord(make_value(0, number, 0, 1))])
         return read, segments
 
@@ -178,11 +185,15 @@ class Controller:
         if self.acknowledged.get((number, offset), (worker, sequence)) != (worker, sequence):
             self.problems.append(f"partition {number}, offset {offset}: another record than was acknowledged there")
         if sequence <= last.get(worker, -1):
-            self.problems.append(f"partition {number}, offset {offset}: worker {worker} out of order: {sequence} after {last[worker]}")
+            self.problems.append(
+                f"partition {number}, offset {offset}: worker {worker}: {sequence} after {last[worker]}"
+            )
         last[worker] = sequence
 
 
-def run(directory: Path, *, kills: int, workers: int, partitions: int, seed: int, segment_bytes: int = 4 << 20) -> Outcome:
+def run(
+    directory: Path, *, kills: int, workers: int, partitions: int, seed: int, segment_bytes: int = 4 << 20
+) -> Outcome:
     """One run in an empty directory."""
     with Log(directory) as log:
         log.create_topic(TOPIC, partitions=partitions, segment_bytes=segment_bytes)
@@ -211,7 +222,9 @@ def run(directory: Path, *, kills: int, workers: int, partitions: int, seed: int
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--directory", help="where to make the log (a new directory in it); default: the system's temporary one")
+    parser.add_argument(
+        "--directory", help="where to make the log (a new directory in it); default: the system's temporary one"
+    )
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
@@ -219,7 +232,11 @@ def main() -> int:
     print(f"seed {options.seed}")
     directory = Path(tempfile.mkdtemp(dir=options.directory, prefix="pylog-chaos-"))
     outcome = run(
-        directory / "log", kills=options.kills, workers=options.workers, partitions=options.partitions, seed=options.seed
+        directory / "log",
+        kills=options.kills,
+        workers=options.workers,
+        partitions=options.partitions,
+        seed=options.seed,
     )
     print(
         f"{outcome.kills} kills, {outcome.acknowledged} acknowledged records, {outcome.read} read, {outcome.rolled} segments, "

@@ -1,6 +1,6 @@
 """Producers and consumers share one topic for a while; every consumer must see the same sequence, with dense offsets.
 
-    python -m tests.processes.sharing --seconds 60 [--directory DIR] [--producers 3] [--consumers 3]
+python -m tests.processes.sharing --seconds 60 [--directory DIR] [--producers 3] [--consumers 3]
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def consume(directory: str, total: Callable[[], int | None]) -> Seen:
         while target is None or sum(expected) < target:
             for record in consumer.poll(0.05):
                 if record.offset != expected[record.partition]:
-                    breaks.append(f"partition {record.partition}: offset {record.offset}, expected {expected[record.partition]}")
+                    breaks.append(
+                        f"partition {record.partition}: offset {record.offset}, expected {expected[record.partition]}"
+                    )
                 expected[record.partition] = record.offset + 1
                 digests[record.partition].update(b"%d|" % record.offset + (record.key or b"") + b"|" + record.value)
             if target is None:
@@ -107,7 +109,9 @@ def run(directory: Path, *, seconds: float, producers: int, consumers: int) -> t
         return int(told.read_text()) if told.exists() else None
 
     readers = [forked(lambda: consume(str(directory / "log"), total)) for _ in range(consumers)]
-    writers = [forked(lambda number=number: produce(str(directory / "log"), number, seconds)) for number in range(producers)]
+    writers = [
+        forked(lambda number=number: produce(str(directory / "log"), number, seconds)) for number in range(producers)
+    ]
     sent = sum(result_of(child) for child in writers)
     (directory / "total.new").write_text(str(sent))
     (directory / "total.new").rename(told)
@@ -124,7 +128,8 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(dir=options.directory, prefix="pylog-sharing-"))
     sent, seen = run(directory, seconds=options.seconds, producers=options.producers, consumers=options.consumers)
     for number, view in enumerate(seen):
-        print(f"consumer {number}: {sum(view.counts)} records, {[digest[:12] for digest in view.digests]}, {len(view.breaks)} breaks")
+        digests = " ".join(digest[:12] for digest in view.digests)
+        print(f"consumer {number}: {sum(view.counts)} records, {digests}, {len(view.breaks)} breaks")
     same = all(view == seen[0] for view in seen)
     right = same and not seen[0].breaks and sum(seen[0].counts) == sent
     print(f"{sent} records sent; every consumer saw the same sequence with dense offsets: {right}")

@@ -43,7 +43,9 @@ def test_a_fork_in_the_middle_of_a_batch_writes_nothing_twice_and_both_go_on(tmp
         producer.close()
         counted = Counter(values(log, "events"))
         assert counted == Counter([b"parent %d" % i for i in range(20)] + [b"child %d" % i for i in range(10)])
-        assert [value for value in values(log, "events") if value.startswith(b"parent")] == [b"parent %d" % i for i in range(20)]
+        assert [value for value in values(log, "events") if value.startswith(b"parent")] == [
+            b"parent %d" % i for i in range(20)
+        ]
 
 
 def test_a_child_does_not_keep_the_lock_of_a_parent_that_died(tmp_path: Path) -> None:
@@ -100,16 +102,21 @@ def test_parent_and_child_append_at_once_while_threads_of_the_parent_were_append
         threads = [threading.Thread(target=append, args=(number,)) for number in range(2)]
         for thread in threads:
             thread.start()
-        children = []
-        for i in range(10):
-            children.append(forked(lambda i=i: [partition.append([ProducerRecord(b"child %d" % i)], acks=1) for _ in range(20)]))
+
+        def append_twenty(number: int) -> None:
+            for _ in range(20):
+                partition.append([ProducerRecord(b"child %d" % number)], acks=1)
+
+        children = [forked(lambda number=number: append_twenty(number)) for number in range(10)]
         for child in children:
             result_of(child)
         stop.set()
         for thread in threads:
             thread.join()
         counted = Counter(values(log, "events"))
-        assert counted == Counter({b"thread 0": counts[0], b"thread 1": counts[1], **{b"child %d" % i: 20 for i in range(10)}})
+        assert counted == Counter(
+            {b"thread 0": counts[0], b"thread 1": counts[1], **{b"child %d" % i: 20 for i in range(10)}}
+        )
 
 
 def test_a_consumer_goes_on_in_a_child_from_where_it_stood(tmp_path: Path) -> None:

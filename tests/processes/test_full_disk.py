@@ -64,7 +64,9 @@ def fill_and_free(root: Path, *, cycles: int) -> tuple[int, int, int]:
             number += 1
             producer.send("events", value).result()
             acknowledged.append(value)
-            log.delete_records(("events", 0), log.partition("events", 0).latest_offset - 20) if cycle % 50 == 49 else None
+            log.delete_records(
+                ("events", 0), log.partition("events", 0).latest_offset - 20
+            ) if cycle % 50 == 49 else None
         producer.close()
         kept = [record.value for record in log.partition("events", 0).scan()]
     with Log(root / "log") as log:

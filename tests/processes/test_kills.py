@@ -14,7 +14,9 @@ KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "60"))
 
 @pytest.mark.processes
 @pytest.mark.parametrize("where", ["disk", "tmpfs"])
-def test_killed_producers_lose_nothing_that_was_acknowledged(where: str, request: pytest.FixtureRequest, seed: int) -> None:
+def test_killed_producers_lose_nothing_that_was_acknowledged(
+    where: str, request: pytest.FixtureRequest, seed: int
+) -> None:
     directory: Path = request.getfixturevalue("tmp_path" if where == "disk" else "tmpfs_dir")
     outcome = chaos.run(directory / "log", kills=KILLS, workers=3, partitions=2, seed=seed)
     assert outcome.problems == []

@@ -48,7 +48,9 @@ def test_acks_0_is_done_at_once_and_knows_no_offset() -> None:
         assert delivery.result() == RecordMetadata("t", 0, -1, 5)
         assert delivery.exception() is None
         assert log.partitions == {}
-    assert log.partition("t").values == [b"v"]
+        producer.flush()
+        assert log.partition("t").values == [b"v"]
+        assert delivery.result().offset == -1
 
 
 def test_acks_0_logs_and_counts_a_failure_and_raises_none(caplog: pytest.LogCaptureFixture) -> None:
@@ -306,6 +308,7 @@ def test_close_raises_the_first_failure_that_nobody_has_seen() -> None:
         producer.flush()
     with pytest.raises(StorageFull):
         producer.close()
+    producer.close()
     assert producer.metrics()["batches_failed"] == 2
 
 

@@ -22,6 +22,8 @@ from pylog.errors import (
     StorageFull,
     TopicNotFound,
 )
+from pylog.producer.buffer import PartitionBuffer
+from pylog.producer.delivery import PendingBatch
 from tests.producer.fakes import FakeLog, Late, call_in_thread
 
 LOCKED = DeliveryTimeout("the partition is locked by another process")
@@ -122,6 +124,38 @@ def test_a_batch_interrupted_in_its_append_is_written_again_and_the_log_knows_it
         assert [first.result().offset, second.result().offset] == [0, 1]
     assert log.partition("t").values == [b"1", b"2"]
     assert log.producer_ids == 1
+
+
+def test_what_a_signal_handler_sends_in_the_midst_of_a_send_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog()
+    with log.producer() as producer:
+        publish = PartitionBuffer.publish
+
+        def handler_comes_first(buffer: PartitionBuffer, batch: PendingBatch) -> bool:
+            monkeypatch.setattr(PartitionBuffer, "publish", publish)
+            producer.send("t", b"handler")
+            return publish(buffer, batch)
+
+        monkeypatch.setattr(PartitionBuffer, "publish", handler_comes_first)
+        producer.send("t", b"main")
+    assert log.partition("t").values == [b"handler", b"main"]
+
+
+def test_what_a_signal_handler_does_in_the_midst_of_an_append_waits_for_it() -> None:
+    log = FakeLog()
+    seen: list[object] = []
+
+    def handler() -> None:
+        inner = producer.send("t", b"handler")
+        with pytest.raises(TimeoutError):
+            inner.result()
+        seen.append(inner)
+
+    log.partition("t").script.append(handler)
+    with log.producer() as producer:
+        outer = producer.send("t", b"main")
+        assert outer.result().offset == 0
+        assert seen[0].result().offset == 1  # type: ignore[attr-defined]
 
 
 def test_without_idempotence_an_interrupted_append_leaves_the_outcome_unknown() -> None:

@@ -183,8 +183,12 @@ def test_where_no_thread_can_be_started_the_sender_writes_by_itself(monkeypatch:
         patch.setattr(threading.Thread, "start", refuse)
         with log.producer() as producer:
             assert producer.send("t", b"v").done()
-    linger.flush_all()
     with log.producer() as producer:
+        linger.know(producer._sender)
+        delivery = producer.send("t", b"v")
+        assert not delivery.done()
+        linger.flush_all()
+        assert delivery.done()
         assert producer.send("t", b"v").done()
 
 
@@ -203,3 +207,17 @@ def test_a_producer_dropped_without_close_has_its_records_written_and_is_then_le
     assert written.wait(10)
     wait_until(lambda: gc.collect() is None or sender() is None)
     assert log.partition("t").values == [b"v"]
+
+
+def test_a_batch_whose_thread_was_interrupted_before_its_acknowledgement_is_looked_after() -> None:
+    log = FakeLog()
+    log.partition("t").sync_script.append(KeyboardInterrupt())
+    with log.producer(linger_ms=1000) as producer:
+        delivery = producer.send("t", b"v")
+        with pytest.raises(KeyboardInterrupt):
+            delivery.result()
+        assert not delivery.done()
+        assert producer._sender.flush_due() == 2
+        log.clock.seconds = 2
+        assert producer._sender.flush_due() is None
+        assert delivery.done()

@@ -162,7 +162,7 @@ def test_sql_filters_and_few_columns(spark: SparkSession, orders: Log) -> None:
         "select count(*) n, max(offset) last from orders where partition = 0 and value is not null"
     ).collect()
     assert (row.n, row.last) == (250, 349)
-    frame = spark.read.format("pylog").schema("offset long, value binary").load(f"{orders.path}/orders-1")
+    frame = spark.read.format("pylog").schema("offset long not null, value binary").load(f"{orders.path}/orders-1")
     assert [*map(tuple, frame.orderBy("offset").collect())] == [(at, record.value) for at, record in enumerate(CORNERS)]
 
 

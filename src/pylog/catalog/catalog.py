@@ -57,7 +57,7 @@ class Catalog:
         except FileNotFoundError:
             raise self.not_found(name) from None
         try:
-            config = TopicConfig().with_changes(dict(content["config"].items()))
+            config = TopicConfig().with_changes({**content["config"]})
             return TopicDescription(name, str(content["id"]), check_partition_count(content["partitions"]), config)
         except (KeyError, AttributeError, TypeError, ConfigError) as error:
             raise CorruptSegment(f"{path} is damaged: {error}", path=path, position=0) from error

@@ -18,12 +18,12 @@ COMPILED: bool
 try:
     if environ.get("PYLOG_PURE_PYTHON", "0") not in ("", "0"):
         raise ImportError("PYLOG_PURE_PYTHON is set")
-    from pylog.codec._records import RecordDecoder, RecordEncoder, decode_columns
+    from pylog.codec._records import Receipt, RecordDecoder, RecordEncoder, decode_columns
 
     COMPILED = True
 except ImportError:
-    from pylog.codec.records import RecordDecoder, RecordEncoder, decode_columns
+    from pylog.codec.records import Receipt, RecordDecoder, RecordEncoder, decode_columns
 
     COMPILED = False
 
-__all__ = ["COMPILED", "Columns", "RecordDecoder", "RecordEncoder", "decode_columns"]
+__all__ = ["COMPILED", "Columns", "Receipt", "RecordDecoder", "RecordEncoder", "decode_columns"]

@@ -41,6 +41,13 @@ cdef extern from *:
         }
         return made;
     }
+    static CYTHON_INLINE PyObject *pylog_new_instance(PyObject *type, PyObject *no_arguments) {
+        if (!PyType_Check(type) || ((PyTypeObject *)type)->tp_new == NULL) {
+            PyErr_SetString(PyExc_TypeError, "expected a kind of Receipt");
+            return NULL;
+        }
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, no_arguments, NULL);
+    }
     static CYTHON_INLINE PyObject *pylog_new_tuple(Py_ssize_t size) {
         PyObject *made = PyTuple_New(size);
         if (made != NULL) PyObject_GC_UnTrack(made);
@@ -57,6 +64,7 @@ cdef extern from *:
     }
     """
     object pylog_new_record(object type, Py_ssize_t size)
+    object pylog_new_instance(object type, object no_arguments)
     object pylog_new_tuple(Py_ssize_t size)
     bint pylog_add_overflows(int64_t a, int64_t b, int64_t *sum) noexcept nogil
 
@@ -198,6 +206,12 @@ cdef bytes encode_headers(object headers):
     return encoded
 
 
+cdef class Receipt:
+    cdef public object batch
+    cdef public Py_ssize_t index
+    cdef public object timestamp_ms
+
+
 @cython.final
 @cython.no_gc
 cdef class RecordEncoder:
@@ -208,6 +222,7 @@ cdef class RecordEncoder:
     cdef Py_ssize_t next_room
     cdef Py_ssize_t limit
     cdef uint64_t generation  # how often the records were taken
+    cdef bint closed
     cdef readonly Py_ssize_t count
     cdef readonly int64_t first_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
@@ -250,6 +265,44 @@ cdef class RecordEncoder:
             <const uint8_t *>PyBytes_AS_STRING(encoded),
             PyBytes_GET_SIZE(encoded),
         ) == 1
+
+    def enter(self, kind, batch, timestamp_ms, key, value, headers):
+        cdef int64_t timestamp = as_timestamp(timestamp_ms)
+        cdef bytes encoded = None
+        cdef Receipt receipt
+        cdef int is_placed
+        if key is not None and not PyBytes_CheckExact(key):
+            key = as_bytes("key", key)
+        if value is not None and not PyBytes_CheckExact(value):
+            value = as_bytes("value", value)
+        if headers is not NO_HEADERS:
+            encoded = encode_headers(headers)
+        receipt = <Receipt?>pylog_new_instance(kind, NO_HEADERS)
+        # From here on nothing runs that could let another thread in: this is what makes it safe without a lock.
+        if self.closed:
+            return None
+        receipt.index = self.count
+        if encoded is None:
+            is_placed = self.put(timestamp, <PyObject *>key, <PyObject *>value, NO_HEADERS_ENCODED, 1)
+        else:
+            is_placed = self.put(
+                timestamp,
+                <PyObject *>key,
+                <PyObject *>value,
+                <const uint8_t *>PyBytes_AS_STRING(encoded),
+                PyBytes_GET_SIZE(encoded),
+            )
+        if not is_placed:
+            return None
+        receipt.batch = batch
+        receipt.timestamp_ms = timestamp_ms
+        return receipt
+
+    def close(self):
+        self.closed = True
+
+    def reopen(self):
+        self.closed = False
 
     def extend(self, timestamp_ms, values, keys, Py_ssize_t start):
         cdef Py_ssize_t end = len(values)

@@ -9,6 +9,7 @@ compiled; the same tests run on both.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from pylog.codec import faults
 from pylog.codec.columns import Columns, ColumnsBuilder
@@ -79,6 +80,19 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
     return b"".join(parts)
 
 
+class Receipt:
+    """Which record of which batch, and its timestamp: what ``RecordEncoder.enter`` gives for a record it took."""
+
+    __slots__ = ("batch", "index", "timestamp_ms")
+
+    batch: Any
+    index: int
+    timestamp_ms: int
+
+
+R = TypeVar("R", bound=Receipt)
+
+
 class RecordEncoder:
     """The open batch's records, encoded as they arrive. Not safe for several threads at once.
 
@@ -86,12 +100,13 @@ class RecordEncoder:
     (records only), ``first_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it holds.
     """
 
-    __slots__ = ("_buffer", "_limit", "count", "first_timestamp_ms", "max_timestamp_ms")
+    __slots__ = ("_buffer", "_is_closed", "_limit", "count", "first_timestamp_ms", "max_timestamp_ms")
 
     def __init__(self, limit_bytes: int) -> None:
         if not isinstance(limit_bytes, int) or not 1 <= limit_bytes <= INT32_MAX:
             raise faults.unusable_limit(limit_bytes)
         self._limit = limit_bytes
+        self._is_closed = False
         self._clear()
 
     def _clear(self) -> None:
@@ -103,6 +118,38 @@ class RecordEncoder:
     @property
     def size_bytes(self) -> int:
         return len(self._buffer) - HEADER_BYTES
+
+    def enter(
+        self,
+        kind: type[R],
+        batch: object,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+    ) -> R | None:
+        """Append a record and make a receipt of ``kind`` for it; None where it does not fit, or after ``close``.
+
+        The compiled encoder does so in one step as other threads see it, so that ``enter`` and ``close`` need no lock.
+        """
+        if self._is_closed:
+            return None
+        index = self.count
+        if not self.append(timestamp_ms, key, value, headers):
+            return None
+        receipt = kind()
+        receipt.batch = batch
+        receipt.index = index
+        receipt.timestamp_ms = timestamp_ms
+        return receipt
+
+    def close(self) -> None:
+        """``enter`` takes no more records. What is there can still be taken."""
+        self._is_closed = True
+
+    def reopen(self) -> None:
+        """``enter`` takes records again."""
+        self._is_closed = False
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
         """Encode one record. False, and nothing is written, where it no longer fits.

@@ -156,9 +156,8 @@ class Fetcher:
         try:
             if lane.is_drained and lane.failure is None and not self._fetch(lane):
                 return []
-        except Closed as error:
-            lane.forget_partition()  # closed with its topic: opened again, or not found, at the next turn
-            lane.failure = error if self._lookup.log_is_closed else None
+        except Closed:
+            lane.forget_partition()  # with its topic, or the whole log: whoever opens it again will be told
         except PylogError as error:
             lane.failure = self._located(error, lane)
         self._undo.append((lane, lane.position))

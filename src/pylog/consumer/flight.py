@@ -44,6 +44,5 @@ class Flight:
             del self._records[-left:]
         except BaseException:
             self.lane.move_to(position)
-            self._records.clear()
             raise
         return left

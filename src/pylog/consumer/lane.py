@@ -1,10 +1,9 @@
 """One partition as a consumer reads it: the position, and what has been read ahead of it.
 
-The position is the truth; everything buffered can be dropped and read again from it. Records leave in three steps:
-whole batches as fetched, one batch being decoded, and records that were taken and given back (``ready``). An error met
-behind good records waits in ``failure`` until those are delivered.
-
-Whatever exception interrupts ``take``, KeyboardInterrupt included, leaves the position where it was.
+The position is the truth; everything buffered can be dropped and read again from it, and is (``move_to``) where an
+interrupt may have left it half done. Records leave in three steps: whole batches as fetched, one batch being decoded,
+and records that were taken and given back (``ready``). An error met behind good records waits in ``failure`` until those
+are delivered.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Budget:
 
     def allows_fetch(self, size_bytes: int) -> bool:
         """Whether so many stored bytes fit."""
-        return not self.stored_bytes or self.held_bytes + size_bytes <= self.limit_bytes
+        return self.held_bytes + size_bytes <= self.limit_bytes
 
     def allows_open(self) -> bool:
         """Whether one more batch may be decompressed."""
@@ -156,17 +155,13 @@ class Lane:
 
         [] where nothing is buffered, where the budget forbids to open another batch now, or with ``failure`` set.
         """
-        start, failure = self.position, self.failure
-        try:
-            records = self._ready[:max_records]
-            if records:
-                del self._ready[:max_records]
-            elif failure is None:
-                records, failure = self._decode(max_records)
-            self._advance(records, failure)
-        except BaseException:
-            self.move_to(start)
-            raise
+        failure = self.failure
+        records = self._ready[:max_records]
+        if records:
+            del self._ready[:max_records]
+        elif failure is None:
+            records, failure = self._decode(max_records)
+        self._advance(records, failure)
         return records
 
     def _advance(self, records: list[Record], failure: PylogError | None) -> None:

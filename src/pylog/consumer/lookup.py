@@ -21,10 +21,6 @@ class OffsetLookup:
         self._log = log
         self._config = config
 
-    @property
-    def log_is_closed(self) -> bool:
-        return self._log.closed
-
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """The open partition; ``TopicNotFound`` or ``InvalidPartition``."""
         return self._log.partition(*topic_partition)

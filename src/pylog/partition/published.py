@@ -109,8 +109,19 @@ class PublishedView:
         open_offset = producers.first_open_offset
         stable = end if open_offset is None else min(open_offset, end)
         version = slots.segments_version if slots is not None else 0
+        known_durable = end if self._foreign else min(durable, end)
         return CommitState(
-            0, self._boot, -1, found.active_base, found.written_end, end, end, stable, min(start, end), end, version
+            0,
+            self._boot,
+            -1,
+            found.active_base,
+            found.written_end,
+            end,
+            known_durable,
+            stable,
+            min(start, end),
+            end,
+            version,
         )
 
 

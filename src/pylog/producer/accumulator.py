@@ -15,7 +15,7 @@ from pylog.errors import BufferTimeout, Closed, RecordTooLarge
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
-from pylog.producer.delivery import PendingBatch
+from pylog.producer.delivery import Delivery, PendingBatch
 from pylog.producer.linger import LINGER
 from pylog.producer.memory import Memory
 from pylog.producer.sender import Sender
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Key = bytes | None
 Value = bytes | None
 Headers = Sequence[Header]
-
 
 _PATIENCE_S = 0.05  # how long one partition may hold up the others when memory is short
 _SLEEP_MIN_S = 0.0001
@@ -45,10 +44,8 @@ class Accumulator:
         self._sender = sender
         self._topics = topics
 
-    def place(
-        self, buffer: PartitionBuffer, timestamp_ms: int, key: Key, value: Value, headers: Headers
-    ) -> tuple[PendingBatch, int]:
-        """Put a record into the buffer: the batch it is in, and its index there.
+    def place(self, buffer: PartitionBuffer, timestamp_ms: int, key: Key, value: Value, headers: Headers) -> Delivery:
+        """Put a record into the buffer.
 
         Raises what the record or the topic's limit is wrong with, ``BufferTimeout`` after ``max_block_ms``, ``Closed``.
         """
@@ -60,9 +57,9 @@ class Accumulator:
             if buffer.open is not NO_BATCH:
                 with buffer.lock:
                     batch = buffer.open
-                    index = batch.encoder.count
-                    if batch.encode(timestamp_ms, key, value, headers):
-                        return batch, index
+                    delivery = batch.encoder.enter(Delivery, batch, timestamp_ms, key, value, headers)
+                    if delivery is not None:
+                        return delivery
                 self._make_way(buffer, end_s)
             self._make_room(needed_bytes, end_s)
             try:
@@ -72,7 +69,7 @@ class Accumulator:
             else:
                 if opened is not None:
                     self._look_after(buffer)
-                    return opened, 0
+                    return opened
                 # Another thread was faster: it took the memory, or its batch may have room.
 
     def limit_bytes(self, topic: TopicBuffers) -> int:
@@ -109,18 +106,17 @@ class Accumulator:
         key: Key,
         value: Value,
         headers: Headers,
-    ) -> PendingBatch | None:
-        """A batch with this record in it, open to others; None if another thread came in between."""
+    ) -> Delivery | None:
+        """Open a batch with this record in it; None if another thread came in between."""
         batch = PendingBatch(buffer, RecordEncoder(limit_bytes), limit_bytes)
-        batch.encode(timestamp_ms, key, value, headers)
+        delivery = batch.encoder.enter(Delivery, batch, timestamp_ms, key, value, headers)
         batch.due_s = now_s + self._config.linger_s
         batch.deadline_s = now_s + self._config.delivery_timeout_s
         batch.done = batch.called = self._config.acks == 0
         with buffer.lock:
             if self._topics.is_closed:
                 raise Closed("the producer is closed")
-            is_open = buffer.open is NO_BATCH and self._memory.publish(buffer, batch)
-        return batch if is_open else None
+            return delivery if buffer.publish(batch) else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:
         """The size of a batch with this record alone, which did not fit a batch of the usual size; or the error."""

@@ -32,8 +32,14 @@ class _NoRecords:
     count = 0
     size_bytes = 0
 
-    def append(self, timestamp_ms: int, key: Any, value: Any, headers: Any) -> bool:
-        return False
+    def enter(self, kind: Any, batch: Any, timestamp_ms: int, key: Any, value: Any, headers: Any) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+    def reopen(self) -> None:
+        return None
 
     def extend(self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int) -> int:
         return start
@@ -55,13 +61,14 @@ class Driver(Protocol):
 class TopicBuffers:
     """The buffers of one topic, one for each partition, and the settings of the topic that a producer acts on."""
 
-    __slots__ = ("batch_bytes", "buffers", "choice", "codec", "id", "level", "max_message_bytes", "name")
+    __slots__ = ("batch_bytes", "buffers", "choice", "codec", "id", "level", "max_message_bytes", "name", "only")
 
     def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
         self.name = name
         self.id = topic_id  # another id under the same name is another topic
         self.choice = choice
         self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock
+        self.only: PartitionBuffer | None = None  # the one buffer where there is no choice
         self.codec = 0
         self.level: int | None = None
         self.max_message_bytes = 0
@@ -112,6 +119,23 @@ class PartitionBuffer:
     def hurry(self, batch: PendingBatch) -> None:
         self.driver.hurry(batch)
 
+    def publish(self, batch: PendingBatch) -> bool:
+        """Make a batch that holds a record the open one, if none is open and its limit can be reserved. Under ``lock``.
+
+        An exception of a signal handler comes before all of it or after, and so does what the handler sends: there is no
+        call in between.
+        """
+        memory = self.memory
+        with memory.lock:
+            if self.open is not NO_BATCH or memory.reserved_bytes + batch.limit_bytes > memory.limit_bytes:
+                return False
+            memory.reserved_bytes += batch.limit_bytes
+            batch.reserved_bytes = batch.limit_bytes
+            self.open = batch
+            memory.unsettled[batch] = None
+            memory.waiting[self] = None
+        return True
+
     def seal(self) -> PendingBatch | None:
         """The batch to write next, closed to further records; None if there is none. In the turn ``writing``."""
         if self.sealed is not None:
@@ -121,6 +145,7 @@ class PartitionBuffer:
         with self.lock:
             if self.open is NO_BATCH:
                 return None
+            self.open.encoder.close()
             self.sealed, self.open = self.open, NO_BATCH
         self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
         return self.sealed

@@ -169,14 +169,20 @@ class BulkSender:
             try:
                 with buffer.lock:
                     batch = buffer.open
-                    first = batch.encoder.count
-                    stop = batch.encoder.extend(timestamp_ms, load.values, load.keys, start)
+                    batch.encoder.close()  # no record of another thread comes in between
+                    try:
+                        first = batch.encoder.count
+                        stop = batch.encoder.extend(timestamp_ms, load.values, load.keys, start)
+                    finally:
+                        if buffer.open is batch:
+                            batch.encoder.reopen()
                 if stop > start:
                     runs.add(batch, first, stop - start)
                     start = stop
                 if start < len(load.values):
                     key = None if load.keys is None else load.keys[start]
-                    runs.add(*self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ()), 1)
+                    placed = self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ())
+                    runs.add(placed.batch, placed.index, 1)
                     start += 1
             except PylogError as error:
                 index = max(start, int(error.facts.get("index", start)))

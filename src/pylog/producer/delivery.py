@@ -10,11 +10,12 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pylog.codec import COMPILED, Receipt
 from pylog.errors import PylogError
-from pylog.model import RecordMetadata
+from pylog.model import Header, RecordMetadata
 
 if TYPE_CHECKING:
     from pylog.codec import RecordEncoder
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.producer")
 
+R = TypeVar("R", bound=Receipt)
+
 
 class PendingBatch:
     """The records of one batch on their way into the log, and the outcome they share.
 
-    ``buffer.lock`` guards ``encoder`` while the batch is open; later its writer alone touches it. The outcome is set once,
+    ``enter`` adds a record while the batch is open, from any thread; ``buffer.lock`` guards all else that is done with
+    ``encoder`` until it is closed, later its writer alone touches it. The outcome is set once,
     ``settled`` last. ``done`` is what deliveries go by: equal to ``settled``, but for acks=0 True from the start.
     """
 
@@ -41,9 +45,9 @@ class PendingBatch:
         "deadline_s",
         "done",
         "due_s",
-        "encode",
         "encoder",
         "end_offset",
+        "enter",
         "error",
         "limit_bytes",
         "observed",
@@ -56,7 +60,8 @@ class PendingBatch:
     def __init__(self, buffer: PartitionBuffer, encoder: RecordEncoder, limit_bytes: int) -> None:
         self.buffer = buffer
         self.encoder = encoder
-        self.encode = encoder.append
+        # Compiled, it takes a record in one step as other threads see it; readable, it needs the lock for that.
+        self.enter = encoder.enter if COMPILED or buffer is None else self._enter_locked
         self.limit_bytes = limit_bytes
         self.reserved_bytes = 0
         self.due_s = self.deadline_s = 0.0
@@ -67,6 +72,12 @@ class PendingBatch:
         self.written = self.settled = self.done = self.called = False
         self.callbacks: deque[tuple[Callable[[Delivery], object], Delivery]] = deque()
         self.observed: set[int] = set()  # of a failed batch: the records whose error somebody has seen
+
+    def _enter_locked(
+        self, kind: type[R], batch: object, timestamp_ms: int, key: Any, value: Any, headers: Sequence[Header]
+    ) -> R | None:
+        with self.buffer.lock:
+            return self.encoder.enter(kind, batch, timestamp_ms, key, value, headers)
 
     def is_observed(self) -> bool:
         """Whether every failed record of the batch was looked at."""
@@ -94,18 +105,15 @@ class PendingBatch:
                 logger.exception("callback %r of %r failed", function, delivery)
 
 
-class Delivery:
+class Delivery(Receipt):
     """The fate of one record sent: a small future. Awaitable under asyncio.
 
     ``result()`` does not wait for the linger time: it writes the record's batch in the calling thread.
     """
 
-    __slots__ = ("batch", "index", "timestamp_ms")
+    __slots__ = ()  # the fields are the receipt's: the encoder makes one with every record it takes
 
-    # Set by the producer after Delivery(): half the price of an __init__ (every send makes one).
     batch: PendingBatch
-    index: int
-    timestamp_ms: int
 
     def done(self) -> bool:
         """Whether the outcome is known."""

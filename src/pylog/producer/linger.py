@@ -1,8 +1,8 @@
 """The one background thread of a process: it writes batches that nobody filled within ``linger_ms``.
 
 It starts with the first batch that has to wait and sleeps while none does. Meanwhile it holds the senders whose batches
-wait, so records of a producer that was dropped without ``close`` are written all the same; at the end of the interpreter,
-those still waiting are flushed. A thread that cannot be started (the interpreter is ending) is replaced by the caller.
+wait, so records of a producer that was dropped without ``close`` are written all the same. At the end of the interpreter,
+every sender is flushed. A thread that cannot be started (the interpreter is ending) is replaced by the caller.
 A forked child has no such thread and no such senders: it starts its own when it needs one.
 """
 
@@ -12,6 +12,7 @@ import atexit
 import logging
 import sys
 import threading  # the linger thread itself
+import weakref
 from typing import Protocol
 
 from pylog.storage import after_fork_in_child
@@ -38,6 +39,7 @@ class Linger:
     """Watches senders from their first waiting batch to their last."""
 
     def __init__(self) -> None:
+        self._known: weakref.WeakSet[LingeringSender] = weakref.WeakSet()
         self._start_anew()
         after_fork_in_child(self._start_anew)
 
@@ -48,6 +50,10 @@ class Linger:
         self._has_news = False
         self._is_over = False
         self._thread: threading.Thread | None = None
+
+    def know(self, sender: LingeringSender) -> None:
+        """Flush ``sender`` at the end of the interpreter, if it is there still."""
+        self._known.add(sender)
 
     def watch(self, sender: LingeringSender) -> bool:
         """Look after ``sender`` until nothing of it waits; at once, if it is watched already.
@@ -112,7 +118,8 @@ class Linger:
         """Write all that waits, at the end of the interpreter, and leave what comes later to its sender."""
         with self._lock:
             self._is_over = True
-            senders, self._senders = list(self._senders), {}
+            senders = [*self._senders, *self._known]
+            self._senders = {}
             for sender in senders:
                 sender.is_watched = False
         for sender in senders:

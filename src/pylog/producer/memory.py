@@ -31,7 +31,7 @@ class Memory:
         """Nothing is held: at the start, and in a forked child."""
         self.waiting: dict[PartitionBuffer, None] = {}
         self.unsettled: dict[PendingBatch, None] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self.reserved_bytes = 0
         self._period = 0  # partitions in use are counted anew in every period
         self._used_now = self._used_before = 0
@@ -51,24 +51,9 @@ class Memory:
     def has_room(self, size_bytes: int) -> bool:
         return self.reserved_bytes + size_bytes <= self.limit_bytes
 
-    def publish(self, buffer: PartitionBuffer, batch: PendingBatch) -> bool:
-        """Make a batch that holds a record the open one, if its limit can be reserved. Under the buffer's lock.
-
-        An exception of a signal handler comes before all of it or after: there is no call in between.
-        """
-        with self._lock:
-            if self.reserved_bytes + batch.limit_bytes > self.limit_bytes:
-                return False
-            self.reserved_bytes += batch.limit_bytes
-            batch.reserved_bytes = batch.limit_bytes
-            buffer.open = batch
-            self.unsettled[batch] = None
-            self.waiting[buffer] = None
-        return True
-
     def release(self, batch: PendingBatch) -> None:
         """Give back what the batch has reserved. Doing it twice changes nothing."""
-        with self._lock:
+        with self.lock:
             self.reserved_bytes -= batch.reserved_bytes
             batch.reserved_bytes = 0
 

@@ -87,9 +87,10 @@ class Tally:
         if len(self.failures) < REMEMBERED_FAILURES:
             self.failures.append(failed)
 
-    def unobserved_failure(self) -> PylogError | None:
-        """The first error of a delivery that nobody has looked at."""
-        for batch in list(self.failures):
+    def take_unobserved_failure(self) -> PylogError | None:
+        """The first error of a delivery that nobody has looked at. Telling it once is enough."""
+        failures, self.failures = self.failures, []
+        for batch in failures:
             if batch.error is not None and not batch.is_observed():
                 return fresh(batch.error)
         return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pylog.clock import nanoseconds_of
 from pylog.errors import ConfigError, ForkedHandle, InvalidPartition, PylogError
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
@@ -23,7 +24,6 @@ from pylog.producer.memory import Memory
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction, partitioner_for
 from pylog.producer.sender import Sender
 from pylog.producer.topics import Topics
-from pylog.producer.turn import NOT_MINE
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
@@ -97,12 +97,13 @@ class Producer:
         self._known_topics = self._topics.known
         self._key_hash = chosen.key_hash
         self._now_ms = log.clock.now_ms
+        self._now_ns = nanoseconds_of(log.clock)
         self._place = self._accumulator.place
         self._serializes = config.key_serializer is not None or config.value_serializer is not None
         self._has_more_to_do = config.on_delivery is not None or config.linger_ms == 0
         after_fork_in_child(self._forget_parent)
 
-    def send(  # noqa: C901 - the hot path stands in one piece: a call more costs a tenth of it
+    def send(
         self,
         topic: str,
         value: Any,
@@ -126,43 +127,28 @@ class Producer:
             topic_buffers = self._known_topics[topic]
         except (KeyError, TypeError):
             topic_buffers = self._topics.find(topic)
-        buffers = topic_buffers.buffers
-        key_hash = self._key_hash
-        if partition is not None:
-            buffer = self._buffer(topic_buffers, partition)
-        elif key_hash is None:
-            buffer = buffers[topic_buffers.choice.choose(key, len(buffers))]
-        elif len(buffers) == 1:
-            buffer = buffers[0]
-        elif key is not None:
-            try:
-                buffer = buffers[(key_hash(key) & POSITIVE) % len(buffers)]
-            except UNHASHABLE:
-                buffer = buffers[(key_hash(key_bytes(key)) & POSITIVE) % len(buffers)]
-        else:
-            buffer = buffers[topic_buffers.choice.choose(None, len(buffers))]
+        buffer = topic_buffers.only
+        if buffer is None or partition is not None:
+            buffers = topic_buffers.buffers
+            key_hash = self._key_hash
+            if partition is not None:
+                buffer = self._buffer(topic_buffers, partition)
+            elif key is None or key_hash is None:
+                buffer = buffers[topic_buffers.choice.choose(key, len(buffers))]
+            else:
+                try:
+                    buffer = buffers[(key_hash(key) & POSITIVE) % len(buffers)]
+                except UNHASHABLE:
+                    buffer = buffers[(key_hash(key_bytes(key)) & POSITIVE) % len(buffers)]
         if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
+            timestamp_ms = self._now_ns() // 1_000_000
         if headers and isinstance(headers, Mapping):
             headers = tuple(headers.items())
 
-        lock = buffer.lock
-        try:
-            lock.acquire()  # in this way it costs half of ``with``, and is as safe: see turn.py
-            batch = buffer.open
-            index = batch.encoder.count
-            is_placed = batch.encode(timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
-        finally:
-            try:  # noqa: SIM105
-                lock.release()
-            except NOT_MINE:
-                pass
-        if not is_placed:
-            batch, index = self._place(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
-        delivery = Delivery()
-        delivery.batch = batch
-        delivery.index = index
-        delivery.timestamp_ms = timestamp_ms
+        batch = buffer.open
+        delivery = batch.enter(Delivery, batch, timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
+        if delivery is None:
+            delivery = self._place(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
         if self._has_more_to_do:
             self._do_more(delivery)
         return delivery
@@ -238,7 +224,7 @@ class Producer:
         self._topics.close()
         if not self._sender.flush(timeout):
             self._sender.give_up()
-        error = self._sender.tally.unobserved_failure()
+        error = self._sender.tally.take_unobserved_failure()
         if error is not None:
             raise error
 

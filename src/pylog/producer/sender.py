@@ -1,6 +1,6 @@
 """Takes batches to the log and decides what became of them. Any thread may: whoever filled, flushed or waits for one.
 
-Per partition: ``write`` (build and append, in order, under the buffer's write lock), then ``acknowledge`` (for acks="all"
+Per partition: ``write`` (build and append, in order, in the buffer's turn ``writing``), then ``acknowledge`` (for acks="all"
 a sync outside of it, which several threads share), then callbacks, in the order of the offsets. Every step can be
 repeated by another thread, so an exception between two steps (Ctrl-C) leaves work to do, not work that is lost.
 
@@ -47,10 +47,12 @@ class Sender:
         self._monotonic = log.clock.monotonic
         self.is_watched = False  # by the linger thread, which sets and clears it
         self.forget_parent()
+        LINGER.know(self)
 
     def forget_parent(self) -> None:
         """Start anew: also in a forked child, where locks may be held by threads that are not there."""
         self._lock = threading.Lock()
+        self._id_lock = threading.Lock()
         self._producer_id = _NO_PRODUCER
         self.is_watched = False
         self.tally = Tally()
@@ -145,11 +147,15 @@ class Sender:
         except BaseException:
             self._interrupted(batch)
             raise
+        size_bytes = len(data)
         try:
             until_s = min(end_s, batch.deadline_s) - self._monotonic()
             result = partition.append_batch(data, timeout_ms=max(0, int(until_s * 1000)))
-            batch.base_offset, batch.end_offset = result.base_offset, result.last_offset + 1
-            batch.append_time_ms = result.timestamp_ms
+            if self._config.acks != 0:
+                batch.base_offset, batch.append_time_ms = result.base_offset, result.timestamp_ms
+            batch.end_offset = result.last_offset + 1
+            buffer.next_sequence = buffer.next_sequence + batch.count & MAX_SEQUENCE
+            batch.data, batch.written = None, True
         except Exception as error:  # noqa: BLE001 - as above
             if isinstance(error, DeliveryTimeout) and self._monotonic() < batch.deadline_s:
                 return False
@@ -158,7 +164,9 @@ class Sender:
         except BaseException:
             self._interrupted(batch)
             raise
-        self._appended(batch, len(data))
+        buffer.unseal()
+        with self._lock:
+            self.tally.add_written(batch, size_bytes)
         return True
 
     def _interrupted(self, batch: PendingBatch) -> None:
@@ -166,6 +174,8 @@ class Sender:
 
         A batch with a sequence number stays sealed, to be written by whoever comes next: the log knows whether it has it.
         """
+        if batch.written:
+            return
         if batch.data is None and batch.encoder.count == 0:
             self._fail(batch, NotAppended("interrupted before it was appended"))
         elif batch.data is not None and not self._config.enable_idempotence:
@@ -194,7 +204,7 @@ class Sender:
 
     def _identify(self) -> int:
         """This producer's id, taken with the first batch, and again after an unknown outcome."""
-        with self._lock:
+        with self._id_lock:
             if self._producer_id == _NO_PRODUCER:
                 self._producer_id = self._log.next_producer_id()
             return self._producer_id
@@ -202,15 +212,6 @@ class Sender:
     def _open(self, buffer: PartitionBuffer) -> Partition:
         buffer.partition = self._log.partition(buffer.topic.name, buffer.number)
         return buffer.partition
-
-    def _appended(self, batch: PendingBatch, size_bytes: int) -> None:
-        buffer = batch.buffer
-        buffer.next_sequence = buffer.next_sequence + batch.count & MAX_SEQUENCE
-        batch.data = None
-        batch.written = True
-        buffer.unseal()
-        with self._lock:
-            self.tally.add_written(batch, size_bytes)
 
     # What became of it
 
@@ -264,6 +265,8 @@ class Sender:
         """Fail every batch that is not in the log and that no other thread is writing now."""
         for buffer in dict.fromkeys(batch.buffer for batch in list(self._memory.unsettled)):
             turn = buffer.writing
+            if turn.is_mine():
+                continue
             try:
                 if turn.take(timeout=0):
                     while (late := buffer.seal()) is not None:

@@ -108,6 +108,8 @@ class Topics:
         topic.buffers = topic.buffers + [
             PartitionBuffer(topic, number, self._memory, self._driver) for number in numbers
         ]
+        has_choice = len(topic.buffers) > 1 or self._partitioner.key_hash is None
+        topic.only = None if has_choice else topic.buffers[0]
         return topic
 
     def _configure(self, topic: TopicBuffers, compression_type: str, max_message_bytes: int) -> None:

@@ -123,7 +123,8 @@ class History:
         for producer_id, known in self._producers.entries.items():
             entry = snapshot.entries.get(producer_id)
             start = entry.transaction_start if entry is not None else None  # idle producers may be left out
-            if start != known.transaction_start:
+            differs = (start is None) is not (known.transaction_start is None)  # Kafka's log may begin inside one
+            if differs or (self._strict and start != known.transaction_start):
                 findings.add(0, known.transaction_start, offset, _about_transaction(producer_id, start, known))
         for producer_id, entry in snapshot.entries.items() if self._strict else ():
             known_or_none = self._producers.entries.get(producer_id)

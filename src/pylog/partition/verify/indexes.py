@@ -161,7 +161,8 @@ def _entries(
     try:
         file = filesystem.open_readable(findings.path)
     except FileNotFoundError:
-        findings.add(0, None, None, "is missing; lookups read the segment instead")
+        if segment_bytes:  # a segment nobody has written to has none yet
+            findings.add(0, None, None, "is missing; lookups read the segment instead")
         return
     except StorageError as error:
         findings.add(0, None, None, str(error))

@@ -75,22 +75,24 @@ class _PartitionCheck:
                 self._is_last = segments.after(base) is None
                 yield from self._check_segment(base, segments.after(base))
         yield from self._check_end()
-        if not self._dense:
+        if not self._dense or self._state is None:
             yield from self._orphans()
 
     def _read_published(self) -> Iterator[Finding]:
         if self._dense:
-            path = f"{self._directory}/{COMMIT_SLOTS}"
             try:
-                data = read_whole(self._filesystem, path, FILE_BYTES)
-            except FileNotFoundError:
-                return
+                self._state = self._published()
             except StorageError as error:
-                yield Finding("slots", path, 0, None, None, str(error))
+                yield Finding("slots", f"{self._directory}/{COMMIT_SLOTS}", 0, None, None, str(error))
                 return
-            self._state = latest(data)
             boot = crc32c.crc32c(self._filesystem.boot_id().encode())
             self._is_of_this_boot = self._state is not None and self._state.boot == boot
+
+    def _published(self) -> CommitState | None:
+        try:
+            return latest(read_whole(self._filesystem, f"{self._directory}/{COMMIT_SLOTS}", FILE_BYTES))
+        except FileNotFoundError:
+            return None
 
     def _check_beginning(self, segments: Segments) -> Iterator[Finding]:
         """Whether the segments begin where the log does, and the published one is among them."""
@@ -99,9 +101,11 @@ class _PartitionCheck:
             self._history.begin(bases[0])
         if state is None:
             return
+        now = self._published() or state  # the list is younger than the state: segments may have been deleted since
+        start = max(state.log_start_offset, now.log_start_offset)
         first = bases[0] if bases else max(state.durable_offset, state.log_end_offset if self._is_of_this_boot else 0)
-        if first > state.log_start_offset:
-            yield self._lost(state.log_start_offset, first, "there is no segment for them")
+        if first > start:
+            yield self._lost(start, first, "there is no segment for them")
         is_new = state.active_base == state.log_end_offset  # a roll is published before its file is there
         if self._is_of_this_boot and bases and bases[-1] != state.active_base and not is_new:
             yield self._lost(state.active_base, state.log_end_offset, "the active segment is not there")
@@ -165,7 +169,7 @@ class _PartitionCheck:
             self._expected = None
 
     def _orphans(self) -> Iterator[Finding]:
-        """Indexes without their segment. Where offsets may leave gaps, nothing else tells that one is gone."""
+        """Indexes without their segment: where gaps are allowed or the log's start is unknown, nothing else tells."""
         names = self._filesystem.names(self._directory)
         segments = Segments(tuple(base_offsets(names)))
         for name in names:

@@ -85,10 +85,10 @@ class SegmentCheck:
             self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, place.end, **kept)
             self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, place.end, **kept)
             yield from self._batches(reader, file)
-            if not self.ended_early:  # else what lies beside it is made anew
-                if wrong_seal is not None:
-                    yield wrong_seal
-                yield from self._side_files(seal)
+            beside = [*([wrong_seal] if wrong_seal is not None else []), *self._side_files(seal)]
+            is_deleted = not self._filesystem.exists(self._path)  # since it was opened, and what lies beside it, too
+            if not self.ended_early and not is_deleted:  # ended early: what lies beside it is made anew
+                yield from beside
         finally:
             reader.close()
             file.close()
