@@ -318,3 +318,23 @@ def test_a_partition_that_a_kafka_directory_lacks_is_a_typed_error(tmp_path: Pat
 def test_an_empty_directory_is_no_log_to_read(tmp_path: Path) -> None:
     with pytest.raises(LogNotFound):
         Log(tmp_path, read_only=True)
+
+
+def test_verify_finds_nothing_in_a_good_log_and_names_a_flipped_bit(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", partitions=2)
+        for number in (0, 1):
+            log.partition("t", number).append(one("a"), acks=1)
+            log.partition("t", number).append(one("b"), acks=1)
+        passed: list[int] = []
+        report = log.verify(progress=passed.append)
+        assert (report.ok, report.partitions, report.batches, report.records) == (True, 2, 4, 4)
+        assert sum(passed) == report.size_bytes == sum(log.partition("t", number).size_bytes for number in (0, 1))
+        segment = tmp_log_dir / "t-1" / f"{0:020d}.log"
+        data = bytearray(segment.read_bytes())
+        data[-3] ^= 4
+        segment.write_bytes(data)
+        found = log.verify("t")
+        assert not found.ok
+        assert {problem.partition for problem in found.problems} == {1}
+        assert found.problems[0].first_offset == 1

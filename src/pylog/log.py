@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading  # threads share the table of open partitions, and wait here for one another's appends
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import crc32c
 
@@ -40,6 +40,9 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
 from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
+
+if TYPE_CHECKING:
+    from pylog.partition.verify import VerifyReport
 
 NETWORK_FILESYSTEMS = frozenset(
     {
@@ -298,6 +301,26 @@ class Log:
         if self.read_only:
             raise ReadOnlyLog(f"{self._layout.root} was opened for reading only", path=self._layout.root)
         return self._producer_ids.next()
+
+    def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
+        """Check every batch, record, seal, index and checkpoint of one topic, or of all; what is wrong is in the report.
+
+        Reads everything, changes nothing, needs no lock. ``progress`` is told how many bytes were passed since the last time.
+        """
+        from pylog.partition.verify import VerifyReport, verify_partition
+
+        report = VerifyReport()
+        for name in self.topics() if topic is None else [topic]:
+            for number in range(self.describe_topic(name).partitions):
+                report.problems += verify_partition(
+                    self._filesystem,
+                    self._layout.partition(name, number),
+                    TopicPartition(name, number),
+                    dense=not self.is_kafka_directory,
+                    progress=progress,
+                    report=report,
+                )
+        return report
 
     # Waiting
 

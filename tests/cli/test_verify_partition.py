@@ -16,7 +16,7 @@ from pylog.model import TopicPartition
 from pylog.partition import Partition
 from pylog.partition.verify import Problem, VerifyReport, verify_partition
 from pylog.segment.naming import COMMIT_SLOTS, EPOCH_CHECKPOINT
-from pylog.storage import OsFileSystem
+from pylog.storage import OsFileSystem, ReadableFile
 from tests.partition.logs import (
     START_MS,
     TP,
@@ -330,6 +330,33 @@ def test_a_segment_deleted_while_it_is_checked_is_no_problem(directory: Path) ->
             if path.endswith(".log"):
                 Path(path).unlink(missing_ok=True)
             return super().size(path)
+
+    assert check(directory, Deleting()) == []
+
+
+def test_records_deleted_while_they_are_checked_are_no_gap(directory: Path) -> None:
+    """Segments go between reading what is published and listing what is there."""
+    _, second, _ = bases_of(directory)
+
+    class Deleting(OsFileSystem):
+        def names(self, path: str) -> list[str]:
+            partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
+            partition.delete_before(second)
+            partition.close()
+            return super().names(path)
+
+    assert check(directory, Deleting()) == []
+    assert bases_of(directory)[0] == second
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex", ".txnindex", ".seal"])
+def test_a_segment_deleted_before_its_index_is_opened_is_no_problem(directory: Path, kind: str) -> None:
+    class Deleting(OsFileSystem):
+        def open_readable(self, path: str) -> ReadableFile:
+            if path == str(file_of(directory, 0, kind)):
+                for beside in directory.glob(f"{0:020d}.*"):
+                    beside.unlink()
+            return super().open_readable(path)
 
     assert check(directory, Deleting()) == []
 
@@ -652,7 +679,6 @@ def test_a_snapshot_of_kafkas_with_a_transaction_that_ended_is_wrong(tmp_path: P
 )
 def test_a_file_that_cannot_be_read_is_named_and_passed(directory: Path, kind: str) -> None:
     from pylog.errors import StorageError
-    from pylog.storage.filesystem import ReadableFile
 
     class Failing(OsFileSystem):
         def open_readable(self, path: str) -> ReadableFile:

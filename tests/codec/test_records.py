@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import mmap
 import os
 import pickle
 import subprocess
@@ -632,6 +633,11 @@ def test_an_empty_batch_has_empty_columns(codec: ModuleType) -> None:
     assert columns.count == 0
     assert columns.offsets == columns.key_data == columns.key_validity == b""
     assert columns.key_offsets == columns.header_list_offsets == bytes(4)
+
+
+def test_a_payload_beyond_what_columns_address_is_refused(codec: ModuleType) -> None:
+    with mmap.mmap(-1, 2**31) as pages, memoryview(pages) as payload, pytest.raises(CorruptRecord, match="2147483648"):
+        codec.decode_columns(payload, 1, 0, TS0, -1, False)
 
 
 # Housekeeping

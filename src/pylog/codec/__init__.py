@@ -22,7 +22,8 @@ try:
 
     COMPILED = True
 except ImportError:
-    from pylog.codec.records import Receipt, RecordDecoder, RecordEncoder, decode_columns
+    from pylog.codec.receipt import Receipt
+    from pylog.codec.records import RecordDecoder, RecordEncoder, decode_columns
 
     COMPILED = False
 

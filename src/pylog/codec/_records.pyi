@@ -1,5 +1,5 @@
 # The compiled twin has the interface of the readable one, whose annotations and docstrings hold for both.
-from pylog.codec.records import Receipt as Receipt
+from pylog.codec.receipt import Receipt as Receipt
 from pylog.codec.records import RecordDecoder as RecordDecoder
 from pylog.codec.records import RecordEncoder as RecordEncoder
 from pylog.codec.records import decode_columns as decode_columns

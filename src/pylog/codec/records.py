@@ -9,7 +9,7 @@ compiled; the same tests run on both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pylog.codec import faults
 from pylog.codec.columns import Columns, ColumnsBuilder
@@ -22,6 +22,7 @@ from pylog.codec.format import (
     Buffer,
 )
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
+from pylog.codec.receipt import Receipt
 from pylog.codec.varint import UNZIGZAG, VARINTS, encode_varint, long_varint, varint
 from pylog.errors import SerializationError
 from pylog.model import Header, Headers, Record
@@ -78,16 +79,6 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
             raise faults.unusable_header(header, "key is not UTF-8") from None
         parts += varint(len(encoded)), encoded, _sized("header value", value)
     return b"".join(parts)
-
-
-class Receipt:
-    """Which record of which batch, and its timestamp: what ``RecordEncoder.enter`` gives for a record it took."""
-
-    __slots__ = ("batch", "index", "timestamp_ms")
-
-    batch: Any
-    index: int
-    timestamp_ms: int
 
 
 R = TypeVar("R", bound=Receipt)

@@ -111,10 +111,12 @@ class Lane:
         self.quiet_token = None
 
     def give_back(self, records: list[Record]) -> None:
-        """Take back the last records taken, which the application did not get to; they come first again."""
-        if records:
-            self._ready = records + self._ready
-            self.position = records[0].offset
+        """Take back the end of the chunk taken last, which the application did not get to; it comes first again.
+
+        Chunks are of one size at most, so the one taken last left nothing in ``ready``. Doing this twice does no harm.
+        """
+        self._ready = records
+        self.position = records[0].offset
 
     def take_failure(self) -> PylogError:
         """The failure, to be raised. The position stays, so that it comes up again unless the application seeks."""
