@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import tracemalloc
 from random import Random
@@ -39,6 +40,40 @@ def test_open_batches_never_hold_more_than_buffer_bytes(
             assert held_bytes(producer) <= producer.metrics()["reserved_bytes"] <= buffer_bytes
         assert len({delivery.result() for delivery in sent}) == len(sent)
     assert producer.metrics()["reserved_bytes"] == 0
+
+
+def test_the_bound_holds_for_many_threads() -> None:
+    log = FakeLog(partitions=8)
+    highest: list[int] = []
+    with log.producer(batch_bytes=1000, buffer_bytes=2500) as producer:
+
+        def send(number: int) -> None:
+            for _ in range(300):
+                producer.send("t", bytes(300), partition=number)
+                highest.append(producer._memory.reserved_bytes)
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            threads = [call_in_thread(lambda number=number: send(number)) for number in range(8)]
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert 1000 < max(highest) <= 2500
+    assert producer._memory.reserved_bytes == 0
+    assert [len(log.partition("t", number).values) for number in range(8)] == [300] * 8
+
+
+def test_memory_given_back_twice_is_given_back_once() -> None:
+    log = FakeLog(partitions=2)
+    with log.producer(batch_bytes=1000) as producer:
+        for number in range(2):
+            producer.send("t", b"v", partition=number)
+        batch = next(iter(producer._memory.unsettled))
+        producer._memory.release(batch)
+        producer._memory.release(batch)
+        assert producer._memory.reserved_bytes == 1000
 
 
 def test_where_memory_is_short_the_batches_that_waited_longest_are_written_first() -> None:

@@ -65,6 +65,16 @@ def test_sticky_stays_until_its_batch_closes_and_then_goes_elsewhere(count: int,
     assert (second != first) == (count > 1)
 
 
+def test_sticky_may_go_from_any_partition_to_any_other(seed: int) -> None:
+    choice = Sticky(Random(seed))
+    steps = set()
+    for _ in range(500):
+        before = choice.choose(None, 4)
+        choice.batch_closed(before, 4)
+        steps.add((choice.choose(None, 4) - before) % 4)
+    assert steps == {1, 2, 3}
+
+
 def test_sticky_prefers_no_partition(seed: int) -> None:
     choice = Sticky(Random(seed))
     seen = [0] * 5

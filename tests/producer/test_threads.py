@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pylog.errors import SerializationError
 from pylog.log import Log
 from pylog.producer import Producer
 from tests.producer.fakes import FakeLog, call_in_thread, wait_until
@@ -117,6 +119,46 @@ def test_close_while_others_send_loses_nothing_that_was_accepted() -> None:
     run_threads(close, *(lambda thread=thread: send(thread) for thread in range(4)))
     stored = [value for number in (0, 1) for value in log.partition("t", number).values]
     assert sorted(stored) == sorted(accepted)
+
+
+class Watched(list[Any]):
+    """A list that lets other threads run whenever an item is taken."""
+
+    def __getitem__(self, index: Any) -> Any:
+        time.sleep(0)
+        return super().__getitem__(index)
+
+
+@pytest.mark.usefixtures("_switching")
+def test_a_bulk_that_is_refused_takes_no_record_of_another_thread_with_it(seed: int) -> None:
+    log = FakeLog()
+    accepted: list[bytes] = []
+    sending = [True]
+
+    def send(thread: int) -> None:
+        for n in range(3000):
+            value = b"%d %d" % (thread, n)
+            delivery = producer.send("t", value)
+            accepted.append(value)
+            deliveries.append((delivery, value))
+        sending[0] = False
+
+    def send_many() -> None:
+        number = 0
+        while sending[0]:
+            values: list[Any] = [b"many %d" % n for n in range(number, number + 20)]
+            number += 20
+            with pytest.raises(SerializationError) as caught:
+                producer.send_many("t", Watched([*values[:7], object(), *values[7:]]), partition=0)
+            assert caught.value.index == 7
+            accepted.extend(values[:7])
+
+    deliveries: list[tuple[Any, bytes]] = []
+    with log.producer(batch_bytes=20_000) as producer:
+        run_threads(send_many, *(lambda thread=thread: send(thread) for thread in range(3)))
+    stored = log.partition("t").values
+    assert sorted(stored) == sorted(accepted)
+    assert all(stored[delivery.result().offset] == value for delivery, value in deliveries)
 
 
 def test_records_that_pile_up_behind_a_slow_write_go_together() -> None:
