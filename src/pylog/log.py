@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import crc32c
-
 from pylog.catalog import (
     Catalog,
     KafkaCatalog,
@@ -25,6 +23,7 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.clock import Clock, SystemClock
+from pylog.codec.checksum import crc32c
 from pylog.errors import (
     Closed,
     InvalidPartition,
@@ -100,7 +99,7 @@ class Log:
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
         self._layout = Layout(str(self.path))
-        self._boot = crc32c.crc32c(self._filesystem.boot_id().encode())
+        self._boot = crc32c(self._filesystem.boot_id().encode())
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicDescription] = {}

@@ -63,6 +63,18 @@ def test_what_is_sent_after_the_final_flush_is_written_by_the_send_itself(tmp_lo
     assert values_after(program, tmp_log_dir) == [b"1", b"2"]
 
 
+def test_a_send_interrupted_before_anybody_looks_after_its_batch_loses_nothing(tmp_log_dir: Path) -> None:
+    program = """
+    def interrupted(*_): raise KeyboardInterrupt
+    producer._accumulator._look_after = interrupted
+    try:
+        producer.send('t', b'1')
+    except KeyboardInterrupt:
+        producer.send('t', b'2')
+    """
+    assert values_after(program, tmp_log_dir) == [b"1", b"2"]
+
+
 def test_a_thread_that_still_sends_at_the_end_is_waited_for(tmp_log_dir: Path) -> None:
     program = """
     def send():

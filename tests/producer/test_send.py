@@ -276,6 +276,18 @@ def test_a_topic_deleted_and_created_between_two_sends_gets_the_second(linger_ms
     assert log.partition("t").values == [b"1", b"2", b"3"]
 
 
+def test_a_producer_looks_at_the_catalog_at_once_when_a_batch_has_failed() -> None:
+    log = FakeLog()
+    with log.producer() as producer:
+        producer.send("t", b"old").result()
+        log.clock.seconds -= 0.01  # for what follows, no time passes
+        log.delete_topic("t")
+        log.partitions["t", 0].script.append(TopicNotFound("gone"))
+        assert producer.send("t", b"lost").exception() is not None
+        with pytest.raises(TopicNotFound):
+            producer.send("t", b"refused")
+
+
 def test_settings_changed_meanwhile_shape_the_next_batch() -> None:
     log = FakeLog()
     with log.producer() as producer:

@@ -152,6 +152,15 @@ def test_of_two_wrong_records_the_first_is_named() -> None:
         assert (caught.value.index, caught.value.field) == (1, "value")
 
 
+def test_a_key_that_is_not_bytes_is_refused_where_there_is_no_choice_of_partition_too() -> None:
+    log = FakeLog()
+    with log.producer() as producer:
+        with pytest.raises(SerializationError, match="key is int") as caught:
+            producer.send_many("t", [b"v"] * 3, keys=[b"k", 5, b"k"])
+        assert caught.value.index == 1
+    assert len(log.partition("t").values) == 1
+
+
 def test_keys_must_be_as_many_as_values() -> None:
     with FakeLog().producer() as producer, pytest.raises(ConfigError, match="1 keys for 2 values"):
         producer.send_many("t", [b"1", b"2"], keys=[b"k"])

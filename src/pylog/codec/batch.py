@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from pylog.codec import Columns, RecordDecoder, RecordEncoder, decode_columns
+from pylog.codec.checksum import crc32c
 from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT, compress, decompress
 from pylog.codec.format import (
     ATTRIBUTES_POSITION,

@@ -19,8 +19,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-import crc32c
-
+from pylog.codec.checksum import crc32c
 from pylog.storage import AppendableFile, ReadableFile
 
 SLOT_BYTES = 64
@@ -65,12 +64,12 @@ class CommitState(NamedTuple):
             self.log_end_offset - self.high_watermark,
             self.segments_version,
         )
-        return _CRC.pack(crc32c.crc32c(body)) + body
+        return _CRC.pack(crc32c(body)) + body
 
 
 def decode_slot(data: bytes) -> CommitState | None:
     """The state in one slot, or None where it is torn, empty or impossible."""
-    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c.crc32c(data[_CRC.size :]):
+    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
         return None
     sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, version = _BODY.unpack_from(
         data, 4

@@ -9,9 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-import crc32c
-
 from pylog.codec.batch import BatchHeader
+from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment, FormatVersionError, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction
 
@@ -157,7 +156,7 @@ class ProducerStates:
                 entry.coordinator_epoch,
                 start,
             )
-        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c.crc32c(bytes(body))) + bytes(body)
+        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(bytes(body))) + bytes(body)
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> ProducerStates:
@@ -173,7 +172,7 @@ class ProducerStates:
             )
         body = data[_SNAPSHOT_HEAD.size :]
         count = _SNAPSHOT_COUNT.unpack_from(body)[0]
-        if crc != crc32c.crc32c(body) or len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
+        if crc != crc32c(body) or len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
             raise CorruptSegment(f"{path} is damaged: {count} entries in {len(data)} bytes", path=path, position=0)
         states = cls()
         for fields in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):

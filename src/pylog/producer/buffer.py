@@ -61,12 +61,24 @@ class Driver(Protocol):
 class TopicBuffers:
     """The buffers of one topic, one for each partition, and the settings of the topic that a producer acts on."""
 
-    __slots__ = ("batch_bytes", "buffers", "choice", "codec", "id", "level", "max_message_bytes", "name", "only")
+    __slots__ = (
+        "batch_bytes",
+        "buffers",
+        "choice",
+        "codec",
+        "id",
+        "is_stale",
+        "level",
+        "max_message_bytes",
+        "name",
+        "only",
+    )
 
     def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
         self.name = name
         self.id = topic_id  # another id under the same name is another topic
         self.choice = choice
+        self.is_stale = False  # a batch failed: perhaps the topic was deleted
         self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock
         self.only: PartitionBuffer | None = None  # the one buffer where there is no choice
         self.codec = 0

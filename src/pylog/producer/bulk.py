@@ -63,6 +63,7 @@ class BulkSender:
         load = Load(values, keys)
         self._serialize(load)
         all_runs: list[Runs] = []
+        buffer = buffer or topic.only
         try:
             if buffer is not None:
                 deliveries = self._to_one(load, buffer, timestamp_ms, all_runs)

@@ -254,6 +254,7 @@ class Sender:
                            batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
 
     def _note_failure(self, batch: PendingBatch, error: PylogError) -> None:
+        batch.buffer.topic.is_stale = True
         if isinstance(error, OutcomeUnknown | OutOfOrderSequence) and self._producer_id == batch.buffer.producer_id:
             self._producer_id = _NO_PRODUCER  # what the log knows of the old id is uncertain
         if self._config.acks != 0:

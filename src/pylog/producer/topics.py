@@ -84,7 +84,8 @@ class Topics:
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
         """The buffer after a refresh: the same one, unless its topic was deleted and created again meanwhile."""
-        if now_s >= self._look_again_s:
+        if now_s >= self._look_again_s or buffer.topic.is_stale:
+            buffer.topic.is_stale = False
             self._look_again_s = now_s + _LOOK_EVERY_S
             self.refresh()
         name, number = buffer.topic_partition

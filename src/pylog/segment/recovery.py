@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import crc32c
-
 from pylog.codec.batch import BatchHeader, check_header, read_header
+from pylog.codec.checksum import crc32c
 from pylog.codec.format import CRC_START, HEADER_BYTES
 from pylog.storage import ReadableFile
 
@@ -78,7 +77,7 @@ class SegmentScan:
             piece = self._bytes(at, min(end - at, _CHUNK_BYTES))
             if not piece:
                 return f"the file ends at {at}, inside the batch"
-            crc = crc32c.crc32c(piece, crc)
+            crc = crc32c(piece, crc)
             at += len(piece)
         return None if crc == header.crc else f"checksum {crc:#010x}, expected {header.crc:#010x}"
 

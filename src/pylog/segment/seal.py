@@ -22,9 +22,8 @@ from bisect import bisect_left
 from struct import Struct
 from typing import NamedTuple
 
-import crc32c
-
 from pylog.codec.batch import BatchHeader
+from pylog.codec.checksum import crc32c
 from pylog.codec.format import CRC_START, HEADER_BYTES
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.segment.naming import SEAL, file_path
@@ -64,7 +63,7 @@ class Seal(NamedTuple):
 
 def header_crc(front: bytes | bytearray | memoryview) -> int:
     """The CRC-32C of the 21 bytes in front of what Kafka's own checksum covers; more bytes are ignored."""
-    return crc32c.crc32c(front[:CRC_START])
+    return crc32c(front[:CRC_START])
 
 
 class SealBuilder:
@@ -114,7 +113,7 @@ def encode(seal: Seal) -> bytes:
     if sys.byteorder == "little":
         entries.byteswap()
     body = entries.tobytes()
-    return head + _CRC.pack(crc32c.crc32c(body, crc32c.crc32c(head))) + body
+    return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
 def decode(data: bytes, path: str) -> Seal:
@@ -122,7 +121,7 @@ def decode(data: bytes, path: str) -> Seal:
     if len(data) < _ENTRIES_START or data[: len(MAGIC)] != MAGIC:
         raise CorruptSegment(f"{path} is not a seal: {len(data)} bytes without its magic", path=path, position=0)
     _, version, flags, count, size, first, last, least, greatest = _HEAD.unpack_from(data)
-    crc = crc32c.crc32c(data[_ENTRIES_START:], crc32c.crc32c(data[: _HEAD.size]))
+    crc = crc32c(data[_ENTRIES_START:], crc32c(data[: _HEAD.size]))
     if crc != _CRC.unpack_from(data, _HEAD.size)[0]:  # first, so that a flipped bit does not pass for another version
         raise CorruptSegment(f"{path} is damaged: checksum {crc:#010x} over {len(data)} bytes", path=path, position=0)
     if version != VERSION or flags & ~KNOWN_FLAGS:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import crc32c
-
 from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, looks_like_kafka, read_manifest
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
+from pylog.codec.checksum import crc32c
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.checkpoint import LOG_START, read_offsets
@@ -40,7 +39,7 @@ class PartitionSource(NamedTuple):
 
     def place(self) -> Place:
         filesystem = OsFileSystem()
-        boot = crc32c.crc32c(filesystem.boot_id().encode())  # as Log has it
+        boot = crc32c(filesystem.boot_id().encode())  # as Log has it
         return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot)
 
     def published(self) -> CommitState:

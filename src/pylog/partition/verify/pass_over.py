@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import crc32c
-
+from pylog.codec.checksum import crc32c
 from pylog.errors import StorageError
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
@@ -85,7 +84,7 @@ class _PartitionCheck:
             except StorageError as error:
                 yield Finding("slots", f"{self._directory}/{COMMIT_SLOTS}", 0, None, None, str(error))
                 return
-            boot = crc32c.crc32c(self._filesystem.boot_id().encode())
+            boot = crc32c(self._filesystem.boot_id().encode())
             self._is_of_this_boot = self._state is not None and self._state.boot == boot
 
     def _published(self) -> CommitState | None:
