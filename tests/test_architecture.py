@@ -65,6 +65,7 @@ COMPILED_MAY_USE = re.compile(r"cython|cpython|libc\.(string|stdint|limits|stdli
 # What a file does all the same, and why.
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "codec/__init__.py": {"os": "PYLOG_PURE_PYTHON=1 chooses the readable codec"},
+    "codec/checksum.py": {"importlib": "loads one library's extension by a constant name, without its costly package"},
     "codec/_records.pyx": {"length": "one native module: encoder and decoders share the varints inlined into them"},
 }
 

@@ -320,7 +320,7 @@ def test_a_batch_repeated_is_found(directory: Path) -> None:
 
 def test_a_directory_that_is_missing_is_one_problem(tmp_path: Path) -> None:
     problem = only(check(tmp_path / "nowhere"))
-    assert (problem.kind, problem.problem) == ("directory", "the partition's directory is missing")
+    assert (problem.kind, problem.position, problem.problem) == ("directory", 0, "the partition's directory is missing")
     assert str(problem).startswith("t-0: ")
 
 
@@ -429,6 +429,14 @@ def test_without_commit_slots_only_a_torn_end_of_the_last_segment_is_no_damage(d
         header.base_offset,
         bases_of(directory)[1],
     )
+
+
+def test_without_commit_slots_a_lost_first_segment_is_named_by_its_index(directory: Path) -> None:
+    (directory / COMMIT_SLOTS).unlink()
+    log_file(directory, 0).unlink()
+    problem = only(check(directory))
+    assert (problem.kind, Path(problem.path).suffix, problem.position) == ("segment", ".index", 0)
+    assert (problem.first_offset, problem.end_offset) == (0, bases_of(directory)[0])
 
 
 def test_a_roll_that_was_cut_off_before_its_file_is_no_damage(directory: Path) -> None:
@@ -579,6 +587,7 @@ def test_an_epoch_checkpoint_that_is_wrong_is_named(directory: Path, text: bytes
     path = directory / EPOCH_CHECKPOINT
     path.unlink() if text is None else path.write_bytes(text)
     found = check(directory)
+    assert {(p.kind, p.position) for p in found[:1]} == {("epochs", 0)}
     assert {p.kind for p in found} == {"epochs"}
     assert problem in found[0].problem
 
