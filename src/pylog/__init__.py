@@ -1,4 +1,4 @@
-"""Kafka's log as a Python library: topics, consumer groups and transactions in a directory, without a broker.
+"""Kafka's log as a Python library: topics, producers and consumers over a directory, without a broker.
 
 In short::
 

@@ -117,6 +117,7 @@ class Log:
             if not create or read_only:
                 raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
             filesystem.make_directory(layout.root)
+            filesystem.sync_directory(layout.root.rpartition("/")[0] or ".")
         manifest = read_manifest(filesystem, layout.manifest)
         self.is_kafka_directory = manifest is None and looks_like_kafka(filesystem, layout.root)
         self.read_only = read_only or self.is_kafka_directory or not filesystem.writable(layout.root)
@@ -258,14 +259,16 @@ class Log:
                 partitions=described.partitions,
             )
         key = TopicPartition(topic, number)
+        outdated = None
         with self._mutex:
             partition = self._partitions.get(key)
             if partition is not None and partition.topic_id != described.id:
-                partition.close()  # the topic was deleted and created anew
-                partition = None
+                outdated, partition = partition, None  # the topic was deleted and created anew
             if partition is None:
                 partition = self._partitions[key] = self._open_partition(key, described.id)
-            return partition
+        if outdated is not None:
+            outdated.close()
+        return partition
 
     def _open_partition(self, key: TopicPartition, topic_id: str) -> Partition:
         return Partition(
@@ -284,8 +287,11 @@ class Log:
 
     def _forget(self, topic: str) -> None:
         with self._mutex:
-            for key in [key for key in self._partitions if key.topic == topic]:
-                self._partitions.pop(key).close()
+            forgotten = [self._partitions.pop(key) for key in list(self._partitions) if key.topic == topic]
+        for (
+            partition
+        ) in forgotten:  # not under the mutex: closing waits for an append, which asks for the topic's settings
+            partition.close()
 
     def delete_records(self, topic_partition: TopicPartition, before: int) -> int:
         """Make offset ``before`` the first that can be read, and remove segments that lie wholly before it.

@@ -67,7 +67,8 @@ def pylog(log_dir: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.C
 def environment(log_dir: Path, **more: str) -> dict[str, str]:
     """For a process of its own: it finds this source and this log."""
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "PYLOG_LOG": str(log_dir), "PYTHONUTF8": "1", **more}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # nobody's default
+    return {**inherited, "PYTHONPATH": path, "PYLOG_LOG": str(log_dir), "PYTHONUTF8": "1", **more}
 
 
 def start(log_dir: Path, *argv: str, **options: Any) -> subprocess.Popen[bytes]:

@@ -128,6 +128,18 @@ def test_a_partition_reads_well(pylog: Run, partition_dir: Path) -> None:
     assert "DAMAGED" not in text
 
 
+def test_the_later_commit_slot_is_the_published_one(pylog: Run, partition_dir: Path) -> None:
+    slots = [
+        item for item in pylog("dump", partition_dir / ".commit", "--json").objects if item["type"] == "commit_slot"
+    ]
+    assert [slot["slot"] for slot in slots] == [0, 1]
+    (published,) = [slot for slot in slots if slot["published"]]
+    assert published["sequence"] == max(slot["sequence"] for slot in slots)
+    assert (published["log_end_offset"], published["log_start_offset"]) == (6, 0)
+    (line,) = [line for line in pylog("dump", partition_dir / ".commit").lines if "(published)" in line]
+    assert f"sequence {published['sequence']}, " in line
+
+
 def test_the_whole_log_is_dumped_by_its_directory(pylog: Run, partition_dir: Path) -> None:
     whole = pylog("dump", partition_dir.parent, "--json").objects
     assert whole == pylog("dump", partition_dir, "--json").objects

@@ -18,6 +18,7 @@ def test_create_makes_the_log_and_the_topic(pylog: Run, log_dir: Path) -> None:
 
 def test_create_takes_options(pylog: Run, log: Log) -> None:
     ran = pylog("topics", "create", "t", "--config", "retention.ms=5", "--config", "segment_bytes=2048", "--json")
+    assert pylog("topics", "create", "one", "--partitions", "1").out == "one created (1 partition)\n"
     (shown,) = ran.objects
     assert (shown["config"]["retention_ms"], shown["config"]["segment_bytes"]) == (5, 2048)
     assert log.describe_topic("t").config.retention_ms == 5
@@ -66,6 +67,7 @@ def test_alter_changes_options_and_adds_partitions(pylog: Run, log: Log) -> None
     topic = log.describe_topic("t")
     assert (topic.partitions, topic.config.retention_bytes) == (2, 10)
     assert pylog("topics", "alter", "t", "--partitions", "1").code == 2  # they only grow
+    assert "only grow" in pylog("topics", "alter", "t", "--partitions", "1").err
     assert pylog("topics", "alter", "t", "--config", "segment_bytes=1").code == 2
     assert pylog("topics", "alter", "nope", "--partitions", "2").code == 3
 

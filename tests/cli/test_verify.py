@@ -67,7 +67,9 @@ def test_a_topic_whose_own_file_is_damaged_hides_no_other(pylog: Run, filled: Lo
     code, out, err = pylog("verify")
     assert (code, err, len(out.splitlines())) == (1, "", 3)
     assert out.startswith("b: ")
-    assert [item.get("topic") for item in pylog("verify", "--json").objects] == ["b", "a", None]
+    *problems, summary = pylog("verify", "--json").objects
+    assert [(problem["topic"], problem["kind"]) for problem in problems] == [("b", "topic"), ("a", "batch")]
+    assert summary["problems"] == 2
 
 
 def test_a_partition_without_its_topic_is_a_problem(pylog: Run, filled: Log) -> None:
@@ -78,7 +80,8 @@ def test_a_partition_without_its_topic_is_a_problem(pylog: Run, filled: Log) -> 
     assert code == 1
     assert out.splitlines()[0] == "b-0: belongs to no topic: its topic file is lost, or a deletion was cut off"
     assert len(out.splitlines()) == 2
-    assert pylog("verify", "--json").objects[0]["kind"] == "topic"
+    problem, summary = pylog("verify", "--json").objects
+    assert (problem["kind"], problem["topic"], summary["problems"]) == ("topic", "b-0", 1)
     assert pylog("verify", "a").code == 0
 
 

@@ -117,29 +117,6 @@ def test_decompressed_bytes_count(sized_decoders: list[int]) -> None:
     assert sized_decoders == []
 
 
-def test_of_batches_that_do_not_tell_their_size_one_is_open_at_a_time(
-    sized_decoders: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sized = BatchView.decoder
-
-    class Mute:
-        def __init__(self, decoder: Any) -> None:
-            self.take, self._decoder = decoder.take, decoder
-
-        @property
-        def remaining(self) -> int:
-            return self._decoder.remaining
-
-    monkeypatch.setattr(BatchView, "decoder", lambda *arguments: Mute(sized(*arguments)))
-    log = wide_log(partitions=5, batches=3, codec="gzip")
-    consumer = consumer_of(log, "orders", max_poll_records=3)
-    read = 0
-    while records := consumer.poll():
-        read += len(records)
-        assert len(sized_decoders) <= 1
-    assert read == 150
-
-
 def test_no_partition_starves_while_there_is_no_room_to_decompress(sized_decoders: list[int]) -> None:
     log = wide_log(partitions=10, batches=5, codec="gzip")
     consumer = consumer_of(log, "orders", max_poll_records=1, fetch_max_bytes=2 * STORED, max_partition_fetch_bytes=KIB)

@@ -158,6 +158,23 @@ def test_what_a_signal_handler_does_in_the_midst_of_an_append_waits_for_it() -> 
         assert seen[0].result().offset == 1  # type: ignore[attr-defined]
 
 
+def test_a_signal_handler_that_closes_in_the_midst_of_an_append_does_not_fail_what_is_being_written() -> None:
+    log = FakeLog()
+    producer = log.producer()
+    log.partition("t").script.append(lambda: producer.close(timeout=0))
+    assert producer.send("t", b"v").result().offset == 0
+    producer.close()
+
+
+def test_a_batch_in_the_log_gives_its_bytes_back_before_it_is_synced() -> None:
+    log = FakeLog()
+    held: list[object] = []
+    with log.producer() as producer:
+        log.partition("t").sync_script.append(lambda: held.extend(batch.data for batch in producer._memory.unsettled))
+        producer.send("t", b"v").result()
+    assert held == [None]
+
+
 def test_without_idempotence_an_interrupted_append_leaves_the_outcome_unknown() -> None:
     log = FakeLog()
     log.partition("t").script.append(Late(KeyboardInterrupt()))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pylog.errors import DeliveryTimeout
+from pylog.errors import DeliveryTimeout, StorageFull
 from pylog.producer.linger import LINGER, Linger
 from tests.producer.fakes import FakeLog, call_in_thread, wait_until
 
@@ -63,6 +63,18 @@ def test_records_are_due_when_the_first_of_their_batch_has_lingered() -> None:
         producer._sender.flush_due()
         assert log.partition("t", 1).values == [b"2"]
         assert producer._sender.flush_due() is None
+
+
+@pytest.mark.parametrize("error", [None, StorageFull("full")])
+def test_after_a_flush_nobody_is_looked_after(error: Exception | None) -> None:
+    log = FakeLog()
+    if error:
+        log.partition("t").script.append(error)
+    with log.producer() as producer:
+        delivery = producer.send("t", b"v")
+        producer.flush()
+        assert not producer._sender.is_waiting()
+        assert isinstance(delivery.exception(), StorageFull) == (error is not None)
 
 
 def test_a_locked_partition_does_not_keep_the_linger_thread_from_the_others() -> None:

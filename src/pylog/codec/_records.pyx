@@ -688,6 +688,10 @@ cdef class RecordDecoder:
     def remaining(self):
         return self.walk.count - self.walk.index
 
+    @property
+    def size_bytes(self):
+        return self.payload.len
+
     def take(self, Py_ssize_t max_records):
         cdef Walk walk = self.walk  # kept only if all goes well
         cdef int64_t stop = walk.index + max(0, min(max_records, walk.count - walk.index))

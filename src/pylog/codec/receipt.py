@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 
 class Receipt:
@@ -13,3 +13,6 @@ class Receipt:
     batch: Any
     index: int
     timestamp_ms: int
+
+
+R = TypeVar("R", bound=Receipt)

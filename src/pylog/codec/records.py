@@ -9,7 +9,6 @@ compiled; the same tests run on both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from pylog.codec import faults
 from pylog.codec.columns import Columns, ColumnsBuilder
@@ -22,7 +21,7 @@ from pylog.codec.format import (
     Buffer,
 )
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
-from pylog.codec.receipt import Receipt
+from pylog.codec.receipt import R
 from pylog.codec.varint import UNZIGZAG, VARINTS, encode_varint, long_varint, varint
 from pylog.errors import SerializationError
 from pylog.model import Header, Headers, Record
@@ -79,9 +78,6 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
             raise faults.unusable_header(header, "key is not UTF-8") from None
         parts += varint(len(encoded)), encoded, _sized("header value", value)
     return b"".join(parts)
-
-
-R = TypeVar("R", bound=Receipt)
 
 
 class RecordEncoder:
@@ -237,7 +233,7 @@ class RecordDecoder:
     """Walks the records of one decompressed batch, whole, in order.
 
     ``append_time_ms`` is the timestamp of every record of a LogAppendTime batch, else -1. Offsets must rise and stay
-    within ``last_offset_delta``. ``remaining`` counts the records not yet taken. Every method raises CorruptRecord.
+    within ``last_offset_delta``. ``remaining`` records are not taken yet, ``size_bytes`` are held. All raise CorruptRecord.
     """
 
     __slots__ = (
@@ -278,6 +274,10 @@ class RecordDecoder:
     @property
     def remaining(self) -> int:
         return self._count - self._index
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._payload.data)
 
     def take(self, max_records: int) -> list[Record]:  # noqa: C901 - unrolled: a call costs more than a field
         """The next records, at most so many (fewer where they have very many headers); an empty list at the end."""

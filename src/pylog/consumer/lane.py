@@ -210,9 +210,7 @@ class Lane:
         if view.base_offset < self.position:
             decoder.skip_to(self.position)
         if view.header.codec != NONE:  # else the decoder reads the stored bytes themselves
-            # One that does not tell the size of its payload counts as the largest there may be: then one at a time is open.
-            size_bytes = getattr(decoder, "size_bytes", self._budget.batch_limit_bytes)
-            self._budget.opened_bytes[self.topic_partition] = size_bytes
+            self._budget.opened_bytes[self.topic_partition] = decoder.size_bytes
         self._decoder = decoder
         return decoder
 

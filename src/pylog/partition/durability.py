@@ -132,6 +132,8 @@ class Durability:
 
     def close(self) -> None:
         with self._condition:
+            while self._syncing:
+                self._condition.wait()
             if self._file is not None:
                 self._file.close()
                 self._file = None

@@ -57,12 +57,14 @@ class PublishedView:
         return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
 
     def _slots_reader(self) -> CommitSlotsReader:
-        if self._slots is None:
+        slots = self._slots
+        if slots is None:
             try:
-                self._slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}"))
+                slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}"))
             except FileNotFoundError:
                 return _NothingPublished()
-        return self._slots
+            self._slots = slots
+        return slots
 
     def _list(self) -> Segments:
         try:

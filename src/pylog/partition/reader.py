@@ -8,7 +8,7 @@ list changed. A file that vanishes under it was deleted: the list is read again,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptSegment, OffsetOutOfRange
@@ -20,6 +20,8 @@ from pylog.partition.place import Place
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.segment import SegmentReader
 from pylog.segment.naming import LOG, TIME_INDEX, TRANSACTION_INDEX, file_path
+
+T = TypeVar("T")
 
 _OPEN_SEGMENTS_MAX = 4
 _REREADS_MAX = 5
@@ -77,6 +79,19 @@ class PartitionReader:
         return segments
 
     def segment_infos(self) -> tuple[SegmentInfo, ...]:
+        """The segments as they stand."""
+        return self._reread(self._segment_infos)
+
+    def _reread(self, look: Callable[[], T]) -> T:
+        """``look``, again with a new list of segments where a file was deleted under it."""
+        for _ in range(_REREADS_MAX):
+            try:
+                return look()
+            except FileNotFoundError:
+                self._listed = None
+        raise CorruptSegment(f"{self._directory}: a segment file is missing", path=self._directory, position=0)
+
+    def _segment_infos(self) -> tuple[SegmentInfo, ...]:
         state = self.state()
         segments = self.segments(state)
         found = []
@@ -233,6 +248,9 @@ class PartitionReader:
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""
+        return self._reread(lambda: self._offset_for_time(timestamp_ms))
+
+    def _offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         state = self.state()
         segments = self.segments(state)
         first = segments.floor(state.log_start_offset)
@@ -248,6 +266,8 @@ class PartitionReader:
     ) -> OffsetAndTimestamp | None:
         """The index says where to begin, headers which batch it is. An index that was cut costs time, not records."""
         start = max(self._time_start(base, timestamp_ms), state.log_start_offset)
+        if following is None and not state.written_end:
+            return None  # its file may not be there yet: a roll publishes it first
         segment, end = self._segment(base, state, following is not None)
         header = segment.first_batch_since(timestamp_ms, start, end) if end else None
         if header is None:

@@ -82,7 +82,10 @@ class PartitionWriter(WriterView):
         if header.producer_id >= 0 and not header.is_control:
             earlier = self._producers.duplicate_of(header)
             if earlier is not None:
-                return AppendResult(earlier.first_offset, earlier.last_offset, -1, True)
+                stamped = settings.message_timestamp_type == LOG_APPEND_TIME
+                return AppendResult(
+                    earlier.first_offset, earlier.last_offset, earlier.timestamp_ms if stamped else -1, True
+                )
             self._producers.check(header)
         append_time = self._place.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)

@@ -86,7 +86,8 @@ class WriterView:
         ):
             self._attach(state)
         elif state.sequence != known.sequence:
-            self._adopt_up_to(self._segment, state.written_end, check_crc=False)
+            if self._segment.file.size() >= state.written_end:
+                self._adopt_up_to(self._segment, state.written_end, check_crc=False)
             self._state = state
         state, segment = self._current()
         size = segment.file.size()

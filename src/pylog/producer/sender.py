@@ -87,6 +87,8 @@ class Sender:
         if not all(self.finish(batch, end_s - self._monotonic()) for batch in batches):
             return False
         buffers = dict.fromkeys(batch.buffer for batch in batches)
+        for buffer in buffers:
+            buffer.rest()
         if any(buffer.calling.is_mine() for buffer in buffers):  # called by a callback: it cannot wait for itself
             return True
         return all(self._call_back(buffer, end_s - self._monotonic()) for buffer in buffers)

@@ -59,7 +59,11 @@ class SegmentScan:
         if left < HEADER_BYTES:
             self.problem = f"{left} bytes left, too few for a batch header of {HEADER_BYTES}"
             return None
-        header = read_header(self._bytes(self.position, HEADER_BYTES))
+        front = self._bytes(self.position, HEADER_BYTES)
+        if len(front) < HEADER_BYTES:
+            self.problem = f"the file ends at {self.position + len(front)}, before {self._end}"
+            return None
+        header = read_header(front)
         self.problem = check_header(header) or self._discontinuity(header)
         if self.problem is None and header.size_bytes > left:
             self.problem = f"batch of {header.size_bytes} bytes, but {left} bytes are left"

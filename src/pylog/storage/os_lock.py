@@ -14,6 +14,7 @@ import fcntl
 import os
 import struct
 
+from pylog.storage.fork import after_fork_in_child
 from pylog.storage.os_errors import translated
 
 HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
@@ -28,12 +29,14 @@ _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 class OsFileLock:
     """An exclusive lock on a file of its own; the file never holds data."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("__weakref__", "_descriptor", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._descriptor = -1
         with translated("open the lock file", path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        after_fork_in_child(self.abandon)
 
     def try_acquire(self) -> bool:
         try:
@@ -56,14 +59,19 @@ class OsFileLock:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def abandon(self) -> None:
-        # close() alone never unlocks here: the lock belongs to the open file description, which the parent still holds.
-        self.close()
-
-    def close(self) -> None:
+        """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
+    def close(self) -> None:
+        """Unlock, then give the descriptor back: a child that inherited it must not keep the lock alive."""
+        if self._descriptor >= 0:
+            try:
+                self.release()
+            finally:
+                self.abandon()
+
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
-            self.close()
+            self.abandon()
