@@ -67,9 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except OSError as error:
+        _forget_output()
         with suppress(OSError):
             complain("error", f"cannot write the output: {error.strerror or error}")
-        _forget_output()
         return exits.STORAGE
 
 
