@@ -324,14 +324,43 @@ def test_a_directory_that_is_missing_is_one_problem(tmp_path: Path) -> None:
     assert str(problem).startswith("t-0: ")
 
 
+class DeletingWhen(OsFileSystem):
+    """Deletes the records before an offset when somebody asks for the size of the first segment."""
+
+    def __init__(self, directory: Path, before: int) -> None:
+        super().__init__()
+        self._directory = directory
+        self._before = before
+
+    def size(self, path: str) -> int:
+        if path == str(log_file(self._directory, 0)):
+            partition = open_partition(self._directory, index_interval_bytes=INTERVAL_BYTES)
+            partition.delete_before(self._before)
+            partition.close()
+        return super().size(path)
+
+
 def test_a_segment_deleted_while_it_is_checked_is_no_problem(directory: Path) -> None:
-    class Deleting(OsFileSystem):
+    assert check(directory, DeletingWhen(directory, bases_of(directory)[1])) == []
+    assert bases_of(directory)[0] > 0
+
+
+def test_a_segment_that_only_has_a_name_is_a_problem(directory: Path) -> None:
+    base = bases_of(directory)[1]
+    log_file(directory, base).unlink()
+    log_file(directory, base).symlink_to("nowhere")
+    problem = only([p for p in check(directory) if p.kind == "segment"])
+    assert (problem.first_offset, problem.end_offset) == (base, bases_of(directory)[2])
+
+
+def test_a_segment_that_vanishes_above_the_log_start_is_a_problem(directory: Path) -> None:
+    class Losing(OsFileSystem):
         def size(self, path: str) -> int:
-            if path.endswith(".log"):
+            if path == str(log_file(directory, 0)):
                 Path(path).unlink(missing_ok=True)
             return super().size(path)
 
-    assert check(directory, Deleting()) == []
+    assert "segment" in {p.kind for p in check(directory, Losing())}
 
 
 def test_records_deleted_while_they_are_checked_are_no_gap(directory: Path) -> None:
@@ -353,9 +382,10 @@ def test_records_deleted_while_they_are_checked_are_no_gap(directory: Path) -> N
 def test_a_segment_deleted_before_its_index_is_opened_is_no_problem(directory: Path, kind: str) -> None:
     class Deleting(OsFileSystem):
         def open_readable(self, path: str) -> ReadableFile:
-            if path == str(file_of(directory, 0, kind)):
-                for beside in directory.glob(f"{0:020d}.*"):
-                    beside.unlink()
+            if path == str(file_of(directory, 0, kind)) and Path(path).exists():
+                partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
+                partition.delete_before(bases_of(directory)[1])
+                partition.close()
             return super().open_readable(path)
 
     assert check(directory, Deleting()) == []

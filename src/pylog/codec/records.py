@@ -21,8 +21,7 @@ from pylog.codec.format import (
     Buffer,
 )
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
-from pylog.codec.receipt import R
-from pylog.codec.receipt import Receipt as Receipt
+from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
 from pylog.codec.varint import UNZIGZAG, VARINTS, encode_varint, long_varint, varint
 from pylog.errors import SerializationError
 from pylog.model import Header, Headers, Record

@@ -67,7 +67,7 @@ class _PartitionCheck:
         yield from self._check_beginning(segments)
         for base in segments.bases:
             if self._ended_early:
-                self._report.unfinished_bytes += self._size(base)
+                self._add_unfinished(base)
                 continue
             yield from self._check_place(base)
             if not self._ended_early:
@@ -118,7 +118,7 @@ class _PartitionCheck:
         if expected is not None and base != expected and (self._dense or base < expected):
             if self._may_end_early(expected, False):
                 self._ended_early = True
-                self._report.unfinished_bytes += self._size(base)
+                self._add_unfinished(base)
                 return
             self._history.forget()
             path = file_path(self._directory, base, LOG)
@@ -143,7 +143,7 @@ class _PartitionCheck:
         state = self._state
         is_published = state is not None and self._is_of_this_boot and base == state.active_base
         try:
-            size = self._size(base)
+            size = self._filesystem.size(file_path(self._directory, base, LOG))
             end, end_offset = size, following
             if state is not None and is_published:
                 end, end_offset = min(size, state.written_end), state.log_end_offset
@@ -152,8 +152,11 @@ class _PartitionCheck:
             check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
             yield from check.run()
         except FileNotFoundError:
-            self._expected = None  # deleted since its name was read
+            self._expected = None
             self._history.forget()
+            if not self._was_deleted(base, following):
+                path = file_path(self._directory, base, LOG)
+                yield Finding("segment", path, 0, base, following, "is named in the directory, but cannot be opened")
             return
         except StorageError as error:  # a failing disk: the other segments may be readable
             self._expected = following
@@ -167,6 +170,13 @@ class _PartitionCheck:
             yield Finding("segment", path, size, check.expected, state.log_end_offset, problem)
             self._expected = None
 
+    def _was_deleted(self, base: int, following: int | None) -> bool:
+        """Whether a segment that was there a moment ago has been deleted as it may be: with the log start behind it."""
+        if self._filesystem.exists(file_path(self._directory, base, LOG)):
+            return False
+        now = self._published() if self._dense else None
+        return now is None or (following is not None and following <= now.log_start_offset)
+
     def _orphans(self) -> Iterator[Finding]:
         """Indexes without their segment: where gaps are allowed or the log's start is unknown, nothing else tells."""
         names = self._filesystem.names(self._directory)
@@ -177,8 +187,11 @@ class _PartitionCheck:
                 path = f"{self._directory}/{name}"
                 yield Finding("segment", path, 0, base, segments.after(base), "the segment of this index is missing")
 
-    def _size(self, base: int) -> int:
-        return self._filesystem.size(file_path(self._directory, base, LOG))
+    def _add_unfinished(self, base: int) -> None:
+        try:
+            self._report.unfinished_bytes += self._filesystem.size(file_path(self._directory, base, LOG))
+        except FileNotFoundError:
+            return  # cut off meanwhile
 
     def _check_end(self) -> Iterator[Finding]:
         state, end = self._state, self._expected
