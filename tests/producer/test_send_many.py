@@ -86,7 +86,9 @@ def test_many_keyless_records_are_spread_batch_by_batch() -> None:
         assert [log.partition("t", m.partition).values[m.offset] for m in deliveries.result()[::9973]] == [
             b"%d" % n for n in range(0, 100_000, 9973)
         ]
-    assert all(len(log.partition("t", number).values) > 5_000 for number in range(4))
+    counts = [len(log.partition("t", number).values) for number in range(4)]
+    assert sum(counts) == 100_000
+    assert max(counts) < 100_000  # which ones follow one another is chance; that it is never the same one twice is not
 
 
 def test_a_record_larger_than_batch_bytes_goes_alone_in_the_midst_of_the_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pylog.errors import Closed, NotAppended, ReadOnlyLog, RecordTooLarge
+from pylog.errors import BufferTimeout, Closed, NotAppended, ReadOnlyLog, RecordTooLarge
 from pylog.log import Log
 from pylog.model import Record
 from pylog.producer import Producer
@@ -202,3 +203,32 @@ def test_a_partition_locked_by_another_writer_is_waited_for(tmp_log_dir: Path) -
             waiter.join()
             assert results == [0]
             lock.close()
+
+
+class SendsWhenRead(bytearray):
+    """A value whose conversion to bytes sends another record: what a signal handler can do in pure Python at any moment."""
+
+    def __init__(self, producer: Producer, data: bytes) -> None:
+        super().__init__(data)
+        self.producer = producer
+
+    def __bytes__(self) -> bytes:
+        with contextlib.suppress(BufferTimeout):
+            self.producer.send("t", b"nested")
+        self.producer._sender.drain(self.producer._topics.known["t"].buffers[0], 1.0)
+        return b"outer"
+
+
+def test_a_send_from_inside_a_bulk_send_tears_nothing_apart(tmp_path: Path) -> None:
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        producer = Producer(log, acks=1, linger_ms=60_000)
+        producer.send("t", b"first")
+        deliveries = producer.send_many("t", [b"a", b"b", SendsWhenRead(producer, b"x"), b"c", b"d"])
+        offsets = [delivery.result().offset for delivery in deliveries]
+        producer.close()
+        values = [record.value for record in log.partition("t", 0).scan()]
+        middle = values[offsets[2]]  # the readable codec takes the bytes themselves, and asks nobody
+        assert middle in (b"outer", b"x")
+        assert [values[offset] for offset in offsets] == [b"a", b"b", middle, b"c", b"d"]
+        assert [value for value in values if value != b"nested"] == [b"first", b"a", b"b", middle, b"c", b"d"]

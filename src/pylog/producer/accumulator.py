@@ -15,7 +15,7 @@ from pylog.errors import BufferTimeout, Closed, RecordTooLarge
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
-from pylog.producer.delivery import Delivery, PendingBatch
+from pylog.producer.delivery import Delivery, PendingBatch, refuse_reentry
 from pylog.producer.linger import LINGER
 from pylog.producer.memory import Memory
 from pylog.producer.sender import Sender
@@ -49,6 +49,7 @@ class Accumulator:
 
         Raises what the record or the topic's limit is wrong with, ``BufferTimeout`` after ``max_block_ms``, ``Closed``.
         """
+        refuse_reentry(buffer)
         now_s = self._monotonic()
         buffer = self._topics.current(buffer, now_s)
         end_s = now_s + self._config.max_block_s

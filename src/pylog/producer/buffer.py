@@ -94,6 +94,7 @@ class PartitionBuffer:
         "appended",
         "calling",
         "driver",
+        "is_extended",
         "lock",
         "memory",
         "next_sequence",
@@ -115,6 +116,7 @@ class PartitionBuffer:
         self.memory = memory
         self.driver = driver
         self.lock = threading.RLock()
+        self.is_extended = False  # a bulk send is in the middle of the open batch, under ``lock``
         self.writing = Turn()  # of the thread that appends
         self.calling = Turn()  # of the thread that runs callbacks
         self.open = NO_BATCH
@@ -124,6 +126,10 @@ class PartitionBuffer:
         self.producer_id = -1  # the id ``next_sequence`` counts under
         self.next_sequence = 0
         self.used_in_period = 0
+
+    def is_interrupted(self) -> bool:
+        """Whether this thread is in the middle of a bulk send to it: then a signal handler asks, or a value's ``__bytes__``."""
+        return self.is_extended and self.lock._is_owned()  # type: ignore[attr-defined]
 
     def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
         return self.driver.finish(batch, timeout_s)

@@ -16,6 +16,7 @@ from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
+from pylog.producer.delivery import refuse_reentry
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, KeyHash, Sticky
 from pylog.producer.sender import Sender
 
@@ -168,13 +169,16 @@ class BulkSender:
         start = 0
         while start < len(load.values):
             try:
+                refuse_reentry(buffer)
                 with buffer.lock:
                     batch = buffer.open
                     batch.encoder.close()  # no record of another thread comes in between
+                    buffer.is_extended = True
                     try:
                         first = batch.encoder.count
                         stop = batch.encoder.extend(timestamp_ms, load.values, load.keys, start)
                     finally:
+                        buffer.is_extended = False
                         if buffer.open is batch:
                             batch.encoder.reopen()
                 if stop > start:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pylog.codec import COMPILED, Receipt
-from pylog.errors import PylogError
+from pylog.errors import BufferTimeout, PylogError
 from pylog.model import Header, RecordMetadata
 
 if TYPE_CHECKING:
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.producer")
 
 R = TypeVar("R", bound=Receipt)
+
+
+def refuse_reentry(buffer: PartitionBuffer) -> None:
+    """A signal handler may come while this thread sends in bulk. What it sends then would tear the batch apart."""
+    if buffer.is_interrupted():
+        raise BufferTimeout(
+            f"{buffer.topic.name}-{buffer.number} was sent to from inside a send of the same thread (by a signal handler?); "
+            "nothing was appended, send again when that is over",
+            topic=buffer.topic.name,
+            partition=buffer.number,
+        )
 
 
 class PendingBatch:

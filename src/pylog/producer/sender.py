@@ -74,7 +74,11 @@ class Sender:
         while not batch.settled:
             if batch.written or self.write(batch.buffer, end_s - self._monotonic()):
                 self.acknowledge(batch.buffer)
-            elif batch.buffer.writing.is_mine() or (self._monotonic() >= end_s and not batch.settled):
+            elif (
+                batch.buffer.writing.is_mine()
+                or batch.buffer.is_interrupted()
+                or (self._monotonic() >= end_s and not batch.settled)
+            ):
                 return False
         return True
 
@@ -120,7 +124,7 @@ class Sender:
     def write(self, buffer: PartitionBuffer, timeout_s: float, wait_s: float | None = None) -> bool:
         """Append what the buffer holds now. False where some of it remains when the time is out."""
         turn = buffer.writing
-        if turn.is_mine():  # a signal handler sends from inside an append
+        if turn.is_mine() or buffer.is_interrupted():  # a signal handler sends from inside an append, or a fill
             return False
         end_s = self._monotonic() + timeout_s
         try:
