@@ -12,16 +12,15 @@ In short::
 
 # General layout, from what a program uses down to what everything rests on. A line may use the lines below it.
 #
-#   cli  aio  spark  testing        the command line; asyncio; Spark's source and sink; a pytest plugin with faults
+#   cli  spark  testing             the command line; Spark's source; a pytest plugin
 #   producer  consumer              batching and sending; fetching, positions and iteration
-#   transaction                     moves of a transaction, journalled and finished
-#   group  cleaner  replication     members, assignment and committed offsets; retention and compaction; followers
-#   log  arrow                      the directory, which wires the parts; partitions as Arrow
+#   log                             the directory, which wires the parts
 #   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
 #   segment                         one .log file with its indexes: written, read, recovered
 #   index                           from offsets and times to positions
+#   arrow                           decoded columns as Arrow record batches
 #   codec  storage                  bytes and records (compiled where possible); the operating system
-#   clock  observe                  time, and metrics
+#   clock                           time
 #   model                           the values every room speaks
 #   errors                          what can go wrong, and what to do about it
 #

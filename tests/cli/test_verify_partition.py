@@ -34,7 +34,7 @@ from tests.partition.logs import (
 from tests.storage.filesystems import OtherBoot
 
 KAFKA_LOG = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
-INTERVAL_BYTES = 200
+INTERVAL_BYTES = 60
 
 
 def fill(partition: Partition) -> None:
@@ -541,6 +541,43 @@ def test_a_closed_time_index_must_reach_the_greatest_timestamp(directory: Path) 
     assert "the last entry says" in only(check(directory)).problem
 
 
+def test_a_time_that_points_into_a_batch_is_wrong(directory: Path) -> None:
+    path = file_of(directory, 0, ".timeindex")
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 12):
+        offset = int.from_bytes(data[at + 8 : at + 12], "big")
+        if any(h.base_offset < offset == h.last_offset for _, h in headers(log_file(directory, 0))):
+            data[at + 8 : at + 12] = (offset - 1).to_bytes(4, "big")
+            path.write_bytes(data)
+            problem = only(check(directory))
+            assert (problem.position, problem.first_offset) == (at, offset - 1)
+            assert "is in the middle of a batch that ends at" in problem.problem
+            return
+    raise AssertionError("no entry is of a batch of several records")
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_a_long_index_is_read_in_pieces(directory: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.partition.verify.indexes._ENTRIES_AT_ONCE", 2)
+    size = {".index": 8, ".timeindex": 12}[kind]
+    assert check(directory) == []
+    path = file_of(directory, 0, kind)
+    entries = path.stat().st_size // size
+    assert entries >= 4
+    for number in range(entries):
+        flip(path, number * size + size - 1, 1)
+        assert only(check(directory)).position == number * size
+        flip(path, number * size + size - 1, 1)
+
+
+def test_an_entry_for_the_first_batch_is_wrong(directory: Path) -> None:
+    """No writer makes one: zeros would look like it."""
+    path = file_of(directory, 0, ".index")
+    _, header = headers(log_file(directory, 0))[0]
+    path.write_bytes(header.last_offset.to_bytes(4, "big") + bytes(4) + path.read_bytes())
+    assert "the first batch is never indexed" in only(check(directory)).problem
+
+
 def test_a_closed_index_has_whole_entries(directory: Path) -> None:
     add(file_of(directory, 0, ".index"), b"x")
     assert "expected entries of 8 bytes" in only(check(directory)).problem
@@ -561,8 +598,10 @@ def test_a_transaction_index_that_lacks_an_abort_is_wrong(directory: Path, base_
     base = sorted(int(path.stem) for path in directory.glob("*.txnindex"))[base_number]
     file_of(directory, base, ".txnindex").unlink()
     problem = only(check(directory))
-    assert problem.kind == "txnindex"
-    assert "read_committed would show it" in problem.problem
+    assert (problem.kind, problem.position) == ("txnindex", 0)
+    marker_at = next(h.base_offset for _, h in headers(log_file(directory, base)) if h.is_control)
+    assert problem.end_offset == marker_at + 1
+    assert f"to its abort at {marker_at}: read_committed would show it" in problem.problem
 
 
 def test_a_transaction_index_that_lists_a_commit_is_wrong(directory: Path) -> None:

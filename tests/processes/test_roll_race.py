@@ -48,3 +48,19 @@ def test_a_sync_between_publishing_a_new_segment_and_creating_its_file_covers_wh
             partition.append([ProducerRecord(bytes(900))], acks=1)
         assert waiting._durable_offset >= 1
         assert len(partition.segments) == 2
+
+
+def test_a_segment_whose_roller_died_before_sealing_is_sealed_by_the_next_roll(tmp_path: Path) -> None:
+    with Log(tmp_path / "log") as log:
+        log.create_topic("events")
+        partition = log.partition("events", 0)
+        for _ in range(3):
+            partition.append([ProducerRecord(b"x")], acks=1)
+            partition.roll()
+        seals = sorted((tmp_path / "log" / "events-0").glob("*.seal"))
+        assert len(seals) == 3
+        for seal in seals[1:]:
+            seal.unlink()
+        partition.append([ProducerRecord(b"x")], acks=1)
+        partition.roll()
+        assert len(list((tmp_path / "log" / "events-0").glob("*.seal"))) == 4

@@ -29,7 +29,7 @@ from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.place import Place
 from pylog.partition.recovery import remove_segment
 from pylog.partition.rewrite import rewrite
-from pylog.partition.sealing import seal_closed_segments
+from pylog.partition.sealing import seal_closed_segments, unsealed_behind
 from pylog.partition.settings import PartitionSettings
 from pylog.partition.writer_view import WriterView
 from pylog.segment import SegmentWriter
@@ -200,7 +200,12 @@ class PartitionWriter(WriterView):
         """Write the seals of segments closed by this process. Outside the lock: closed segments don't change."""
         bases, self._unsealed = self._unsealed, []
         try:
+            bases = sorted(
+                {*bases, *unsealed_behind(self._place.filesystem, self._place.directory, self._place.segments())}
+            )
             seal_closed_segments(self._place.filesystem, self._place.directory, bases)
+        except FileNotFoundError:
+            return  # the topic was deleted meanwhile
         except PylogError as error:  # the append it follows stands; the segment stays readable without its seal
             logger.warning("%s: could not seal closed segments %s: %s", self._place.directory, bases, error)
 

@@ -142,7 +142,7 @@ def decode(data: bytes, path: str) -> Seal:
 
 
 def write_seal(filesystem: FileSystem, directory: str, base_offset: int, seal: Seal) -> None:
-    """Put the seal beside its segment. Survives processes; a seal lost with the power is made again from the segment."""
+    """Put the seal beside its segment. Survives processes; a seal lost with the power costs its checks, no record."""
     write_atomically(filesystem, file_path(directory, base_offset, SEAL), encode(seal), durable=False)
 
 

@@ -98,7 +98,7 @@ class SegmentCheck:
         while position < end:
             try:
                 views = reader.read(position, end, max_bytes=_READ_BYTES, next_offset=self.expected)
-            except CorruptSegment as damage:
+            except CorruptRecord as damage:
                 view = self._intact(reader, position)
                 if self._may_end_here(file, position):
                     self.ended_early = True
@@ -121,7 +121,7 @@ class SegmentCheck:
         """The batch, if nothing but its offset is wrong."""
         try:
             return reader.read(position, self._place.end, max_bytes=1)[0]
-        except CorruptSegment:
+        except CorruptRecord:
             return None
 
     def _misplaced(self, view: BatchView, file: ReadableFile, position: int) -> Generator[Finding, None, BatchView]:
@@ -162,7 +162,7 @@ class SegmentCheck:
             return False
         return may_end_early(expected, False) or resume_behind(file, position, self._place.end, expected)[1] is None
 
-    def _damage(self, damage: CorruptSegment, file: ReadableFile, position: int) -> Generator[Finding, None, int]:
+    def _damage(self, damage: CorruptRecord, file: ReadableFile, position: int) -> Generator[Finding, None, int]:
         """Name it; returns the position behind it."""
         end = self._place.end
         next_position, next_offset = damage.facts.get("next_position"), damage.facts.get("next_offset")
@@ -174,7 +174,9 @@ class SegmentCheck:
         behind = (
             "nothing whole follows" if next_position >= end else f"whole batches follow at position {next_position}"
         )
-        yield self._finding("batch", position, self.expected, next_offset, f"{damage.problem}; {behind}")
+        yield self._finding(
+            "batch", position, self.expected, next_offset, f"{damage.facts.get('problem', damage)}; {behind}"
+        )
         self._passed_damage = True
         self._history.forget()
         self._offsets.damage(position, next_position)
