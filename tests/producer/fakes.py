@@ -71,9 +71,9 @@ class FakePartition:
         with self._lock:
             base = self.end_offset
             header = read_header(batch)
-            for earlier in map(read_header, self.batches[-5:] if header.producer_id >= 0 else ()):
-                if earlier[9:12] == header[9:12]:  # producer id, epoch, base sequence
-                    return AppendResult(earlier.base_offset, earlier.last_offset, -1, True)
+            known = [h for h in map(read_header, self.batches[-5:]) if h.producer_id >= 0 and h[9:12] == header[9:12]]
+            if known:  # the same producer id, epoch and base sequence
+                return AppendResult(known[0].base_offset, known[0].last_offset, -1, True)
             stamp(batch, base, 0, None if self.append_time_ms < 0 else self.append_time_ms)
             self.batches.append(bytes(batch))
         if isinstance(step, Late):
