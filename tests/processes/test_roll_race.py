@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pylog import Log, ProducerRecord
+from pylog.errors import CorruptSegment, NotAppended
 from pylog.storage import OsFileSystem
 from pylog.storage.filesystem import AppendableFile
 
@@ -64,3 +67,23 @@ def test_a_segment_whose_roller_died_before_sealing_is_sealed_by_the_next_roll(t
         partition.append([ProducerRecord(b"x")], acks=1)
         partition.roll()
         assert len(list((tmp_path / "log" / "events-0").glob("*.seal"))) == 4
+
+
+def test_damage_at_the_end_of_a_closed_segment_deletes_no_later_one_when_the_slots_are_lost(tmp_path: Path) -> None:
+    """The last batch of a closed segment has nothing behind it in its own file, but whole segments follow."""
+    with Log(tmp_path / "log") as log:
+        log.create_topic("events")
+        for _ in range(3):
+            log.partition("events", 0).append([ProducerRecord(b"a"), ProducerRecord(b"b")])
+            log.partition("events", 0).roll()
+    directory = tmp_path / "log" / "events-0"
+    (directory / ".commit").unlink()
+    segment = directory / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    data[-2] ^= 1
+    segment.write_bytes(data)
+    before = {path.name: path.read_bytes() for path in directory.glob("*.log")}
+    with Log(tmp_path / "log") as log, pytest.raises(NotAppended) as caught:
+        log.partition("events", 0).append([ProducerRecord(b"c")])
+    assert isinstance(caught.value.__cause__, CorruptSegment)
+    assert {path.name: path.read_bytes() for path in directory.glob("*.log")} == before

@@ -49,6 +49,8 @@ def assess(
                 pass
             if scan.problem is not None:
                 _refuse_damage(scan, path, size, durable_offset, known_durable)
+                if not known_durable:
+                    _refuse_to_drop(filesystem, directory, scan, path, bases[number + 1 :])
                 return Assessment(
                     base,
                     scan.position,
@@ -83,6 +85,21 @@ def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int,
                 **facts,
                 next_position=behind[0],
                 next_offset=behind[1].base_offset,
+            )
+
+
+def _refuse_to_drop(filesystem: FileSystem, directory: str, scan: SegmentScan, path: str, later: list[int]) -> None:
+    """A torn tail has nothing behind it: neither in its own file nor in later segments."""
+    for base in later:
+        if filesystem.size(file_path(directory, base, LOG)):
+            raise CorruptSegment(
+                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; a segment "
+                f"follows at offset {base}, and nothing says that power was lost, so nothing was cut",
+                path=path,
+                position=scan.position,
+                offset=scan.next_offset,
+                problem=scan.problem,
+                next_offset=base,
             )
 
 
