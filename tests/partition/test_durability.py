@@ -200,6 +200,99 @@ def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(tmp_path: Path
     assert [value for _, value in everything(open_partition(directory))] == [b"a", b"b", b"c"]
 
 
+def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied(tmp_path: Path) -> None:
+    """The system reports the failure once: whoever opens the file afterwards would sync it without an error."""
+    directory = tmp_path / "t-0"
+    failing, filesystem = Faulty(), Faulty()
+    first, second = open_partition(directory, failing), open_partition(directory, filesystem)
+    first.append(one("a"), acks="all")
+    failing.hook = sync_fails(0, for_ever=True, suffix="").hook
+    with pytest.raises(OutcomeUnknown):
+        first.append(one("b"), acks="all")  # neither the file nor its copy
+    suspect = os.stat(log_file(directory)).st_ino
+    filesystem.synced_inodes.clear()
+    second.append(one("c"), acks="all")
+    assert suspect not in syncs_per_file(filesystem)
+    assert os.stat(log_file(directory)).st_ino != suspect
+    assert second.durable_offset == 3
+    second.append(one("d"), acks="all")
+    assert syncs_per_file(filesystem)[os.stat(log_file(directory)).st_ino] == 2  # trusted again: no further copy
+    assert [path.name for path in directory.glob("*.unsynced")] == []
+
+
+def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    failing, filesystem = Faulty(), Faulty()
+    first, second = open_partition(directory, failing), open_partition(directory, filesystem)
+    first.append(one("a"), acks="all")
+    second.append(one("b"), acks="all")
+    failing.hook = sync_fails(0, for_ever=True, suffix="").hook
+    suspect = os.stat(log_file(directory)).st_ino
+    published, late = second._writer.publish_durable, []
+
+    def publish(*arguments: Any) -> bool:
+        if not late:
+            late.append(1)
+            with pytest.raises(OutcomeUnknown):
+                first.sync(second.latest_offset)
+        return published(*arguments)
+
+    second._writer.publish_durable = publish  # type: ignore[union-attr, method-assign]
+    second.append(one("c"), acks="all")
+    assert late
+    assert os.stat(log_file(directory)).st_ino != suspect
+    assert_durable(directory, filesystem)
+    assert second.durable_offset == 3
+
+
+def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts(tmp_path: Path) -> None:
+    """It was killed between the two publications; a neighbour may have opened the old file between the first and the rename."""
+    directory = tmp_path / "t-0"
+    dying, filesystem = Faulty(), Faulty()
+    first, second = open_partition(directory, dying), open_partition(directory, filesystem)
+    second.append(one("a"), acks="all")
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            raise io_error(path)
+        if operation == "replace" and path.endswith(".log"):
+            second._durability._sync_active(second._writer.published())  # opens the old file, under the new version
+        if operation == "replaced" and path.endswith(".log"):
+            raise Killed
+
+    second._writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # the lock is the dying one's
+    dying.hook = hook
+    with pytest.raises(Killed):
+        first.append(one("b"), acks="all")
+    del second._writer.rewrite_segment  # type: ignore[union-attr]
+    second.append(one("c"), acks="all")
+    assert_durable(directory, filesystem)
+    assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
+
+
+def test_a_disk_that_takes_no_marker_either_is_distrusted_here(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks="all")
+    suspect = os.stat(log_file(directory)).st_ino
+    fails = sync_fails(0, for_ever=True, suffix="").hook
+
+    def hook(operation: str, path: str) -> None:
+        fails(operation, path)
+        if operation == "open" and path.endswith((".unsynced", ".rewrite")):
+            raise full(path)
+
+    filesystem.hook = hook
+    with pytest.raises(OutcomeUnknown):
+        partition.append(one("b"), acks="all")
+    filesystem.hook = lambda operation, path: None
+    before = syncs_per_file(filesystem)[suspect]
+    partition.append(one("c"), acks="all")
+    assert syncs_per_file(filesystem)[suspect] == before
+    assert_durable(directory, filesystem)
+
+
 def test_recovery_does_not_repeat_a_sync_that_failed(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory, OtherBoot(0))

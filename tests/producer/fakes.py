@@ -69,15 +69,19 @@ class FakePartition:
         if callable(step):
             step()
         with self._lock:
-            base = self.end_offset
-            header = read_header(batch)
-            known = [h for h in map(read_header, self.batches[-5:]) if h.producer_id >= 0 and h[9:12] == header[9:12]]
-            if known:  # the same producer id, epoch and base sequence
-                return AppendResult(known[0].base_offset, known[0].last_offset, -1, True)
-            stamp(batch, base, 0, None if self.append_time_ms < 0 else self.append_time_ms)
-            self.batches.append(bytes(batch))
+            result = self._append(batch)
         if isinstance(step, Late):
             raise step.error
+        return result
+
+    def _append(self, batch: bytearray) -> AppendResult:
+        base = self.end_offset
+        header = read_header(batch)
+        known = [h for h in map(read_header, self.batches[-5:]) if h.producer_id >= 0 and h[9:12] == header[9:12]]
+        if known:  # the same producer id, epoch and base sequence
+            return AppendResult(known[0].base_offset, known[0].last_offset, -1, True)
+        stamp(batch, base, 0, None if self.append_time_ms < 0 else self.append_time_ms)
+        self.batches.append(bytes(batch))
         return AppendResult(base, self.end_offset - 1, self.append_time_ms, False)
 
     @property

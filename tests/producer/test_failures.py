@@ -126,6 +126,25 @@ def test_a_batch_interrupted_in_its_append_is_written_again_and_the_log_knows_it
     assert log.producer_ids == 1
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["closed", "out of time"])
+def test_an_interrupted_batch_that_cannot_be_written_again_in_time_may_be_in_the_log(late: bool) -> None:
+    log = FakeLog()
+    script = log.partition("t").script
+    script.append(Late(KeyboardInterrupt()))
+    script.extend(DeliveryTimeout("locked") for _ in range(2))
+    producer = log.producer()
+    delivery = producer.send("t", b"1")
+    with pytest.raises(KeyboardInterrupt):
+        producer.flush()
+    if late:  # its own time is over
+        log.clock.seconds += 200
+    with pytest.raises(OutcomeUnknown):
+        producer.close(timeout=0)
+    assert isinstance(delivery.exception(), OutcomeUnknown)
+    assert producer.metrics()["records_unknown"] == 1
+    assert log.partition("t").values == [b"1"]
+
+
 def test_what_a_signal_handler_sends_in_the_midst_of_a_send_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog()
     with log.producer() as producer:

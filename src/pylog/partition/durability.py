@@ -1,9 +1,9 @@
 """Makes what was published durable: one fdatasync serves every thread that waits for it (group commit).
 
 Outside the partition's lock, so that appends go on meanwhile. A sync covers what was published before it began, by
-whichever process: the page cache is one. After a sync that failed, its file is never synced again, since the system may
-have dropped the bytes and report success the next time: the segment is copied from the page cache, each batch checked, to
-a new file, which is synced and takes the old one's place.
+whichever process: the page cache is one. After a sync that failed, its file is never synced again, by any process (see
+``distrust.py``), since the system may have dropped the bytes and report success the next time: the segment is copied from
+the page cache, each batch checked, to a new file, which is synced and takes the old one's place.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pylog.storage import AppendableFile, after_fork_in_child
 logger = logging.getLogger("pylog.partition")
 
 _LOCK_TIMEOUT_MS = 120_000
+_ATTEMPTS = 3
 
 
 class Durability:
@@ -32,13 +33,11 @@ class Durability:
         self._filesystem = place.filesystem
         self._directory = place.directory
         self._writer = writer
-        self._condition = threading.Condition()
-        self._syncing = False
+        self._lock = threading.RLock()  # of the thread that syncs, for itself and those that wait
         self._durable_offset = 0
         self._directory_synced_for = -1
         self._file: AppendableFile | None = None
         self._file_of = (-1, -1)
-        self._failed_base = -1
         after_fork_in_child(self._forget_parent)
 
     def sync(self, end_offset: int) -> None:
@@ -46,26 +45,23 @@ class Durability:
 
         ``OutcomeUnknown`` if the disk refused: the records are in the log and visible, but may be lost with the power.
         """
-        while self._durable_offset < end_offset:
-            with self._condition:
-                if self._durable_offset >= end_offset:
-                    return
-                if self._syncing:
-                    self._condition.wait()
-                    continue
-                self._syncing = True
-            try:
-                self._sync_published(end_offset)
-            except (StorageError, CorruptSegment, NotAppended) as error:
-                raise OutcomeUnknown(
-                    f"{self._directory}: offsets below {end_offset} are in the log, but could not be synced: {error}",
-                    path=self._directory,
-                    end_offset=end_offset,
-                ) from error
-            finally:
-                with self._condition:
-                    self._syncing = False
-                    self._condition.notify_all()
+        if self._durable_offset >= end_offset:
+            return
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks of a lock
+            raise self._unknown(end_offset, "a signal handler has interrupted the sync that this thread is in")
+        with self._lock:
+            if self._durable_offset < end_offset:
+                try:
+                    self._sync_published(end_offset)
+                except (StorageError, CorruptSegment, NotAppended) as error:
+                    raise self._unknown(end_offset, error) from error
+
+    def _unknown(self, end_offset: int, reason: object) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"{self._directory}: offsets below {end_offset} are in the log, but could not be synced: {reason}",
+            path=self._directory,
+            end_offset=end_offset,
+        )
 
     def _sync_published(self, end_offset: int) -> None:
         state = self._writer.published()
@@ -77,21 +73,37 @@ class Durability:
                 latest=state.log_end_offset,
             )
         if state.durable_offset < state.log_end_offset or self._directory_synced_for != state.active_base:
-            if state.durable_offset <= state.active_base:  # the first sync since the active segment was begun
-                self._sync_closed_segments(state)
-            if state.written_end:  # else its file may not be there yet: a roll publishes it first
-                self._sync_active(state)
-            if self._directory_synced_for != state.active_base:
-                self._filesystem.sync_directory(self._directory)
-                self._directory_synced_for = state.active_base if state.written_end else -1
-            try:
-                self._writer.publish_durable(state.log_end_offset, _LOCK_TIMEOUT_MS)
-            except PylogError as error:  # the records are durable all the same; the next sync publishes it
-                logger.warning("%s: durable end %d not published: %s", self._directory, state.log_end_offset, error)
+            for _ in range(_ATTEMPTS):
+                if self._publish(state, self._sync_segments(state)):
+                    break
+            else:
+                raise StorageError(f"syncs of {self._directory} keep failing in other processes", path=self._directory)
         self._durable_offset = max(self._durable_offset, state.log_end_offset)
 
-    def _sync_closed_segments(self, state: CommitState) -> None:
+    def _sync_segments(self, state: CommitState) -> list[int]:
+        """Put what ``state`` says on the medium; the segments that were synced for it."""
+        synced = []
+        if state.durable_offset <= state.active_base:  # the first sync since the active segment was begun
+            synced += self._sync_closed_segments(state)
+        if state.written_end:  # else its file may not be there yet: a roll publishes it first
+            self._sync_active(state)
+            synced.append(state.active_base)
+        if self._directory_synced_for != state.active_base:
+            self._filesystem.sync_directory(self._directory)
+            self._directory_synced_for = state.active_base if state.written_end else -1
+        return synced
+
+    def _publish(self, state: CommitState, synced: list[int]) -> bool:
+        """Tell everybody. False where one of the syncs proves nothing, because another process saw its file fail."""
+        try:
+            return self._writer.publish_durable(state.log_end_offset, synced, _LOCK_TIMEOUT_MS)
+        except PylogError as error:  # the records are durable all the same; the next sync publishes it
+            logger.warning("%s: durable end %d not published: %s", self._directory, state.log_end_offset, error)
+            return not any(map(self._writer.distrust.holds, synced))
+
+    def _sync_closed_segments(self, state: CommitState) -> list[int]:
         """Sync what was closed since the last time, with its indexes: a loss of power then leaves them as they are."""
+        synced = []
         segments = self._place.segments()
         for base in closed_since(segments, state.durable_offset, state.active_base):
             following = segments.after(base)
@@ -102,42 +114,42 @@ class Durability:
                     continue  # its records were deleted meanwhile
                 try:
                     self._sync_file(file, base)
+                    synced.append(base)
                 finally:
                     file.close()
             sync_indexes(self._filesystem, self._directory, base)
+        return synced
 
     def _sync_active(self, state: CommitState) -> None:
         wanted = state.active_base, state.segments_version
         if self._file is None or self._file_of != wanted:  # another version: it may have been replaced by a copy
-            if self._file is not None:
-                self._file.close()
+            self._close_file()
             path = file_path(self._directory, state.active_base, LOG)
             self._file = self._filesystem.open_appendable(path, create=False)
             self._file_of = wanted
         self._sync_file(self._file, state.active_base)
 
     def _sync_file(self, file: AppendableFile, base: int) -> None:
-        if self._failed_base != base:
+        distrust = self._writer.distrust
+        if not distrust.holds(base):
             try:
                 file.sync()
                 return
             except StorageError as error:
                 logger.warning("%s: %s; copying the segment to a new file", file.path, error)
-                self._failed_base = base
+                distrust.put_on(base)
         self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
-        self._failed_base = -1
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close_file()
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def close(self) -> None:
-        with self._condition:
-            while self._syncing:
-                self._condition.wait()
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+        if not self._lock._is_owned():  # type: ignore[attr-defined]  # else a signal handler interrupted a sync
+            with self._lock:
+                self._close_file()
 
     def _forget_parent(self) -> None:
-        self._condition = threading.Condition()
-        self._syncing = False
+        self._lock = threading.RLock()

@@ -14,6 +14,7 @@ from pylog.partition import snapshots
 from pylog.partition.assessment import Assessment, assess
 from pylog.partition.closed_files import closed_since, sync_indexes
 from pylog.partition.commit_slots import CommitState, next_version
+from pylog.partition.distrust import Distrust
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.place import Place
 from pylog.partition.producer_state import ProducerStates
@@ -34,9 +35,9 @@ class Recovered(NamedTuple):
     state: CommitState
 
 
-def recover(place: Place, slots: CommitState | None, distrusted: set[int]) -> Recovered:
-    """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. ``distrusted`` are segments
-    whose sync has failed in this process and must not be tried again; failures are added to it.
+def recover(place: Place, slots: CommitState | None, distrust: Distrust) -> Recovered:
+    """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
+    noted in ``distrust``.
 
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
     """
@@ -76,7 +77,7 @@ def recover(place: Place, slots: CommitState | None, distrusted: set[int]) -> Re
     names = place.names()
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
-    return _rebuild_from(place, slots, found, segments, start, durable, distrusted)
+    return _rebuild_from(place, slots, found, segments, start, durable, distrust)
 
 
 def _rebuild_from(
@@ -86,7 +87,7 @@ def _rebuild_from(
     segments: Segments,
     start: int,
     durable: int,
-    distrusted: set[int],
+    distrust: Distrust,
 ) -> Recovered:
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
@@ -95,11 +96,11 @@ def _rebuild_from(
     bases = _bases_to_rebuild(kept, durable)
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
     for base in bases[:-1]:
-        _rebuild_closed(place, base, producers, distrusted)
+        _rebuild_closed(place, base, producers, distrust)
     for base in kept.bases:
         if base < bases[0] and not _has_indexes(place, base):
             _reindex(place, base)
-    segment = _rebuild_active(place, found, producers, distrusted)
+    segment = _rebuild_active(place, found, producers, distrust)
     place.filesystem.sync_directory(place.directory)
     open_offset = producers.first_open_offset
     version = next_version(slots.segments_version if slots is not None else 0)
@@ -175,38 +176,38 @@ def _reindex(place: Place, base: int) -> None:
     sync_indexes(place.filesystem, place.directory, base)
 
 
-def _rebuild_closed(place: Place, base: int, producers: ProducerStates, distrusted: set[int]) -> None:
+def _rebuild_closed(place: Place, base: int, producers: ProducerStates, distrust: Distrust) -> None:
     segment = place.segment_writer(base)
     end = segment.file.size()
     _rebuild(place, segment, end, producers)
     segment.finish()
-    _make_durable(place, segment, end, segment.next_offset, distrusted).close()
+    _make_durable(place, segment, end, segment.next_offset, distrust).close()
     sync_indexes(place.filesystem, place.directory, base)
 
 
-def _rebuild_active(place: Place, found: Assessment, producers: ProducerStates, distrusted: set[int]) -> SegmentWriter:
+def _rebuild_active(place: Place, found: Assessment, producers: ProducerStates, distrust: Distrust) -> SegmentWriter:
     segment = place.segment_writer(found.active_base)
     _rebuild(place, segment, found.written_end, producers)
     segment.cut(found.written_end, found.log_end_offset)
     place.filesystem.remove(place.path(found.active_base, SEAL))  # it may have been closed before: it grows again
-    return _make_durable(place, segment, found.written_end, found.log_end_offset, distrusted)
+    return _make_durable(place, segment, found.written_end, found.log_end_offset, distrust)
 
 
 def _make_durable(
-    place: Place, segment: SegmentWriter, end: int, next_offset: int, distrusted: set[int]
+    place: Place, segment: SegmentWriter, end: int, next_offset: int, distrust: Distrust
 ) -> SegmentWriter:
     """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
     base = segment.base_offset
-    if base not in distrusted:
+    if not distrust.holds(base):
         try:
             segment.file.sync()
             return segment
         except StorageError as error:
             logger.warning("%s; copying the segment to a new file", error)
-            distrusted.add(base)
+            distrust.put_on(base)
     segment.close()
     rewrite(place, base, end)
-    distrusted.discard(base)
+    distrust.lift(base)
     segment = place.segment_writer(base)
     segment.attach(end, next_offset)
     return segment

@@ -11,6 +11,8 @@ Nothing is synced on the way of an append; ``durability.py`` does that, outside 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from functools import partial
 
 from pylog.codec.batch import BatchHeader, read_header, stamp
 from pylog.errors import (
@@ -55,17 +57,9 @@ class PartitionWriter(WriterView):
         Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` where the system failed and could not be asked.
         """
         try:
-            self._lock.acquire(timeout_ms)
-        except StorageError as error:
+            result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset))
+        except (CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
             raise self._not_appended(error) from error
-        try:
-            try:
-                self._catch_up()
-            except (CorruptSegment, StorageError) as error:
-                raise self._not_appended(error) from error
-            result = self._append(batch, expected_offset)
-        finally:
-            self._lock.release()
         if self._unsealed:
             self._seal()
         return result
@@ -75,6 +69,7 @@ class PartitionWriter(WriterView):
         return error if isinstance(error, NotAppended) else NotAppended(f"nothing was appended: {error}", **error.facts)
 
     def _append(self, batch: bytearray, expected_offset: int | None) -> AppendResult:
+        self._catch_up()
         state, segment = self._current()
         settings = self._place.settings()
         header = read_header(batch)
@@ -137,10 +132,10 @@ class PartitionWriter(WriterView):
         directory = self._place.directory
         before, segment = self._state, self._segment
         self._state = self._segment = None  # the next use reads everything anew
+        if not isinstance(error, Exception):
+            return  # KeyboardInterrupt and its like go on as they are, and leave what a kill would leave
         try:
             if before is None or self._lock.slots.read() != before:
-                if not isinstance(error, Exception):
-                    return  # KeyboardInterrupt and its like go on as they are
                 raise OutcomeUnknown(f"{directory}: the append failed while it was being published: {error}") from error
             if segment is not None:
                 segment.cut(before.written_end, before.log_end_offset)
@@ -171,8 +166,8 @@ class PartitionWriter(WriterView):
             )
         )
         self._unsealed.append(segment.base_offset)
-        segment.close()
         self._segment = None
+        segment.close()
         fresh = self._place.segment_writer(end)
         fresh.cut(0, end)
         self._snapshot_position = 0
@@ -182,19 +177,18 @@ class PartitionWriter(WriterView):
 
     def roll(self, timeout_ms: int) -> None:
         """Close the active segment now, unless it is empty."""
-        self._lock.acquire(timeout_ms)
-        try:
-            self._catch_up()
-            state, segment = self._current()
-            if segment.size_bytes:
-                try:
-                    self._roll(state, segment)
-                except BaseException as error:
-                    self._undo(error)
-                    raise
-        finally:
-            self._lock.release()
+        self._lock.holding(timeout_ms, self._roll_now)
         self._seal()
+
+    def _roll_now(self) -> None:
+        self._catch_up()
+        state, segment = self._current()
+        if segment.size_bytes:
+            try:
+                self._roll(state, segment)
+            except BaseException as error:
+                self._undo(error)
+                raise
 
     def _seal(self) -> None:
         """Write the seals of segments closed by this process. Outside the lock: closed segments don't change."""
@@ -214,27 +208,26 @@ class PartitionWriter(WriterView):
 
         Durable on return: the new log start is synced before any file goes.
         """
-        self._lock.acquire(timeout_ms)
-        try:
-            self._catch_up()
-            state, _ = self._current()
-            if not 0 <= offset <= state.high_watermark:
-                raise OffsetOutOfRange(
-                    f"cannot delete records before offset {offset}: the log holds {state.log_start_offset} "
-                    f"to {state.high_watermark}",
-                    offset=offset,
-                    earliest=state.log_start_offset,
-                    latest=state.high_watermark,
-                )
-            if offset > state.log_start_offset:
-                self._state = self._lock.slots.publish(
-                    state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
-                )
-                self._lock.slots.sync()
-                self._remove_before(offset)
-            return max(offset, state.log_start_offset)
-        finally:
-            self._lock.release()
+        return self._lock.holding(timeout_ms, partial(self._delete_before, offset))
+
+    def _delete_before(self, offset: int) -> int:
+        self._catch_up()
+        state, _ = self._current()
+        if not 0 <= offset <= state.high_watermark:
+            raise OffsetOutOfRange(
+                f"cannot delete records before offset {offset}: the log holds {state.log_start_offset} "
+                f"to {state.high_watermark}",
+                offset=offset,
+                earliest=state.log_start_offset,
+                latest=state.high_watermark,
+            )
+        if offset > state.log_start_offset:
+            self._state = self._lock.slots.publish(
+                state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
+            )
+            self._lock.slots.sync()
+            self._remove_before(offset)
+        return max(offset, state.log_start_offset)
 
     def _remove_before(self, offset: int) -> None:
         segments, names = self._place.segments(), self._place.names()
@@ -245,35 +238,41 @@ class PartitionWriter(WriterView):
 
     # For durability.py and partition.py
 
-    def publish_durable(self, end_offset: int, timeout_ms: int) -> None:
-        """Publish that everything below ``end_offset`` is on the medium."""
-        self._lock.acquire(timeout_ms)
-        try:
-            state = self._lock.slots.read()
-            if state is None or state.boot != self._place.boot or state.durable_offset >= end_offset:
-                return
+    def publish_durable(self, end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
+        """Publish that everything below ``end_offset`` is on the medium, for which the segments ``synced`` were synced.
+
+        False where a sync of one of them has failed in another process: then nothing is known of what this one synced.
+        """
+        return self._lock.holding(timeout_ms, partial(self._publish_durable, end_offset, synced))
+
+    def _publish_durable(self, end_offset: int, synced: Collection[int]) -> bool:
+        if any(self.distrust.holds(base) for base in synced):
+            return False
+        state = self._lock.slots.read()
+        if state is not None and state.boot == self._place.boot and state.durable_offset < end_offset:
             published = self._lock.slots.publish(state.successor(durable_offset=min(end_offset, state.log_end_offset)))
             if self._state is not None and self._state.sequence == state.sequence:
                 self._state = published
-        finally:
-            self._lock.release()
+        return True
 
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
         """Copy a segment to a new synced file after a failed sync. Other writers notice by the version of the list."""
-        self._lock.acquire(timeout_ms)
-        try:
-            self._catch_up()
-            state, _ = self._current()
-            path = self._place.path(base, LOG)
-            # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
-            state = self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
-            rewrite(
-                self._place, base, state.written_end if base == state.active_base else self._place.filesystem.size(path)
-            )
-            self._drop_segment()
-            self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
-        finally:
-            self._lock.release()
+        self._lock.holding(timeout_ms, partial(self._rewrite_segment, base))
+
+    def _rewrite_segment(self, base: int) -> None:
+        self._catch_up()
+        state, _ = self._current()
+        if not self.distrust.holds(base):
+            return  # another process was faster
+        path = self._place.path(base, LOG)
+        # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
+        state = self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
+        rewrite(
+            self._place, base, state.written_end if base == state.active_base else self._place.filesystem.size(path)
+        )
+        self._drop_segment()
+        self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
+        self.distrust.lift(base)
 
     def _forget_parent(self) -> None:
         super()._forget_parent()

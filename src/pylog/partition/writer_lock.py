@@ -1,4 +1,4 @@
-"""The right to change a partition: a mutex among the threads of this process, a kernel lock among processes.
+"""The right to change a partition: a turn among the threads of this process, a kernel lock among processes.
 
 Both are held from reading the commit slots to publishing the next one. The kernel frees its lock when the holder dies;
 a holder that is stopped keeps it, and rightly: its write may still land.
@@ -6,25 +6,31 @@ a holder that is stopped keeps it, and rightly: its write may still land.
 
 from __future__ import annotations
 
-import threading  # threads of one process share the lock's descriptor, so a mutex stands in front of it
+from collections.abc import Callable
+from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout
+from pylog.errors import Closed, DeliveryTimeout, NotAppended
 from pylog.partition.commit_slots import CommitSlots
 from pylog.partition.place import Place
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
 from pylog.storage import FileLock
+from pylog.turn import NOT_MINE, Turn, seconds_to_wait
+
+T = TypeVar("T")
 
 _SLEEP_MIN_S = 20e-6
 _SLEEP_MAX_S = 2e-3
+_NOTHING: Callable[[], object] = bool  # to release where nothing is open; a call into C, like FileLock's own
 
 
 class WriterLock:
-    """Guards one partition directory; ``slots`` may be published to while it is held."""
+    """Guards one partition directory; ``slots`` may be published to by what ``holding`` calls."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._mutex = threading.Lock()
+        self._turn = Turn()  # threads of one process share the lock's descriptor
         self._lock: FileLock | None = None
+        self._release = _NOTHING
         self._slots: CommitSlots | None = None
         self._closed = False
 
@@ -38,19 +44,38 @@ class WriterLock:
     def is_open(self) -> bool:
         return self._slots is not None
 
-    def acquire(self, timeout_ms: int) -> None:
-        """Take the lock, or raise ``DeliveryTimeout`` after ``timeout_ms``: nothing was done then."""
-        if not self._mutex.acquire(timeout=min(max(timeout_ms, 0) / 1000, threading.TIMEOUT_MAX)):
-            raise self._timed_out(timeout_ms)
+    def holding(self, timeout_ms: int, work: Callable[[], T]) -> T:
+        """What ``work`` returns, called while the lock is held; or ``DeliveryTimeout`` after ``timeout_ms``, uncalled.
+
+        Whatever is raised on the way, by a signal handler too, the lock is free again.
+        """
+        turn = self._turn
+        if turn.is_mine():
+            raise NotAppended(
+                f"{self._place.directory} is being written by this very thread, further up the stack: it was interrupted by a "
+                "signal handler, which cannot write here; try again when the handler has returned",
+                path=self._place.directory,
+            )
         try:
-            if self._closed:
-                raise Closed(f"{self._place.directory} has been closed", path=self._place.directory)
-            lock = self._lock or self._open()
-            if not lock.try_acquire():
-                self._wait(lock, timeout_ms)
-        except BaseException:
-            self._mutex.release()
-            raise
+            if not turn.take(timeout=seconds_to_wait(timeout_ms / 1000)):
+                raise self._timed_out(timeout_ms)
+            try:
+                self._take(timeout_ms)
+                return work()
+            finally:
+                self._release()
+        finally:
+            try:  # noqa: SIM105 - see turn.py
+                turn.leave()
+            except NOT_MINE:
+                pass
+
+    def _take(self, timeout_ms: int) -> None:
+        if self._closed:
+            raise Closed(f"{self._place.directory} has been closed", path=self._place.directory)
+        lock = self._lock or self._open()
+        if not lock.try_acquire():
+            self._wait(lock, timeout_ms)
 
     def _wait(self, lock: FileLock, timeout_ms: int) -> None:
         clock = self._place.clock
@@ -69,13 +94,6 @@ class WriterLock:
             timeout_ms=timeout_ms,
         )
 
-    def release(self) -> None:
-        try:
-            if self._lock is not None:
-                self._lock.release()
-        finally:
-            self._mutex.release()
-
     def _open(self) -> FileLock:
         place = self._place
         try:
@@ -83,7 +101,7 @@ class WriterLock:
             self._slots = CommitSlots(place.filesystem.open_appendable(f"{place.directory}/{COMMIT_SLOTS}"))
         except FileNotFoundError as error:
             raise place.gone() from error
-        self._lock = lock
+        self._lock, self._release = lock, lock.release
         return lock
 
     def reopen(self, timeout_ms: int) -> None:
@@ -96,21 +114,28 @@ class WriterLock:
 
     def _drop(self) -> None:
         slots, self._slots = self._slots, None
-        lock, self._lock = self._lock, None
+        lock, self._lock, self._release = self._lock, None, _NOTHING
         if slots is not None:
             slots.close()
         if lock is not None:
             lock.close()
 
-    def close(self) -> None:
-        """Give the files back for good. Waits for the holder."""
-        with self._mutex:
-            self._closed = True
+    def close(self) -> bool:
+        """Give the files back for good. Waits for the holder; False where that is this thread, interrupted by a signal."""
+        turn = self._turn
+        self._closed = True
+        if turn.is_mine():
+            return False
+        try:
+            turn.take()
             self._drop()
+        finally:
+            turn.leave()
+        return True
 
     def forget_parent(self) -> None:
-        """In a forked child: the kernel lock is the parent's, and a thread of the parent may have held the mutex."""
-        self._mutex = threading.Lock()
-        lock, self._lock, self._slots = self._lock, None, None
+        """In a forked child: the kernel lock is the parent's, and a thread of the parent may have had the turn."""
+        self._turn = Turn()
+        lock, self._lock, self._slots, self._release = self._lock, None, None, _NOTHING
         if lock is not None:
             lock.abandon()

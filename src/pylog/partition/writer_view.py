@@ -12,6 +12,7 @@ from pylog.codec.batch import BatchHeader
 from pylog.errors import CorruptSegment, StorageError
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitState, next_sequence
+from pylog.partition.distrust import Distrust
 from pylog.partition.place import Place
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.recovery import recover
@@ -35,17 +36,16 @@ class WriterView:
         self._state: CommitState | None = None
         self._producers = ProducerStates()
         self._snapshot_position = 0
-        self._distrusted: set[int] = set()  # segments whose sync failed during recovery
+        self.distrust = Distrust(place)
         after_fork_in_child(self._forget_parent)
 
     def state(self, timeout_ms: int) -> CommitState:
         """What is published, after recovery if that was needed."""
-        self._lock.acquire(timeout_ms)
-        try:
-            self._catch_up()
-            return self._current()[0]
-        finally:
-            self._lock.release()
+        return self._lock.holding(timeout_ms, self._caught_up)
+
+    def _caught_up(self) -> CommitState:
+        self._catch_up()
+        return self._current()[0]
 
     def published(self) -> CommitState:
         """What is published now, without the lock; through recovery where nothing valid is."""
@@ -158,7 +158,7 @@ class WriterView:
     def _recover(self, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
         self._drop_segment()
-        segment, producers, recovered = recover(self._place, state, self._distrusted)
+        segment, producers, recovered = recover(self._place, state, self.distrust)
         self._producers, self._segment = producers, segment
         self._snapshot_position = segment.size_bytes
         self._state = self._lock.slots.publish(recovered.successor())
@@ -210,8 +210,8 @@ class WriterView:
 
     def close(self) -> None:
         """Give the files back. Waits for an append under way."""
-        self._lock.close()
-        self._drop_segment()
+        if self._lock.close():
+            self._drop_segment()
 
     def _forget_parent(self) -> None:
         """In a forked child: another thread of the parent may have been in the middle of anything."""

@@ -18,7 +18,7 @@ from pylog.model import TopicPartition
 from pylog.producer.delivery import PendingBatch
 from pylog.producer.memory import Memory
 from pylog.producer.partitioner import Choice
-from pylog.producer.turn import Turn
+from pylog.turn import Turn
 
 if TYPE_CHECKING:
     from pylog.partition import Partition

@@ -65,6 +65,7 @@ class PendingBatch:
         "raw_bytes",
         "reserved_bytes",
         "settled",
+        "was_interrupted",
         "written",
     )
 
@@ -81,6 +82,7 @@ class PendingBatch:
         self.base_offset = self.end_offset = self.append_time_ms = -1
         self.error: PylogError | None = None
         self.written = self.settled = self.done = self.called = False
+        self.was_interrupted = False  # in an append: it may be in the log
         self.callbacks: deque[tuple[Callable[[Delivery], object], Delivery]] = deque()
         self.observed: set[int] = set()  # of a failed batch: the records whose error somebody has seen
 

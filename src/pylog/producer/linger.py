@@ -120,9 +120,8 @@ class Linger:
             self._is_over = True
             senders = [*self._senders, *self._known]
             self._senders = {}
-            for sender in senders:
-                sender.is_watched = False
         for sender in senders:
+            sender.is_watched = False
             try:
                 sender.flush(None)
             except Exception:

@@ -23,7 +23,7 @@ from pylog.producer.delivery import PendingBatch, without_frames
 from pylog.producer.linger import LINGER
 from pylog.producer.memory import Memory
 from pylog.producer.outcome import Tally, fate, not_appended, unknown
-from pylog.producer.turn import NOT_MINE, seconds_to_wait
+from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.log import Log
@@ -163,8 +163,10 @@ class Sender:
             buffer.next_sequence = buffer.next_sequence + batch.count & MAX_SEQUENCE
             batch.data, batch.written = None, True
         except Exception as error:  # noqa: BLE001 - as above
-            if isinstance(error, DeliveryTimeout) and self._monotonic() < batch.deadline_s:
-                return False
+            if isinstance(error, DeliveryTimeout):
+                if self._monotonic() < batch.deadline_s:
+                    return False
+                error = _of_a_batch_given_up(batch, error)
             self._fail(batch, fate(error))
             return True
         except BaseException:
@@ -182,6 +184,7 @@ class Sender:
         """
         if batch.written:
             return
+        batch.was_interrupted = batch.data is not None
         if batch.data is None and batch.encoder.count == 0:
             self._fail(batch, NotAppended("interrupted before it was appended"))
         elif batch.data is not None and not self._config.enable_idempotence:
@@ -276,15 +279,19 @@ class Sender:
                 continue
             try:
                 if turn.take(timeout=0):
-                    while (late := buffer.seal()) is not None:
-                        late.count = late.count or late.encoder.count
-                        self._fail(late, DeliveryTimeout("not written in the time that close() was given; try again"))
+                    self._give_up(buffer)
             finally:
                 try:  # noqa: SIM105 - see turn.py
                     turn.leave()
                 except NOT_MINE:
                     pass
             self._call_back(buffer, 0)
+
+    def _give_up(self, buffer: PartitionBuffer) -> None:
+        while (late := buffer.seal()) is not None:
+            late.count = late.count or late.encoder.count
+            error = DeliveryTimeout("not written in the time that close() was given; try again")
+            self._fail(late, _of_a_batch_given_up(late, error))
 
     def _call_back(self, buffer: PartitionBuffer, timeout_s: float) -> bool:
         """Run the callbacks of what is settled, in order. False where another thread is at it for longer than the time."""
@@ -311,6 +318,15 @@ class Sender:
             batch.call_back()
             self._memory.unsettled.pop(batch, None)
             appended.popleft()
+
+
+def _of_a_batch_given_up(batch: PendingBatch, error: DeliveryTimeout) -> PylogError:
+    """``error``, unless an append of the batch was interrupted earlier, and nobody could ask the log about it since."""
+    if not batch.was_interrupted:
+        return error
+    return OutcomeUnknown(
+        f"interrupted while it was appended, and not to be written again in time: {error}", **error.facts
+    )
 
 
 def _has_settled(buffer: PartitionBuffer) -> bool:

@@ -75,12 +75,15 @@ class Topics:
         if version == self._version:
             return
         with self._lock:
+            self._read_again()
             self._version = version
-            for name, topic in list(self.known.items()):
-                try:
-                    self.known[name] = self._read(name, topic)
-                except TopicNotFound:
-                    del self.known[name]
+
+    def _read_again(self) -> None:
+        for name, topic in list(self.known.items()):
+            try:
+                self.known[name] = self._read(name, topic)
+            except TopicNotFound:
+                del self.known[name]
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
         """The buffer after a refresh: the same one, unless its topic was deleted and created again meanwhile."""

@@ -1,6 +1,6 @@
 """File names of a partition directory, built and parsed in one place.
 
-Kafka's names (format.md, section 1): twenty digits of base offset, then the kind. ``.seal`` is pylog's own.
+Kafka's names (format.md, section 1): twenty digits of base offset, then the kind. ``.seal`` and ``.unsynced`` are pylog's own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 SEAL = ".seal"
+UNSYNCED = ".unsynced"
 DELETED = ".deleted"
 
 COMMIT_SLOTS = ".commit"
@@ -19,7 +20,7 @@ EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _DIGITS = 20
-_SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL)
+_SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL, UNSYNCED)
 
 
 def file_name(base_offset: int, kind: str) -> str:

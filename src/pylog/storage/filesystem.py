@@ -16,6 +16,7 @@ a name that is not there is ``FileNotFoundError``, the one answer callers ask ab
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -59,8 +60,9 @@ class FileLock(Protocol):
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
 
-    def release(self) -> None:
-        """Free the lock."""
+    @property
+    def release(self) -> Callable[[], object]:
+        """Frees the lock, if it is held. A callable of C, which no signal handler can interrupt before its work is done."""
 
     def abandon(self) -> None:
         """Close the descriptor without unlocking: what a forked child must do, since unlocking frees the parent's lock."""

@@ -13,6 +13,8 @@ import errno
 import fcntl
 import os
 import struct
+from collections.abc import Callable
+from functools import partial
 
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.os_errors import translated
@@ -29,13 +31,18 @@ _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 class OsFileLock:
     """An exclusive lock on a file of its own; the file never holds data."""
 
-    __slots__ = ("__weakref__", "_descriptor", "path")
+    __slots__ = ("__weakref__", "_descriptor", "path", "release")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._descriptor = -1
         with translated("open the lock file", path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        self.release: Callable[[], object] = (
+            partial(fcntl.fcntl, self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
+            if HAS_OFD
+            else partial(fcntl.flock, self._descriptor, fcntl.LOCK_UN)
+        )
         after_fork_in_child(self.abandon)
 
     def try_acquire(self) -> bool:
@@ -51,16 +58,9 @@ class OsFileLock:
                 raise
         return True
 
-    def release(self) -> None:
-        with translated("unlock", self.path):
-            if HAS_OFD:
-                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
-            else:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
     def abandon(self) -> None:
         """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self._descriptor, self.release = self._descriptor, -1, bool
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -68,7 +68,8 @@ class OsFileLock:
         """Unlock, then give the descriptor back: a child that inherited it must not keep the lock alive."""
         if self._descriptor >= 0:
             try:
-                self.release()
+                with translated("unlock", self.path):
+                    self.release()
             finally:
                 self.abandon()
 

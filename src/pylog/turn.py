@@ -16,12 +16,14 @@ is nobody's turn:
         except NOT_MINE:        # it was not taken
             pass
 
-``with lock:`` is as safe, but has no timeout. ``with condition:`` and ``with contextlib.suppress`` are not: they are Python.
+The body calls what loops, and has no loop of its own: on the way back to a loop's beginning Python 3.13 runs signal handlers
+outside of the ``try``. ``with lock:`` is as safe, but has no timeout. ``with condition:`` and ``with contextlib.suppress``
+are not: they are Python.
 """
 
 from __future__ import annotations
 
-import threading  # senders of several threads take turns
+import threading  # that threads take turns is what this is about
 
 NOT_MINE = RuntimeError
 

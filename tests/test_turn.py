@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pylog.producer.turn import NOT_MINE, Turn, seconds_to_wait
+from pylog.turn import NOT_MINE, Turn, seconds_to_wait
 from tests.producer.fakes import call_in_thread
 
 

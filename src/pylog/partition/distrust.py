@@ -1,0 +1,44 @@
+"""Which segments must not be synced again, because a sync of them has failed: every process that syncs asks here.
+
+The system reports a failed write-back once to each open file, so a file that another process opens afterwards syncs
+without an error, and without the bytes that were lost. A marker beside the segment tells that process. It needs no sync
+of its own: after a loss of power nothing of the page cache is left to be distrusted.
+
+Source: Linux, "Reporting writeback errors" (Documentation/filesystems/vfs.rst).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pylog.errors import StorageError
+from pylog.partition.place import Place
+from pylog.segment.naming import UNSYNCED
+
+logger = logging.getLogger("pylog.partition")
+
+
+class Distrust:
+    """The distrusted segments of one partition, by base offset."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._unmarked: set[int] = set()  # known to this process alone: the disk took no marker either
+
+    def put_on(self, base: int) -> None:
+        """The segment's sync has failed."""
+        self._unmarked.add(base)
+        try:
+            self._place.filesystem.open_appendable(self._place.path(base, UNSYNCED)).close()
+        except StorageError as error:
+            logger.warning("%s; only this process knows that the segment's sync failed", error)
+        else:
+            self._unmarked.discard(base)
+
+    def holds(self, base: int) -> bool:
+        return base in self._unmarked or self._place.filesystem.exists(self._place.path(base, UNSYNCED))
+
+    def lift(self, base: int) -> None:
+        """The segment was replaced by a copy that is durable."""
+        self._place.filesystem.remove(self._place.path(base, UNSYNCED))
+        self._unmarked.discard(base)
