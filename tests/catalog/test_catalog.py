@@ -6,6 +6,7 @@ import json
 import os
 import string
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,16 @@ def test_a_partition_number_that_is_not_there_is_refused(tmp_log_dir: Path, numb
 
 def manifest(root: Path) -> Path:
     return root / ".pylog" / "manifest.json"
+
+
+@pytest.mark.parametrize("drawn", [bytes(16), b"\xff" * 16, bytes(range(16)), bytes(range(240, 256))])
+def test_the_id_of_a_log_is_a_random_uuid(tmp_log_dir: Path, drawn: bytes) -> None:
+    class Drawn(OsFileSystem):
+        def random_bytes(self, size: int) -> bytes:
+            return drawn[:size]
+
+    with Log(tmp_log_dir, filesystem=Drawn()) as log:
+        assert log.manifest.log_id == str(uuid.UUID(bytes=drawn, version=4))
 
 
 def test_every_prefix_of_the_manifest_is_a_typed_error(tmp_log_dir: Path) -> None:
