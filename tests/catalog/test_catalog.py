@@ -97,6 +97,13 @@ def test_names_that_collide_in_kafka_or_on_some_disk_cannot_both_exist(tmp_log_d
         assert log.topics() == [there]
 
 
+def test_topics_are_sorted_by_name(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        for name in ("orders-eu", "orders.eu", "orders", "Orders-us"):
+            log.create_topic(name)
+        assert log.topics() == ["Orders-us", "orders", "orders-eu", "orders.eu"]
+
+
 # Configuration
 
 

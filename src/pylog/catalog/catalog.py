@@ -47,8 +47,9 @@ class Catalog:
         return self._filesystem.modified_ns(self._layout.topics)
 
     def names(self) -> list[str]:
+        """The topics' names, sorted: by file name ``orders-eu.json`` would come before ``orders.json``."""
         found = self._filesystem.names(self._layout.topics)
-        return [name[: -len(_JSON)] for name in found if name.endswith(_JSON)]
+        return sorted(name[: -len(_JSON)] for name in found if name.endswith(_JSON))
 
     def describe(self, name: str) -> TopicDescription:
         path = self._layout.topic(check_topic_name(name))
