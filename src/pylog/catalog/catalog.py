@@ -75,12 +75,26 @@ class Catalog:
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
         with self.locked():
-            for other in self.names():
-                if collision_key(other) == collision_key(name):
-                    raise TopicExists(f"topic {name!r} collides with {other!r}", topic=name, existing=other)
+            self._refuse_collision(name)
             topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
             self._prepare(name, range(partitions), topic_id, prepare)
             return self._publish(TopicDescription(name, topic_id, partitions, config))
+
+    def _refuse_collision(self, name: str) -> None:
+        for other in self.names():
+            if other == name:
+                raise TopicExists(
+                    f"there is a topic {name!r} in {self._layout.root} already; use it, or take another name",
+                    topic=name,
+                    existing=name,
+                )
+            if collision_key(other) == collision_key(name):
+                raise TopicExists(
+                    f"topic {name!r} can't stand beside {other!r} in {self._layout.root}: names must differ in more than case "
+                    "and the choice of . and _; take another name",
+                    topic=name,
+                    existing=other,
+                )
 
     def add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
         check_partition_count(total)
