@@ -23,7 +23,6 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.clock import Clock, SystemClock
-from pylog.codec.checksum import crc32c
 from pylog.errors import (
     Closed,
     InvalidPartition,
@@ -37,6 +36,7 @@ from pylog.model import TopicPartition
 from pylog.partition import Partition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
 from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
 
@@ -99,7 +99,7 @@ class Log:
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
         self._layout = Layout(str(self.path))
-        self._boot = crc32c(self._filesystem.boot_id().encode())
+        self._boot = boot_of(self._filesystem)
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicDescription] = {}
