@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
@@ -21,11 +22,10 @@ from pylog.catalog.topic import (
     collision_key,
 )
 from pylog.clock import Clock
-from pylog.errors import ConfigError, CorruptSegment, LogLocked, PylogError, TopicExists, TopicNotFound
+from pylog.errors import ConfigError, CorruptSegment, PylogError, TopicExists, TopicNotFound
 from pylog.segment.naming import PARTITION_METADATA, base_offsets
-from pylog.storage import FileSystem, read_whole
+from pylog.storage import FileSystem, holding, read_whole
 
-_LOCK_TIMEOUT_S = 30.0
 _JSON = ".json"
 _METADATA_LIMIT_BYTES = 4096
 
@@ -163,29 +163,9 @@ class Catalog:
                 return
             self._clock.sleep(0.001)
 
-    def locked(self) -> _Held:
+    def locked(self) -> AbstractContextManager[None]:
         """A context that holds the catalog's lock. ``LogLocked`` after 30 s."""
-        return _Held(self._filesystem, self._clock, self._layout.catalog_lock)
-
-
-class _Held:
-    """The catalog's lock as a context."""
-
-    def __init__(self, filesystem: FileSystem, clock: Clock, path: str) -> None:
-        self._lock = filesystem.lock(path)
-        self._clock = clock
-        self._path = path
-
-    def __enter__(self) -> None:
-        deadline = self._clock.monotonic() + _LOCK_TIMEOUT_S
-        while not self._lock.try_acquire():
-            if self._clock.monotonic() >= deadline:
-                self._lock.close()
-                raise LogLocked(f"{self._path} stayed locked for {_LOCK_TIMEOUT_S:g} s", path=self._path)
-            self._clock.sleep(0.001)
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
+        return holding(self._filesystem, self._clock, self._layout.catalog_lock)
 
 
 class KafkaCatalog:

@@ -3,6 +3,7 @@
 from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
+from pylog.storage.holding import holding
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
 
@@ -15,6 +16,7 @@ __all__ = [
     "OsFileSystem",
     "ReadableFile",
     "after_fork_in_child",
+    "holding",
     "read_whole",
     "write_atomically",
 ]
