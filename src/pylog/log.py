@@ -7,7 +7,7 @@ working in a forked child.
 from __future__ import annotations
 
 import threading  # threads share the table of open partitions, and wait here for one another's appends
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ from pylog.producer_ids import FIRST_BLOCK, ProducerIds
 from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
 
 if TYPE_CHECKING:
-    from pylog.partition.verify import VerifyReport
+    from pylog.partition.verify import Problem, VerifyReport
 
 NETWORK_FILESYSTEMS = frozenset(
     {
@@ -312,20 +312,24 @@ class Log:
 
         Reads everything, changes nothing, needs no lock. ``progress`` is told how many bytes were passed since the last time.
         """
-        from pylog.partition.verify import VerifyReport, verify_partition
+        from pylog.partition.verify import VerifyReport
 
         report = VerifyReport()
-        for name in self.topics() if topic is None else [topic]:
-            for number in range(self.describe_topic(name).partitions):
-                report.problems += verify_partition(
-                    self._filesystem,
-                    self._layout.partition(name, number),
-                    TopicPartition(name, number),
-                    dense=not self.is_kafka_directory,
-                    progress=progress,
-                    report=report,
-                )
+        report.problems += self.find_problems([] if topic is None else [topic], progress=progress, report=report)
         return report
+
+    def find_problems(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        progress: Callable[[int], None] | None = None,
+        report: VerifyReport | None = None,
+    ) -> Iterator[Problem]:
+        """What ``verify`` finds in these topics, or in the whole log, one by one. ``report`` gets the counts alone."""
+        from pylog.verification import verify_log
+
+        self._check_open()
+        return verify_log(self._filesystem, self._layout, self._catalog, topics, progress=progress, report=report)
 
     # Waiting
 
