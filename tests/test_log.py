@@ -320,6 +320,22 @@ def test_an_empty_directory_is_no_log_to_read(tmp_path: Path) -> None:
         Log(tmp_path, read_only=True)
 
 
+def test_a_path_is_a_str_or_like_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("events", "events/", "events//", f"{tmp_path}/events///", Path("events"), tmp_path / "events"):
+        with Log(path) as log:
+            assert log.path == Path(path)
+            assert repr(log) == f"<Log {str(Path(path))!r}>"
+    assert [found.name for found in tmp_path.iterdir()] == ["events"]
+    monkeypatch.chdir("events")
+    for path in ("", "."):
+        with Log(path, create=False) as log:
+            assert log.path == Path()
+    for wrong in (5, None, b"events"):
+        with pytest.raises(TypeError):
+            Log(wrong)  # type: ignore[arg-type]
+
+
 def test_verify_finds_nothing_in_a_good_log_and_names_a_flipped_bit(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t", partitions=2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading  # threads share the table of open partitions, and wait here for one another's appends
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import (
@@ -38,9 +37,11 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
+from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child, fspath
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pylog.partition.verify import Problem, VerifyReport
 
 NETWORK_FILESYSTEMS = frozenset(
@@ -94,11 +95,10 @@ class Log:
         filesystem: FileSystem | None = None,
         **topic_defaults: Any,
     ) -> None:
-        self.path = Path(path)
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
-        self._layout = Layout(str(self.path))
+        self._layout = Layout(fspath(path))
         self._boot = boot_of(self._filesystem)
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -171,8 +171,15 @@ class Log:
                 return manifest, None
             return write_manifest(self._filesystem, self._layout.manifest, LOCK_KIND, self.clock.now_ms()), FIRST_BLOCK
 
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        from pathlib import Path  # a tenth of the time that importing pylog takes, and most programs never ask
+
+        return Path(self._layout.root)
+
     def __repr__(self) -> str:
-        return f"<Log {str(self.path)!r}{' read-only' if self.read_only else ''}>"
+        return f"<Log {self._layout.root!r}{' read-only' if self.read_only else ''}>"
 
     def __enter__(self) -> Log:  # noqa: PYI034  (a subclass may say otherwise; Self needs Python 3.11)
         return self

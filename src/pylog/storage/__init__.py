@@ -1,5 +1,7 @@
 """The only room that touches the operating system (see ``filesystem.py`` for what it promises)."""
 
+from os import fspath
+
 from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
@@ -16,6 +18,7 @@ __all__ = [
     "OsFileSystem",
     "ReadableFile",
     "after_fork_in_child",
+    "fspath",
     "holding",
     "read_whole",
     "write_atomically",
