@@ -22,6 +22,7 @@ HOUSE = """
     transaction
     group | cleaner | replication
     log | arrow
+    verification
     partition | catalog | producer_ids
     segment
     index

@@ -320,6 +320,22 @@ def test_an_empty_directory_is_no_log_to_read(tmp_path: Path) -> None:
         Log(tmp_path, read_only=True)
 
 
+def test_a_path_is_a_str_or_like_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("events", "events/", "events//", f"{tmp_path}/events///", Path("events"), tmp_path / "events"):
+        with Log(path) as log:
+            assert log.path == Path(path)
+            assert repr(log) == f"<Log {str(Path(path))!r}>"
+    assert [found.name for found in tmp_path.iterdir()] == ["events"]
+    monkeypatch.chdir("events")
+    for path in ("", "."):
+        with Log(path, create=False) as log:
+            assert log.path == Path()
+    for wrong in (5, None, b"events"):
+        with pytest.raises(TypeError):
+            Log(wrong)  # type: ignore[arg-type]
+
+
 def test_verify_finds_nothing_in_a_good_log_and_names_a_flipped_bit(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t", partitions=2)
@@ -338,3 +354,35 @@ def test_verify_finds_nothing_in_a_good_log_and_names_a_flipped_bit(tmp_log_dir:
         assert not found.ok
         assert {problem.partition for problem in found.problems} == {1}
         assert found.problems[0].first_offset == 1
+
+
+def test_verify_goes_past_a_damaged_topic_file_and_names_directories_of_no_topic(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        for name in ("damaged", "empty", "good", "lost"):
+            log.create_topic(name)
+        for name in ("damaged", "good", "lost"):
+            log.partition(name, 0).append(one("a"), acks=1)
+    topics = tmp_log_dir / ".pylog" / "topics"
+    (topics / "damaged.json").write_text("{")
+    (topics / "lost.json").unlink()
+    (topics / "empty.json").unlink()  # nothing is lost with it
+    segment = tmp_log_dir / "good-0" / f"{0:020d}.log"
+    segment.write_bytes(segment.read_bytes()[:-1] + b"?")
+    with Log(tmp_log_dir) as log:
+        report = log.verify()
+        assert [(problem.topic, problem.partition, problem.kind) for problem in report.problems] == [
+            ("damaged", None, "topic"),
+            ("lost", 0, "topic"),
+            ("good", 0, "batch"),
+        ]
+        damaged, lost, _ = report.problems
+        assert (damaged.path, lost.path) == (str(topics / "damaged.json"), str(tmp_log_dir / "lost-0"))
+        assert str(lost) == "lost-0: belongs to no topic: its topic file is lost, or a deletion was cut off"
+        assert str(damaged).startswith("damaged: ")
+        assert report.partitions == 1
+        assert [problem.topic for problem in log.verify("damaged").problems] == ["damaged"]
+        assert [problem.topic for problem in log.find_problems(["good", "damaged", "good"])] == ["damaged", "good"]
+        with pytest.raises(TopicNotFound):
+            log.verify("lost")
+    with pytest.raises(Closed):
+        log.find_problems()

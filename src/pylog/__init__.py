@@ -15,6 +15,7 @@ In short::
 #   cli  spark  testing             the command line; Spark's source; a pytest plugin
 #   producer  consumer              batching and sending; fetching, positions and iteration
 #   log                             the directory, which wires the parts
+#   verification                    everything in the directory checked
 #   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
 #   segment                         one .log file with its indexes: written, read, recovered
 #   index                           from offsets and times to positions

@@ -58,7 +58,7 @@ class TopicNotFound(PylogError):
 
 
 class TopicExists(PylogError):
-    """A topic of this name (or one that differs only in ``.`` and ``_``) is there already. Use it, or take another name."""
+    """A topic of this name (or one that differs only in case, ``.`` and ``_``) is there. Use it, or take another name."""
 
 
 class InvalidTopicName(PylogError, ValueError):

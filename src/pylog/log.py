@@ -7,8 +7,7 @@ working in a forked child.
 from __future__ import annotations
 
 import threading  # threads share the table of open partitions, and wait here for one another's appends
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import (
@@ -23,7 +22,6 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.clock import Clock, SystemClock
-from pylog.codec.checksum import crc32c
 from pylog.errors import (
     Closed,
     InvalidPartition,
@@ -37,11 +35,14 @@ from pylog.model import TopicPartition
 from pylog.partition import Partition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
+from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child, fspath
 
 if TYPE_CHECKING:
-    from pylog.partition.verify import VerifyReport
+    from pathlib import Path
+
+    from pylog.partition.verify import Problem, VerifyReport
 
 NETWORK_FILESYSTEMS = frozenset(
     {
@@ -94,12 +95,11 @@ class Log:
         filesystem: FileSystem | None = None,
         **topic_defaults: Any,
     ) -> None:
-        self.path = Path(path)
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
-        self._layout = Layout(str(self.path))
-        self._boot = crc32c(self._filesystem.boot_id().encode())
+        self._layout = Layout(fspath(path))
+        self._boot = boot_of(self._filesystem)
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicDescription] = {}
@@ -171,8 +171,15 @@ class Log:
                 return manifest, None
             return write_manifest(self._filesystem, self._layout.manifest, LOCK_KIND, self.clock.now_ms()), FIRST_BLOCK
 
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        from pathlib import Path  # a tenth of the time that importing pylog takes, and most programs never ask
+
+        return Path(self._layout.root)
+
     def __repr__(self) -> str:
-        return f"<Log {str(self.path)!r}{' read-only' if self.read_only else ''}>"
+        return f"<Log {self._layout.root!r}{' read-only' if self.read_only else ''}>"
 
     def __enter__(self) -> Log:  # noqa: PYI034  (a subclass may say otherwise; Self needs Python 3.11)
         return self
@@ -312,20 +319,24 @@ class Log:
 
         Reads everything, changes nothing, needs no lock. ``progress`` is told how many bytes were passed since the last time.
         """
-        from pylog.partition.verify import VerifyReport, verify_partition
+        from pylog.partition.verify import VerifyReport
 
         report = VerifyReport()
-        for name in self.topics() if topic is None else [topic]:
-            for number in range(self.describe_topic(name).partitions):
-                report.problems += verify_partition(
-                    self._filesystem,
-                    self._layout.partition(name, number),
-                    TopicPartition(name, number),
-                    dense=not self.is_kafka_directory,
-                    progress=progress,
-                    report=report,
-                )
+        report.problems += self.find_problems([] if topic is None else [topic], progress=progress, report=report)
         return report
+
+    def find_problems(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        progress: Callable[[int], None] | None = None,
+        report: VerifyReport | None = None,
+    ) -> Iterator[Problem]:
+        """What ``verify`` finds in these topics, or in the whole log, one by one. ``report`` gets the counts alone."""
+        from pylog.verification import verify_log
+
+        self._check_open()
+        return verify_log(self._filesystem, self._layout, self._catalog, topics, progress=progress, report=report)
 
     # Waiting
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import threading  # producers of one process share a block
 
 from pylog.clock import Clock
-from pylog.errors import CorruptSegment, LogLocked
-from pylog.storage import FileSystem, after_fork_in_child, read_whole, write_atomically
+from pylog.errors import CorruptSegment
+from pylog.storage import FileSystem, after_fork_in_child, holding, read_whole, write_atomically
 
 BLOCK_IDS = 1000
 FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
-_LOCK_TIMEOUT_S = 30.0
 _LIMIT_BYTES = 64
 
 
@@ -38,18 +37,10 @@ class ProducerIds:
             return self._left.pop()
 
     def _reserve(self) -> range:
-        lock = self._filesystem.lock(self._lock_path)
-        try:
-            deadline = self._clock.monotonic() + _LOCK_TIMEOUT_S
-            while not lock.try_acquire():
-                if self._clock.monotonic() >= deadline:
-                    raise LogLocked(f"{self._lock_path} stayed locked for {_LOCK_TIMEOUT_S:g} s", path=self._lock_path)
-                self._clock.sleep(0.001)
+        with holding(self._filesystem, self._clock, self._lock_path):
             first = self._read()
             write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\n".encode())
             return range(first, first + BLOCK_IDS)
-        finally:
-            lock.close()
 
     def _read(self) -> int:
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import string
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
@@ -86,14 +88,30 @@ def test_the_longest_names_work(tmp_log_dir: Path, length: int) -> None:
         assert os.listdir(tmp_log_dir) == [".pylog"]
 
 
-@pytest.mark.parametrize(("there", "new"), [("a.b", "a_b"), ("a_b", "a.b"), ("Orders", "orders"), ("a", "a")])
+@pytest.mark.parametrize(("there", "new"), [("a.b", "a_b"), ("a_b", "a.b"), ("Orders", "orders")])
 def test_names_that_collide_in_kafka_or_on_some_disk_cannot_both_exist(tmp_log_dir: Path, there: str, new: str) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic(there)
-        with pytest.raises(TopicExists) as caught:
+        with pytest.raises(TopicExists, match=f"'{re.escape(new)}' can't stand beside '{re.escape(there)}'") as caught:
             log.create_topic(new)
         assert (caught.value.topic, caught.value.existing) == (new, there)
         assert log.topics() == [there]
+
+
+def test_a_topic_that_is_there_is_not_created_again(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        created = log.create_topic("a.b", partitions=2)
+        with pytest.raises(TopicExists, match=r"there is a topic 'a\.b' in .* already") as caught:
+            log.create_topic("a.b")
+        assert (caught.value.topic, caught.value.existing) == ("a.b", "a.b")
+        assert log.describe_topic("a.b") == created
+
+
+def test_topics_are_sorted_by_name(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        for name in ("orders-eu", "orders.eu", "orders", "Orders-us"):
+            log.create_topic(name)
+        assert log.topics() == ["Orders-us", "orders", "orders-eu", "orders.eu"]
 
 
 # Configuration
@@ -224,6 +242,22 @@ def test_a_deleted_topic_is_gone_for_every_handle(tmp_log_dir: Path) -> None:
                 partition.read(0)
 
 
+def test_a_topic_one_of_whose_writers_hangs_is_deleted_whole_or_not_at_all(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir, clock=ManualClock()) as log:
+        log.create_topic("t", partitions=3)
+        for number in range(3):
+            log.partition("t", number).append(one(f"{number}"), acks=1)
+        hanging = OsFileSystem().lock(f"{tmp_log_dir}/t-1/.lock")
+        assert hanging.try_acquire()
+        with pytest.raises(LogLocked):
+            log.delete_topic("t")
+        assert log.topics() == ["t"]
+        hanging.close()
+        assert [values(log.partition("t", number).read(0)) for number in range(3)] == [["0"], ["1"], ["2"]]
+        log.delete_topic("t")
+        assert not list(tmp_log_dir.glob("t-*"))
+
+
 def test_appending_to_a_deleted_topic_says_that_it_is_gone(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t")
@@ -283,6 +317,16 @@ def test_a_partition_number_that_is_not_there_is_refused(tmp_log_dir: Path, numb
 
 def manifest(root: Path) -> Path:
     return root / ".pylog" / "manifest.json"
+
+
+@pytest.mark.parametrize("drawn", [bytes(16), b"\xff" * 16, bytes(range(16)), bytes(range(240, 256))])
+def test_the_id_of_a_log_is_a_random_uuid(tmp_log_dir: Path, drawn: bytes) -> None:
+    class Drawn(OsFileSystem):
+        def random_bytes(self, size: int) -> bytes:
+            return drawn[:size]
+
+    with Log(tmp_log_dir, filesystem=Drawn()) as log:
+        assert log.manifest.log_id == str(uuid.UUID(bytes=drawn, version=4))
 
 
 def test_every_prefix_of_the_manifest_is_a_typed_error(tmp_log_dir: Path) -> None:

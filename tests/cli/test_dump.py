@@ -12,7 +12,7 @@ import pytest
 from pylog.log import Log
 from pylog.testing import produce_all
 from tests.cli.conftest import Run
-from tests.partition.logs import add, batch, file_of, flip, headers, log_file, marker
+from tests.partition.logs import add, batch, file_of, flip, headers, headers_that_claim_everything, log_file, marker
 
 KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 EXPECTED = {
@@ -165,6 +165,14 @@ def test_damage_is_passed_and_told(pylog: Run, partition_dir: Path) -> None:
     (found,) = [item for item in items if item["type"] == "damage"]
     assert (found["position"], found["next_position"]) == (second, third)
     assert header.base_offset == 1
+
+
+def test_it_gives_up_on_bytes_made_to_look_like_batches_and_says_so(pylog: Run, partition_dir: Path) -> None:
+    path = log_file(partition_dir)
+    add(path, headers_that_claim_everything(20_000, 1_000))
+    code, out, err = pylog("dump", path)
+    assert (code, err) == (1, "")
+    assert "given up" in out
 
 
 def test_every_byte_flipped_hides_at_most_its_own_batch(pylog: Run, partition_dir: Path) -> None:

@@ -68,7 +68,8 @@ def test_a_topic_whose_own_file_is_damaged_hides_no_other(pylog: Run, filled: Lo
     assert (code, err, len(out.splitlines())) == (1, "", 3)
     assert out.startswith("b: ")
     *problems, summary = pylog("verify", "--json").objects
-    assert [(problem["topic"], problem["kind"]) for problem in problems] == [("b", "topic"), ("a", "batch")]
+    told = [(problem["topic"], problem["partition"], problem["kind"]) for problem in problems]
+    assert told == [("b", None, "topic"), ("a", 0, "batch")]
     assert summary["problems"] == 2
 
 
@@ -81,7 +82,8 @@ def test_a_partition_without_its_topic_is_a_problem(pylog: Run, filled: Log) -> 
     assert out.splitlines()[0] == "b-0: belongs to no topic: its topic file is lost, or a deletion was cut off"
     assert len(out.splitlines()) == 2
     problem, summary = pylog("verify", "--json").objects
-    assert (problem["kind"], problem["topic"], summary["problems"]) == ("topic", "b-0", 1)
+    assert (problem["kind"], problem["topic"], problem["partition"]) == ("topic", "b", 0)
+    assert (problem["file"], summary["problems"]) == (str(filled.path / "b-0"), 1)
     assert pylog("verify", "a").code == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
@@ -42,9 +41,7 @@ def test_a_wrong_option_is_refused_by_name(option: str, value: object) -> None:
 def test_the_consumer_takes_every_option_of_the_config_with_the_same_default_and_no_other() -> None:
     parameters = list(inspect.signature(Consumer).parameters.values())[1:]
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters)
-    assert {parameter.name: parameter.default for parameter in parameters} == {
-        field.name: field.default for field in fields(ConsumerConfig)
-    }
+    assert {parameter.name: parameter.default for parameter in parameters} == ConsumerConfig._field_defaults
 
 
 def test_the_defaults_are_kafkas_but_for_memory() -> None:
@@ -55,7 +52,7 @@ def test_the_defaults_are_kafkas_but_for_memory() -> None:
 
 
 def test_a_config_does_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         ConsumerConfig().max_poll_records = 1  # type: ignore[misc]
 
 

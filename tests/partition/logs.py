@@ -15,8 +15,9 @@ import crc32c
 
 from pylog.catalog import TopicConfig
 from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchHeader, build_batch, scan_headers
+from pylog.codec.batch import BatchHeader, build_batch, scan_headers, stamp
 from pylog.codec.control import ControlType, build_marker
+from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, LENGTH_POSITION
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.model import ProducerRecord, Record, TopicPartition
@@ -143,6 +144,18 @@ def batch_of_size(size_bytes: int, seed: int = 0) -> bytearray:
         if len(made) == size_bytes:
             return made
     raise AssertionError(f"no batch of one record has {size_bytes} bytes")
+
+
+def headers_that_claim_everything(size: int, base_offset: int = 0) -> bytes:
+    """Headers one behind the other, each of a batch that would reach to the end. No checksum is right."""
+    made = bytearray()
+    while size - len(made) >= HEADER_BYTES:
+        header = bytearray(batch(b"a value", b"another")[:HEADER_BYTES])
+        length = size - len(made) - BATCH_OVERHEAD
+        header[LENGTH_POSITION : LENGTH_POSITION + 4] = length.to_bytes(4, "big")
+        stamp(header, base_offset, 0)
+        made += header
+    return bytes(made) + bytes(size - len(made))
 
 
 def marker(producer_id: int, epoch: int, *, commit: bool, timestamp_ms: int = START_MS) -> bytearray:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pylog.errors import OutOfOrderSequence, ProducerFenced
+from pylog.errors import CorruptSegment, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.partition import Partition
 from pylog.partition.producer_state import BatchTrace, ProducerEntry, ProducerStates
+from pylog.partition.snapshots import read, save
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
     START_MS,
@@ -190,6 +191,67 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(tmp_path: Path) -> None:
     again = open_partition(directory)
     assert send(again, 1) == (1, 1, True)
     assert send(again, 2) == (2, 2, False)
+
+
+def ahead(last_offset: int, transaction_start: int | None) -> bytes:
+    """A snapshot whose checksum is right, of producer 7."""
+    states = ProducerStates()
+    entry = states.entries[7] = ProducerEntry(0, -1, transaction_start)
+    entry.batches.append(BatchTrace(500, 500, last_offset, last_offset, START_MS))
+    return states.encode()
+
+
+@pytest.mark.parametrize("boot", [0, 1], ids=["reopened", "after a loss of power"])
+@pytest.mark.parametrize(("last_offset", "transaction_start"), [(2, None), (10**12, None), (1, 2), (1, 10**12)])
+def test_a_snapshot_that_speaks_of_what_lay_ahead_gives_way_to_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, boot: int, last_offset: int, transaction_start: int | None
+) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, OtherBoot(0))
+    for number in range(2):
+        send(partition, number)
+        partition.roll()
+    partition.close()
+    file_of(directory, 2, ".snapshot").write_bytes(ahead(last_offset, transaction_start))
+    again = open_partition(directory, OtherBoot(boot))
+    assert send(again, 1) == (1, 1, True)
+    assert send(again, 2) == (2, 2, False)
+    assert again.last_stable_offset == 3
+    if boot == 0:
+        assert (
+            f"is of offset 2, but says of producer 7 that its {'' if transaction_start is None else 'open '}"
+            in caplog.text
+        )
+
+
+@pytest.mark.parametrize("transaction_start", [3, 10**12])
+def test_what_read_committed_shows_never_comes_from_a_snapshot_that_looks_ahead(
+    tmp_path: Path, transaction_start: int
+) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, OtherBoot(0))
+    append_encoded(partition, batch(b"plain"))
+    in_transaction(partition, b"open", 0)
+    append_encoded(partition, batch(b"later"))
+    partition.roll()
+    partition.close()
+    file_of(directory, 3, ".snapshot").write_bytes(ahead(1, transaction_start))
+    reader = open_partition(directory, OtherBoot(1), read_only=True)
+    assert reader.last_stable_offset == 1
+    assert committed(reader) == [b"plain"]
+
+
+def test_a_snapshot_that_knows_all_before_it_is_taken(tmp_path: Path) -> None:
+    states = ProducerStates()
+    entry = states.entries[7] = ProducerEntry(0, -1, 1)
+    entry.batches.append(BatchTrace(5, 6, 1, 2, START_MS))
+    save(OsFileSystem(), str(tmp_path), states, 3)
+    assert read(OsFileSystem(), str(tmp_path), 3).first_open_offset == 1
+    states.entries[8] = ProducerEntry(0, -1, 3)
+    save(OsFileSystem(), str(tmp_path), states, 3)
+    with pytest.raises(CorruptSegment) as caught:
+        read(OsFileSystem(), str(tmp_path), 3)
+    assert (caught.value.producer_id, caught.value.transaction_start, caught.value.offset) == (8, 3, 3)
 
 
 # Snapshots

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
@@ -21,11 +22,10 @@ from pylog.catalog.topic import (
     collision_key,
 )
 from pylog.clock import Clock
-from pylog.errors import ConfigError, CorruptSegment, LogLocked, PylogError, TopicExists, TopicNotFound
-from pylog.segment.naming import PARTITION_METADATA, base_offsets
-from pylog.storage import FileSystem, read_whole
+from pylog.errors import ConfigError, CorruptSegment, PylogError, TopicExists, TopicNotFound
+from pylog.segment.naming import LOCK, PARTITION_METADATA, base_offsets
+from pylog.storage import FileSystem, holding, read_whole
 
-_LOCK_TIMEOUT_S = 30.0
 _JSON = ".json"
 _METADATA_LIMIT_BYTES = 4096
 
@@ -47,8 +47,9 @@ class Catalog:
         return self._filesystem.modified_ns(self._layout.topics)
 
     def names(self) -> list[str]:
+        """The topics' names, sorted: by file name ``orders-eu.json`` would come before ``orders.json``."""
         found = self._filesystem.names(self._layout.topics)
-        return [name[: -len(_JSON)] for name in found if name.endswith(_JSON)]
+        return sorted(name[: -len(_JSON)] for name in found if name.endswith(_JSON))
 
     def describe(self, name: str) -> TopicDescription:
         path = self._layout.topic(check_topic_name(name))
@@ -74,12 +75,26 @@ class Catalog:
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
         with self.locked():
-            for other in self.names():
-                if collision_key(other) == collision_key(name):
-                    raise TopicExists(f"topic {name!r} collides with {other!r}", topic=name, existing=other)
+            self._refuse_collision(name)
             topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
             self._prepare(name, range(partitions), topic_id, prepare)
             return self._publish(TopicDescription(name, topic_id, partitions, config))
+
+    def _refuse_collision(self, name: str) -> None:
+        for other in self.names():
+            if other == name:
+                raise TopicExists(
+                    f"there is a topic {name!r} in {self._layout.root} already; use it, or take another name",
+                    topic=name,
+                    existing=name,
+                )
+            if collision_key(other) == collision_key(name):
+                raise TopicExists(
+                    f"topic {name!r} can't stand beside {other!r} in {self._layout.root}: names must differ in more than case "
+                    "and the choice of . and _; take another name",
+                    topic=name,
+                    existing=other,
+                )
 
     def add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
         check_partition_count(total)
@@ -101,17 +116,22 @@ class Catalog:
             return self._publish(topic._replace(config=topic.config.with_changes(changes)))
 
     def delete(self, name: str, retire: Callable[[str], None]) -> None:
-        """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return."""
+        """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
+
+        ``LogLocked`` where a writer doesn't come to an end; then nothing was removed.
+        """
         with self.locked():
             topic = self.describe(name)
+            numbers = [n for n in range(topic.partitions) if self._filesystem.exists(self._layout.partition(name, n))]
+            for number in numbers:
+                with holding(self._filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}"):
+                    pass  # an append that hangs must not leave half of a topic
             self._filesystem.remove(self._layout.topic(name))
             self._filesystem.sync_directory(self._layout.topics)
             self._advance_version()
-            for number in range(topic.partitions):
-                directory = self._layout.partition(name, number)
-                if self._filesystem.exists(directory):
-                    retire(directory)
-                    self._clear_away(name, number)
+            for number in numbers:
+                retire(self._layout.partition(name, number))
+                self._clear_away(name, number)
             self._filesystem.sync_directory(self._layout.root)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
@@ -148,29 +168,9 @@ class Catalog:
                 return
             self._clock.sleep(0.001)
 
-    def locked(self) -> _Held:
+    def locked(self) -> AbstractContextManager[None]:
         """A context that holds the catalog's lock. ``LogLocked`` after 30 s."""
-        return _Held(self._filesystem, self._clock, self._layout.catalog_lock)
-
-
-class _Held:
-    """The catalog's lock as a context."""
-
-    def __init__(self, filesystem: FileSystem, clock: Clock, path: str) -> None:
-        self._lock = filesystem.lock(path)
-        self._clock = clock
-        self._path = path
-
-    def __enter__(self) -> None:
-        deadline = self._clock.monotonic() + _LOCK_TIMEOUT_S
-        while not self._lock.try_acquire():
-            if self._clock.monotonic() >= deadline:
-                self._lock.close()
-                raise LogLocked(f"{self._path} stayed locked for {_LOCK_TIMEOUT_S:g} s", path=self._path)
-            self._clock.sleep(0.001)
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
+        return holding(self._filesystem, self._clock, self._layout.catalog_lock)
 
 
 class KafkaCatalog:

@@ -10,9 +10,10 @@ DELETE_SUFFIX = "-delete"
 
 
 class Layout:
-    """The paths of one log."""
+    """The paths of one log. A root without a name is the directory the process is in."""
 
     def __init__(self, root: str) -> None:
+        root = root.rstrip("/") or root[:1] or "."
         self.root = root
         self.private = f"{root}/{PRIVATE}"
         self.manifest = f"{self.private}/manifest.json"

@@ -6,7 +6,6 @@ Names follow Kafka's rule; configuration keys are Kafka's in snake_case, with it
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from pylog.errors import ConfigError, InvalidTopicName
@@ -19,8 +18,7 @@ _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS_MAX = 100_000
 
 
-@dataclass(frozen=True)
-class TopicConfig:
+class TopicConfig(NamedTuple):
     """How a topic stores its records.
 
     ``segment_bytes``: a segment is closed before it would exceed this size. ``segment_ms``: or when its first batch is older
@@ -41,7 +39,17 @@ class TopicConfig:
     retention_ms: int = 7 * 86_400_000
     retention_bytes: int = -1
 
-    def __post_init__(self) -> None:
+    def with_changes(self, changes: dict[str, Any]) -> TopicConfig:
+        """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
+        for option in changes:
+            if option not in self._fields:
+                raise ConfigError(f"no topic option {option!r}; there are {', '.join(self._fields)}", option=option)
+        changed = self._replace(**changes)
+        changed.check()
+        return changed
+
+    def check(self) -> None:
+        """``ConfigError`` for a value out of range."""
         _check_range("segment_bytes", self.segment_bytes, 1024, _INT32_MAX)
         _check_range("segment_ms", self.segment_ms, 1, 2**63 - 1)
         _check_range("segment_index_bytes", self.segment_index_bytes, 24, _INT32_MAX)
@@ -52,17 +60,9 @@ class TopicConfig:
         _check_choice("message_timestamp_type", self.message_timestamp_type, _TIMESTAMP_TYPES)
         _check_choice("compression_type", self.compression_type, _COMPRESSION_TYPES)
 
-    def with_changes(self, changes: dict[str, Any]) -> TopicConfig:
-        """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
-        known = [field.name for field in fields(self)]
-        for option in changes:
-            if option not in known:
-                raise ConfigError(f"no topic option {option!r}; there are {', '.join(known)}", option=option)
-        return replace(self, **changes)
-
     def as_dict(self) -> dict[str, Any]:
         """The options by name."""
-        return asdict(self)
+        return self._asdict()
 
 
 class TopicDescription(NamedTuple):

@@ -16,7 +16,7 @@ from pylog.cli.exits import OK, PROBLEM, UsageError
 from pylog.cli.formats import headers_text, record_fields
 from pylog.cli.options import Commands, json_option
 from pylog.cli.output import count_text, print_json, print_line, safe_bytes, time_text
-from pylog.errors import CorruptRecord, FormatVersionError
+from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
 
 if TYPE_CHECKING:
     from pylog.codec.batch import BatchHeader
@@ -134,11 +134,12 @@ def _batches(file: ReadableFile, end: int, with_records: bool) -> Iterator[Item]
             yield _damage(position, None, f"{scan.problem} or more", "")
             next_offset = 0
             continue
-        position, offset = resume_behind(file, position, end, next_offset)
-        behind = (
-            f"; goes on at position {position}, offset {offset}" if offset is not None else "; nothing whole behind it"
-        )
-        yield _damage(scan.position, position, scan.problem, behind)
+        try:
+            position, offset = resume_behind(file, position, end, next_offset)
+            behind = "nothing whole behind it" if offset is None else f"goes on at position {position}, offset {offset}"
+        except CorruptSegment as given_up:
+            position, behind = end, str(given_up)
+        yield _damage(scan.position, position, scan.problem, f"; {behind}")
 
 
 def _is_whole_batch(file: ReadableFile, position: int, end: int) -> bool:

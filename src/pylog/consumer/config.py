@@ -1,10 +1,9 @@
-"""The options of a consumer: one frozen value, checked when made. Names and defaults are Kafka's where it has them."""
+"""The options of a consumer: one value, checked before use. Names and defaults are Kafka's where it has them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pylog.consumer.reset import OffsetReset
 from pylog.errors import ConfigError
@@ -13,9 +12,8 @@ from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation
 Deserializer = Callable[[bytes], Any]
 
 
-@dataclass(frozen=True)
-class ConsumerConfig:
-    """See ``Consumer`` for what each option does. Raises ``ConfigError``, which names the option."""
+class ConsumerConfig(NamedTuple):
+    """See ``Consumer`` for what each option does."""
 
     auto_offset_reset: str = "latest"
     isolation_level: str = READ_UNCOMMITTED
@@ -27,7 +25,8 @@ class ConsumerConfig:
     value_deserializer: Deserializer | None = None
     consumer_timeout_ms: int | None = None
 
-    def __post_init__(self) -> None:
+    def checked(self) -> ConsumerConfig:
+        """This, if every option is right; else ``ConfigError``, which names the option."""
         OffsetReset.parse(self.auto_offset_reset)
         check_isolation(self.isolation_level, self.visibility)
         require_count("max_poll_records", self.max_poll_records, 1)
@@ -37,6 +36,7 @@ class ConsumerConfig:
         _require_callable("value_deserializer", self.value_deserializer)
         if self.consumer_timeout_ms is not None:
             require_count("consumer_timeout_ms", self.consumer_timeout_ms, 0)
+        return self
 
 
 def require_count(option: str, value: object, least: int) -> int:

@@ -25,6 +25,7 @@ from pylog.consumer.subscription import Subscription, name_of, partition_of, par
 from pylog.consumer.waiting import Taken, Waiting
 from pylog.errors import Closed, ConfigError, PylogError
 from pylog.model import EARLIEST, LATEST, OffsetAndTimestamp, Record, TopicPartition
+from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
@@ -55,20 +56,20 @@ class Consumer:
         self,
         log: Log,
         *,
-        auto_offset_reset: str = ConsumerConfig.auto_offset_reset,
-        isolation_level: str = ConsumerConfig.isolation_level,
-        visibility: str = ConsumerConfig.visibility,
-        max_poll_records: int = ConsumerConfig.max_poll_records,
-        fetch_max_bytes: int = ConsumerConfig.fetch_max_bytes,
-        max_partition_fetch_bytes: int = ConsumerConfig.max_partition_fetch_bytes,
+        auto_offset_reset: str = "latest",
+        isolation_level: str = READ_UNCOMMITTED,
+        visibility: str = WRITTEN,
+        max_poll_records: int = 500,
+        fetch_max_bytes: int = 32 << 20,
+        max_partition_fetch_bytes: int = 1 << 20,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
-        consumer_timeout_ms: int | None = ConsumerConfig.consumer_timeout_ms,
+        consumer_timeout_ms: int | None = None,
     ) -> None:
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
-        )  # fmt: skip
+        ).checked()  # fmt: skip
         self._iteration_s = float("inf") if consumer_timeout_ms is None else consumer_timeout_ms / 1_000
         self._log = log
         self._lookup = OffsetLookup(log, self._config)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pylog.clock import Clock
-from pylog.errors import LogLocked
 from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState
 from pylog.partition.epochs import LeaderEpochs
 from pylog.segment.naming import COMMIT_SLOTS, LOCK, LOG, PARTITION_METADATA, file_path
-from pylog.storage import FileSystem, write_atomically
-
-_LOCK_TIMEOUT_S = 30.0
+from pylog.storage import FileSystem, holding, write_atomically
 
 
 def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boot: int) -> None:
@@ -35,17 +32,9 @@ def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boo
 
 def retire_directory(filesystem: FileSystem, clock: Clock, directory: str) -> None:
     """Wait for an append under way, then spoil the slots, so that writers with open files find the partition gone."""
-    lock = filesystem.lock(f"{directory}/{LOCK}")
-    try:
-        deadline = clock.monotonic() + _LOCK_TIMEOUT_S
-        while not lock.try_acquire():
-            if clock.monotonic() >= deadline:
-                raise LogLocked(f"{directory} stayed locked by a writer for {_LOCK_TIMEOUT_S:g} s", path=directory)
-            clock.sleep(0.001)
+    with holding(filesystem, clock, f"{directory}/{LOCK}"):
         slots = filesystem.open_appendable(f"{directory}/{COMMIT_SLOTS}")
         try:
             slots.pwrite(bytes(FILE_BYTES), 0)
         finally:
             slots.close()
-    finally:
-        lock.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pylog.clock import Clock
+from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.segments import Segments
@@ -15,8 +16,13 @@ from pylog.segment.naming import file_path
 from pylog.storage import FileSystem
 
 
+def boot_of(filesystem: FileSystem) -> int:
+    """A short name of this boot of the machine: the 32 bits that commit slots have room for."""
+    return crc32c(filesystem.boot_id().encode())
+
+
 class Place(NamedTuple):
-    """One partition directory. ``boot`` is a short name of this boot of the machine."""
+    """One partition directory. ``boot`` is ``boot_of`` its filesystem."""
 
     filesystem: FileSystem
     clock: Clock

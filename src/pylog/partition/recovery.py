@@ -20,6 +20,7 @@ from pylog.partition.place import Place
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.rewrite import rewrite
 from pylog.partition.segments import Segments
+from pylog.partition.sweeping import sweep
 from pylog.segment import SegmentScan, SegmentWriter
 from pylog.segment.naming import DELETED, LOG, SEAL, TRANSACTION_INDEX, segment_files
 from pylog.segment.writer import INDEX_ENTRY_BYTES
@@ -74,6 +75,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust) -> Reco
         )
     if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
+    sweep(place)
     names = place.names()
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)

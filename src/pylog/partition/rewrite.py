@@ -2,7 +2,7 @@
 
 After a failed sync the system may count the lost pages as clean, so syncing the same file again proves nothing; but the
 page cache still has them. Every batch is checked on the way. A crash leaves the old file or the new one, and perhaps a
-``.rewrite`` file, which nothing reads.
+``.rewrite`` file, which nothing reads and ``sweep`` removes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from pylog.errors import StorageError
 from pylog.partition.place import Place
 from pylog.segment import SegmentScan
-from pylog.segment.naming import LOG
+from pylog.segment.naming import LOG, REWRITE
 
-REWRITE = ".rewrite"
 _PIECE_BYTES = 1 << 20
 
 

@@ -72,12 +72,33 @@ def _newest(filesystem: FileSystem, directory: str, end_offset: int) -> tuple[Pr
         (at for name in names if (at := offset_of(name, SNAPSHOT)) is not None and at <= end_offset), reverse=True
     )
     for offset in offsets:
-        path = file_path(directory, offset, SNAPSHOT)
         try:
-            return ProducerStates.decode(read_whole(filesystem, path, _LIMIT_BYTES), path), offset
+            return read(filesystem, directory, offset), offset
         except (CorruptSegment, FormatVersionError) as damage:
             logger.warning("%s; going back to an older snapshot", damage)
     return ProducerStates(), 0
+
+
+def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
+    """The snapshot of this offset. ``CorruptSegment`` where it is damaged, or speaks of offsets that lay ahead of it."""
+    path = file_path(directory, offset, SNAPSHOT)
+    states = ProducerStates.decode(read_whole(filesystem, path, _LIMIT_BYTES), path)
+    for producer_id, entry in states.entries.items():
+        last_offset = entry.batches[-1].last_offset if entry.batches else -1
+        transaction_start = -1 if entry.transaction_start is None else entry.transaction_start
+        if max(last_offset, transaction_start) >= offset:
+            what = "its last batch ends" if last_offset >= offset else "its open transaction begins"
+            raise CorruptSegment(
+                f"{path} is of offset {offset}, but says of producer {producer_id} that {what} at "
+                f"{max(last_offset, transaction_start)}; it may be removed, to be made again from the segments",
+                path=path,
+                position=0,
+                offset=offset,
+                producer_id=producer_id,
+                last_offset=last_offset,
+                transaction_start=transaction_start,
+            )
+    return states
 
 
 def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_offset: int) -> None:

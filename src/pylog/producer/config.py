@@ -7,8 +7,7 @@ here, before the first record, never at the first batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pylog.codec.compression import codec_id, compress
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, MAX_RECORD_OVERHEAD
@@ -23,59 +22,47 @@ _ACKS = {0: 0, 1: 1, -1: ACKS_ALL, "0": 0, "1": 1, "-1": ACKS_ALL, "all": ACKS_A
 _SMALLEST_BATCH_BYTES = HEADER_BYTES + MAX_RECORD_OVERHEAD
 
 Serializer = Callable[[Any], bytes]
+_Call = TypeVar("_Call")
 
 
-@dataclass(frozen=True)
 class ProducerConfig:
     """The options of one producer, valid once made. ``Producer`` describes them; ``acks`` becomes 0, 1 or -1 (all)."""
 
-    acks: int | str = "all"
-    linger_ms: float = 5
-    batch_bytes: int = 1024 * 1024
-    buffer_bytes: int = 32 * 1024 * 1024
-    max_block_ms: float = 60_000
-    compression: str | None = None
-    compression_level: int | None = None
-    partitioner: str | PartitionFunction = "murmur3"
-    enable_idempotence: bool = True
-    delivery_timeout_ms: float = 120_000
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
-    on_delivery: Callable[[Delivery], object] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "acks", _one_of_acks(self.acks))
-        for name in ("linger_ms", "max_block_ms", "delivery_timeout_ms"):
-            _require_milliseconds(name, getattr(self, name))
-        _require_size("batch_bytes", self.batch_bytes, _SMALLEST_BATCH_BYTES, INT32_MAX)
-        _require_size("buffer_bytes", self.buffer_bytes, self.batch_bytes, None)
-        if self.delivery_timeout_ms < self.linger_ms:
+    def __init__(
+        self,
+        *,
+        acks: int | str = "all",
+        linger_ms: float = 5,
+        batch_bytes: int = 1024 * 1024,
+        buffer_bytes: int = 32 * 1024 * 1024,
+        max_block_ms: float = 60_000,
+        compression: str | None = None,
+        compression_level: int | None = None,
+        partitioner: str | PartitionFunction = "murmur3",
+        enable_idempotence: bool = True,
+        delivery_timeout_ms: float = 120_000,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+    ) -> None:
+        self.acks = _one_of_acks(acks)
+        self.linger_ms = _milliseconds("linger_ms", linger_ms)
+        self.batch_bytes = _size("batch_bytes", batch_bytes, _SMALLEST_BATCH_BYTES, INT32_MAX)
+        self.buffer_bytes = _size("buffer_bytes", buffer_bytes, batch_bytes, None)
+        self.max_block_ms = _milliseconds("max_block_ms", max_block_ms)
+        self.compression, self.compression_level = _compression(compression, compression_level)
+        self.partitioner = _partitioner(partitioner)
+        self.enable_idempotence = _true_or_false("enable_idempotence", enable_idempotence)
+        self.delivery_timeout_ms = _milliseconds("delivery_timeout_ms", delivery_timeout_ms)
+        self.key_serializer = _callable_or_none("key_serializer", key_serializer)
+        self.value_serializer = _callable_or_none("value_serializer", value_serializer)
+        self.on_delivery = _callable_or_none("on_delivery", on_delivery)
+        if delivery_timeout_ms < linger_ms:
             raise ConfigError(
-                f"delivery_timeout_ms {self.delivery_timeout_ms} is less than linger_ms {self.linger_ms}: "
+                f"delivery_timeout_ms {delivery_timeout_ms} is less than linger_ms {linger_ms}: "
                 "a batch would be given up before it is due",
-                delivery_timeout_ms=self.delivery_timeout_ms, linger_ms=self.linger_ms,
+                delivery_timeout_ms=delivery_timeout_ms, linger_ms=linger_ms,
             )  # fmt: skip
-        if not isinstance(self.enable_idempotence, bool):
-            raise _wrong("enable_idempotence", self.enable_idempotence, "True or False")
-        for name in ("key_serializer", "value_serializer", "on_delivery"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise _wrong(name, getattr(self, name), "a callable, or None")
-        self._check_partitioner()
-        self._check_compression()
-
-    def _check_partitioner(self) -> None:
-        is_name = isinstance(self.partitioner, str) and self.partitioner in NAMED_PARTITIONERS
-        if not is_name and not callable(self.partitioner):
-            raise _wrong("partitioner", self.partitioner, f"one of {', '.join(NAMED_PARTITIONERS)}, or a callable")
-
-    def _check_compression(self) -> None:
-        if self.compression is None:
-            if self.compression_level is not None:
-                raise _wrong("compression_level", self.compression_level, "None, since no compression is named")
-            return
-        if not isinstance(self.compression, str):
-            raise _wrong("compression", self.compression, "the name of a codec, or None for the topic's")
-        compress(codec_id(self.compression), b"", self.compression_level)  # finds a missing library and a wrong level
 
     @property
     def linger_s(self) -> float:
@@ -96,14 +83,46 @@ def _one_of_acks(acks: object) -> int:
     raise _wrong("acks", acks, '0, 1 or "all"')
 
 
-def _require_milliseconds(name: str, value: object) -> None:
+def _milliseconds(name: str, value: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
         raise _wrong(name, value, "milliseconds, 0 or more")
+    return value
 
 
-def _require_size(name: str, value: object, smallest: int, largest: int | None) -> None:
+def _size(name: str, value: int, smallest: int, largest: int | None) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < smallest or (largest and value > largest):
         raise _wrong(name, value, f"{smallest} bytes or more" if largest is None else f"{smallest} to {largest} bytes")
+    return value
+
+
+def _true_or_false(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "True or False")
+    return value
+
+
+def _callable_or_none(name: str, value: _Call) -> _Call:
+    if value is not None and not callable(value):
+        raise _wrong(name, value, "a callable, or None")
+    return value
+
+
+def _partitioner(value: str | PartitionFunction) -> str | PartitionFunction:
+    is_name = isinstance(value, str) and value in NAMED_PARTITIONERS
+    if not is_name and not callable(value):
+        raise _wrong("partitioner", value, f"one of {', '.join(NAMED_PARTITIONERS)}, or a callable")
+    return value
+
+
+def _compression(name: str | None, level: int | None) -> tuple[str | None, int | None]:
+    if name is None:
+        if level is not None:
+            raise _wrong("compression_level", level, "None, since no compression is named")
+        return None, None
+    if not isinstance(name, str):
+        raise _wrong("compression", name, "the name of a codec, or None for the topic's")
+    compress(codec_id(name), b"", level)  # finds a missing library and a wrong level
+    return name, level
 
 
 def _wrong(name: str, value: object, expected: str) -> ConfigError:

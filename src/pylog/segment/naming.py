@@ -12,7 +12,8 @@ TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 SEAL = ".seal"
 UNSYNCED = ".unsynced"
-DELETED = ".deleted"
+DELETED = ".deleted"  # behind the name of a file on its way out
+REWRITE = ".rewrite"  # behind the name of a log that is being copied
 
 COMMIT_SLOTS = ".commit"
 LOCK = ".lock"
@@ -38,6 +39,15 @@ def offset_of(name: str, kind: str) -> int | None:
     if name.endswith(kind) and len(stem) == _DIGITS and stem.isascii() and stem.isdigit():
         return int(stem)
     return None
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a crash left a file of this name: a segment's file on its way out, or a copy of a log that was not finished."""
+    if name.endswith(REWRITE):
+        return offset_of(name.removesuffix(REWRITE), LOG) is not None
+    return name.endswith(DELETED) and any(
+        offset_of(name.removesuffix(DELETED), kind) is not None for kind in _SEGMENT_KINDS
+    )
 
 
 def base_offsets(names: list[str]) -> list[int]:

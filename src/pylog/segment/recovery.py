@@ -10,11 +10,14 @@ from collections.abc import Iterator
 
 from pylog.codec.batch import BatchHeader, check_header, read_header
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CRC_START, HEADER_BYTES
+from pylog.codec.format import CRC_START, HEADER_BYTES, MAGIC, MAGIC_POSITION
+from pylog.errors import CorruptSegment
 from pylog.storage import ReadableFile
 
 _CHUNK_BYTES = 1 << 20
 _WINDOW_BYTES = 16 << 10
+_CHECKED_TIMES_MAX = 4
+_MAGIC_BYTE = bytes([MAGIC])
 
 
 class SegmentScan:
@@ -102,19 +105,39 @@ class SegmentScan:
 def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, BatchHeader] | None:
     """The first whole valid batch after ``position`` whose base offset is at least ``minimum_offset``; None without one.
 
-    For saying what damage lies between, never for reading on by itself. Looks for the magic byte, then judges.
+    For saying what damage lies between, never for reading on by itself. Looks for the magic byte, then judges. Bytes can be
+    made to look like many batches, each as long as the file: after checksumming four times what there is, it gives up with
+    ``CorruptSegment``, since nobody knows then whether something whole follows.
     """
-    for start in range(position, end, _CHUNK_BYTES):
-        chunk = file.pread(min(_CHUNK_BYTES + HEADER_BYTES, end - start), start)
-        at = chunk.find(b"\x02")
-        while at >= 0:
-            begin = at - 16
-            if begin >= 0 and begin + HEADER_BYTES <= len(chunk):
-                header = read_header(chunk, begin)
-                if header.base_offset >= minimum_offset and check_header(header) is None:
-                    where = start + begin
-                    scan = SegmentScan(file, where, min(end, where + header.size_bytes), next_offset=header.base_offset)
-                    if next(iter(scan), None) is not None:
-                        return where, header
-            at = chunk.find(b"\x02", at + 1)
+    limit_bytes = _CHECKED_TIMES_MAX * (end - position)
+    checked_bytes = 0
+    for where, header in _candidates(file, position, end, minimum_offset):
+        checked_bytes += header.size_bytes
+        if checked_bytes > limit_bytes:
+            raise CorruptSegment(
+                f"{file.path}: looking for a whole batch behind position {position} was given up at position {where}: too much "
+                f"looks like batches and is none (more than {limit_bytes} bytes to checksum); restore the file from a copy",
+                path=file.path,
+                position=position,
+                given_up_at=where,
+                limit_bytes=limit_bytes,
+            )
+        scan = SegmentScan(file, where, where + header.size_bytes, next_offset=header.base_offset)
+        if next(iter(scan), None) is not None:
+            return where, header
     return None
+
+
+def _candidates(file: ReadableFile, position: int, end: int, minimum_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Where a batch may begin, by its header alone, that ends before ``end``."""
+    for start in range(position, end, _CHUNK_BYTES):
+        chunk = file.pread(min(_CHUNK_BYTES + HEADER_BYTES - 1, end - start), start)
+        at = chunk.find(_MAGIC_BYTE, MAGIC_POSITION)
+        while at >= 0:
+            begin = at - MAGIC_POSITION
+            if begin + HEADER_BYTES <= len(chunk):
+                header = read_header(chunk, begin)
+                fits = start + begin + header.size_bytes <= end
+                if fits and header.base_offset >= minimum_offset and check_header(header) is None:
+                    yield start + begin, header
+            at = chunk.find(_MAGIC_BYTE, at + 1)

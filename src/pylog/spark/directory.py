@@ -11,12 +11,11 @@ from typing import NamedTuple
 from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, looks_like_kafka, read_manifest
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
-from pylog.codec.checksum import crc32c
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.place import Place
+from pylog.partition.place import Place, boot_of
 from pylog.partition.published import PublishedView
 from pylog.segment.naming import COMMIT_SLOTS, PARTITION_METADATA, base_offsets
 from pylog.storage import FileSystem, OsFileSystem, read_whole
@@ -39,8 +38,7 @@ class PartitionSource(NamedTuple):
 
     def place(self) -> Place:
         filesystem = OsFileSystem()
-        boot = crc32c(filesystem.boot_id().encode())  # as Log has it
-        return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot)
+        return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot_of(filesystem))
 
     def published(self) -> CommitState:
         """What can be read now. ``CorruptSegment``; ``TopicNotFound`` where the directory is gone."""

@@ -1,8 +1,11 @@
 """The only room that touches the operating system (see ``filesystem.py`` for what it promises)."""
 
+from os import fspath
+
 from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
+from pylog.storage.holding import holding
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
 
@@ -15,6 +18,8 @@ __all__ = [
     "OsFileSystem",
     "ReadableFile",
     "after_fork_in_child",
+    "fspath",
+    "holding",
     "read_whole",
     "write_atomically",
 ]

@@ -21,11 +21,12 @@ class Finding(NamedTuple):
 class Problem(NamedTuple):
     """A ``Finding`` with its partition.
 
-    ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, snapshot, epochs, slots or directory.
+    ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, snapshot, epochs, slots or directory; or
+    topic: the topic's own file is damaged (``partition`` is None then), or the partition's directory belongs to no topic.
     """
 
     topic: str
-    partition: int
+    partition: int | None
     kind: str
     path: str
     position: int
@@ -34,7 +35,10 @@ class Problem(NamedTuple):
     problem: str
 
     def __str__(self) -> str:
-        where = f"{self.topic}-{self.partition}: {self.path}, position {self.position}"
+        name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        if self.kind == "topic":
+            return f"{name}: {self.problem}"
+        where = f"{name}: {self.path}, position {self.position}"
         if self.first_offset is not None:
             where += f", offsets from {self.first_offset}" + (
                 f" to {self.end_offset - 1}" if self.end_offset is not None else ""

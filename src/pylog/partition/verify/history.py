@@ -14,13 +14,13 @@ from pylog.codec.batch import BatchHeader
 from pylog.codec.control import ControlType, Marker
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import AbortedTransaction
+from pylog.partition import snapshots
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producer_state import ProducerEntry, ProducerStates
 from pylog.partition.verify.findings import Finding, FirstFinding
 from pylog.segment.naming import EPOCH_CHECKPOINT, SNAPSHOT, file_path, offset_of
-from pylog.storage import FileSystem, read_whole
+from pylog.storage import FileSystem
 
-_SNAPSHOT_LIMIT_BYTES = 256 << 20
 _BEYOND_EPOCHS = 1 << 31
 
 
@@ -47,7 +47,7 @@ class History:
         for name in self._filesystem.names(self._directory):
             offset = offset_of(name, SNAPSHOT)
             if offset is not None:
-                yield from self._read_snapshot(offset, f"{self._directory}/{name}")
+                yield from self._read_snapshot(offset)
 
     def _read_epochs(self) -> Iterator[Finding]:
         path = f"{self._directory}/{EPOCH_CHECKPOINT}"
@@ -64,14 +64,13 @@ class History:
                 return
         self._starts = [(start.start_offset, start.epoch) for start in starts]
 
-    def _read_snapshot(self, offset: int, path: str) -> Iterator[Finding]:
+    def _read_snapshot(self, offset: int) -> Iterator[Finding]:
         try:
-            self._snapshots[offset] = ProducerStates.decode(
-                read_whole(self._filesystem, path, _SNAPSHOT_LIMIT_BYTES), path
-            )
+            self._snapshots[offset] = snapshots.read(self._filesystem, self._directory, offset)
         except FileNotFoundError:
             return  # a newer one took its place
         except (CorruptSegment, FormatVersionError, StorageError) as damage:
+            path = file_path(self._directory, offset, SNAPSHOT)
             yield Finding("snapshot", path, 0, None, offset, str(damage))
 
     # The batches

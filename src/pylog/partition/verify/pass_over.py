@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pylog.codec.checksum import crc32c
 from pylog.errors import StorageError
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
+from pylog.partition.place import boot_of
 from pylog.partition.segments import Segments
 from pylog.partition.verify.findings import Finding, Problem, VerifyReport
 from pylog.partition.verify.history import History
@@ -84,8 +84,7 @@ class _PartitionCheck:
             except StorageError as error:
                 yield Finding("slots", f"{self._directory}/{COMMIT_SLOTS}", 0, None, None, str(error))
                 return
-            boot = crc32c(self._filesystem.boot_id().encode())
-            self._is_of_this_boot = self._state is not None and self._state.boot == boot
+            self._is_of_this_boot = self._state is not None and self._state.boot == boot_of(self._filesystem)
 
     def _published(self) -> CommitState | None:
         try:

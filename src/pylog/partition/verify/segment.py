@@ -160,20 +160,28 @@ class SegmentCheck:
         may_end_early, expected = self._place.may_end_early, self.expected
         if not may_end_early(expected, True):
             return False
-        return may_end_early(expected, False) or resume_behind(file, position, self._place.end, expected)[1] is None
+        if may_end_early(expected, False):
+            return True
+        try:
+            return resume_behind(file, position, self._place.end, expected)[1] is None
+        except CorruptSegment:
+            return False  # recovery gives up there, too, and cuts nothing
 
     def _damage(self, damage: CorruptRecord, file: ReadableFile, position: int) -> Generator[Finding, None, int]:
         """Name it; returns the position behind it."""
         end = self._place.end
         next_position, next_offset = damage.facts.get("next_position"), damage.facts.get("next_offset")
+        given_up = None
         if next_position is None:
-            next_position, next_offset = resume_behind(file, position, end, self.expected)
+            try:
+                next_position, next_offset = resume_behind(file, position, end, self.expected)
+            except CorruptSegment as error:
+                next_position, given_up = end, error
         if next_offset is None:
             next_offset = self._place.end_offset
         next_position = min(next_position, end)
-        behind = (
-            "nothing whole follows" if next_position >= end else f"whole batches follow at position {next_position}"
-        )
+        nothing = "nothing whole follows" if given_up is None else str(given_up)
+        behind = nothing if next_position >= end else f"whole batches follow at position {next_position}"
         yield self._finding(
             "batch", position, self.expected, next_offset, f"{damage.facts.get('problem', damage)}; {behind}"
         )
@@ -256,7 +264,10 @@ class SegmentCheck:
 
 
 def resume_behind(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, int | None]:
-    """Where whole batches go on behind damage at ``position``, and at which offset; ``end`` and None if nowhere."""
+    """Where whole batches go on behind damage at ``position``, and at which offset; ``end`` and None if nowhere.
+
+    ``CorruptSegment`` where too much looks like batches and is none.
+    """
     front = file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
     if len(front) == HEADER_BYTES and check_header(header := read_header(front)) is None:
         following = position + header.size_bytes  # if its length is right, only what it holds is damaged

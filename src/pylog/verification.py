@@ -1,0 +1,70 @@
+"""Checks a whole log: the topics' own files, directories that belong to no topic, and every partition. Reads only.
+
+What is checked within a partition: ``partition/verify``. Damage in one place hides no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from pylog.catalog import Catalog, KafkaCatalog, Layout
+from pylog.catalog.layout import parse_partition
+from pylog.errors import PylogError, StorageError, TopicNotFound
+from pylog.model import TopicPartition
+from pylog.partition.verify import Problem, VerifyReport, verify_partition
+from pylog.segment.naming import LOG
+from pylog.storage import FileSystem
+
+
+def verify_log(
+    filesystem: FileSystem,
+    layout: Layout,
+    catalog: Catalog | KafkaCatalog,
+    topics: Iterable[str] = (),
+    *,
+    progress: Callable[[int], None] | None = None,
+    report: VerifyReport | None = None,
+) -> Iterator[Problem]:
+    """Every problem of these topics, or of the whole log, as it is found. ``TopicNotFound`` for a topic that is named.
+
+    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
+    list of problems is left to the caller.
+    """
+    named = list(dict.fromkeys(topics))
+    names = named or catalog.names()
+    partitions: list[TopicPartition] = []
+    for name in names:
+        try:
+            partitions += [TopicPartition(name, number) for number in range(catalog.describe(name).partitions)]
+        except TopicNotFound:
+            if named:
+                raise  # else it has just been deleted
+        except PylogError as damage:
+            path = str(damage.facts.get("path", layout.root))
+            yield Problem(name, None, "topic", path, 0, None, None, str(damage))
+    if not named and isinstance(catalog, Catalog):
+        yield from _strays(filesystem, layout, set(names))
+    for partition in partitions:
+        yield from verify_partition(
+            filesystem, layout.partition(*partition), partition,
+            dense=isinstance(catalog, Catalog), progress=progress, report=report,
+        )  # fmt: skip
+
+
+def _strays(filesystem: FileSystem, layout: Layout, topics: set[str]) -> Iterator[Problem]:
+    """Partition directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
+    for name in filesystem.names(layout.root):
+        partition = parse_partition(name)
+        directory = f"{layout.root}/{name}"
+        if partition is not None and partition.topic not in topics and segment_bytes(filesystem, directory):
+            problem = "belongs to no topic: its topic file is lost, or a deletion was cut off"
+            yield Problem(*partition, "topic", directory, 0, None, None, problem)
+
+
+def segment_bytes(filesystem: FileSystem, directory: str) -> int:
+    """The bytes of a partition's segments; 0 where they cannot be looked at."""
+    try:
+        names = filesystem.names(directory)
+        return sum(filesystem.size(f"{directory}/{name}") for name in names if name.endswith(LOG))
+    except (FileNotFoundError, StorageError):
+        return 0

@@ -1,0 +1,87 @@
+"""Looking for whole batches behind damage: what it finds, and that bytes made for it cannot keep it busy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pylog.codec.batch import read_header, stamp
+from pylog.codec.format import HEADER_BYTES
+from pylog.errors import CorruptSegment, NotAppended
+from pylog.model import TopicPartition
+from pylog.partition.verify import verify_partition
+from pylog.segment import find_next_batch
+from pylog.storage import OsFileSystem
+from tests.partition.logs import batch, headers_that_claim_everything, log_file, open_partition
+from tests.storage.filesystems import OtherBoot
+
+
+class Bytes:
+    """A file in memory that counts what is read of it."""
+
+    path = "file"
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.bytes_read = 0
+
+    def pread(self, size: int, position: int) -> bytes:
+        found = self.data[position : position + size]
+        self.bytes_read += len(found)
+        return found
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("size", [10_000, 200_000])
+def test_made_up_headers_cost_a_few_readings_of_the_file_and_no_more(size: int) -> None:
+    file = Bytes(headers_that_claim_everything(size))
+    with pytest.raises(CorruptSegment, match="given up") as caught:
+        find_next_batch(file, 0, size, 0)
+    assert file.bytes_read <= 5 * size + size // 10
+    assert (caught.value.path, caught.value.position) == ("file", 0)
+    assert 0 < caught.value.given_up_at < size
+    assert caught.value.limit_bytes == 4 * size
+
+
+@pytest.mark.parametrize("before", [0, 1, 60, 61, 1 << 20, (1 << 20) - 1, (1 << 20) - 30, (1 << 20) + 1])
+def test_a_whole_batch_is_found_wherever_it_stands(before: int) -> None:
+    whole = batch(b"whole")
+    stamp(whole, 7, 0)
+    file = Bytes(b"\x02" * before + bytes(whole) + b"behind it")
+    found = find_next_batch(file, 0, file.size(), 7)
+    assert found == (before, read_header(whole))
+    assert find_next_batch(file, 0, file.size(), 8) is None
+
+
+def test_a_whole_batch_behind_some_made_up_headers_is_found() -> None:
+    whole = bytes(batch(b"w" * 1000))
+    front = headers_that_claim_everything(HEADER_BYTES + len(whole) + 40)[:HEADER_BYTES]
+    file = Bytes(front * 2 + whole)
+    found = find_next_batch(file, 0, file.size(), 0)
+    assert found is not None
+    assert found[0] == 2 * HEADER_BYTES
+
+
+def test_a_segment_of_made_up_headers_is_damaged_and_never_cut(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    partition.append_batch(batch(b"first"))
+    partition.close()
+    with log_file(directory).open("ab") as file:
+        file.write(headers_that_claim_everything(20_000, 1))
+    (directory / ".commit").unlink()
+    before = log_file(directory).read_bytes()
+    other_boot = open_partition(directory, OtherBoot())
+    with pytest.raises(NotAppended, match="given up"):
+        other_boot.append_batch(batch(b"second"))
+    other_boot.close()
+    assert log_file(directory).read_bytes() == before
+    (found,) = verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=True)
+    assert (found.kind, found.first_offset) == ("batch", 1)
+    assert "given up" in found.problem
