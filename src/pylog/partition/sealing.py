@@ -1,59 +1,102 @@
 """Writes the seals of closed segments, from the segments themselves, each batch checked on the way.
 
-Runs outside the lock: a closed segment doesn't change. A crash before or in the middle leaves a segment without a seal,
-which reads as well; the next roll seals it.
+A little after each append that follows a roll, so that none of them pays for a whole segment; outside the lock, since a
+closed segment doesn't change. A crash before or in the middle leaves a segment without a seal, which reads as well; the
+next roll seals it.
 """
 
 from __future__ import annotations
 
-from pylog.errors import CorruptSegment, FormatVersionError
+import logging
+from collections.abc import Iterator
+
+from pylog.errors import CorruptSegment, PylogError
+from pylog.partition.place import Place
 from pylog.partition.segments import Segments
-from pylog.segment import SealBuilder, SegmentScan, read_seal, write_seal
-from pylog.segment.naming import LOG, SEAL, file_path
-from pylog.segment.seal import Seal
-from pylog.storage import FileSystem
+from pylog.segment import SealBuilder, SegmentScan, write_seal
+from pylog.segment.naming import LOG, SEAL
+from pylog.turn import NOT_MINE, Turn
 
-LEFTOVERS_MAX = 8  # sealed at one roll, so that no append pays for a long history
+logger = logging.getLogger("pylog.partition")
+
+LEFTOVERS_MAX = 8  # sealed after one roll, so that nobody pays for a long history
+_STEP_BYTES = 1 << 20
+_BATCH_COSTS_BYTES = 16 << 10  # looking at a batch takes the time of checking so many bytes more
 
 
-def seal_closed_segments(filesystem: FileSystem, directory: str, bases: list[int]) -> None:
-    """Seal these segments if they have none. ``CorruptSegment`` where one is damaged already."""
-    for base in bases:
+class Sealer:
+    """Seals what is closed in one partition."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """Start anew: also in a forked child, where a thread that is not there may have had the turn."""
+        self._turn = Turn()
+        self._is_due = False
+        self._work: Iterator[int] | None = None
+
+    def segment_closed(self) -> None:
+        """There is something to seal; ``go_on`` will find it."""
+        self._is_due = True
+
+    @property
+    def is_idle(self) -> bool:
+        return self._work is None and not self._is_due
+
+    def go_on(self, size_bytes: float = _STEP_BYTES) -> None:
+        """Seal so many bytes more, about a millisecond's work. Nothing where another thread is at it.
+
+        A failure is logged: the append it follows stands, and the segment stays readable without its seal.
+        """
+        turn = self._turn
+        if turn.is_mine():  # a signal handler appends, and has interrupted this
+            return
         try:
-            if not is_sealed(filesystem, directory, base):
-                write_seal(filesystem, directory, base, build_seal(filesystem, directory, base))
+            if turn.take(blocking=False):
+                self._go_on(size_bytes)
         except FileNotFoundError:
-            continue  # deleted meanwhile
+            self._work = None  # the topic was deleted meanwhile
+        except PylogError as error:
+            self._work = None
+            logger.warning("%s: could not seal closed segments: %s", self._place.directory, error)
+        finally:
+            try:  # noqa: SIM105 - see turn.py
+                turn.leave()
+            except NOT_MINE:
+                pass
 
+    def _go_on(self, size_bytes: float) -> None:
+        if self._work is None:
+            self._work = self._all()
+        for batch_bytes in self._work:
+            size_bytes -= batch_bytes + _BATCH_COSTS_BYTES
+            if size_bytes <= 0:
+                return
+        self._work = None
 
-def unsealed_behind(filesystem: FileSystem, directory: str, segments: Segments) -> list[int]:
-    """Closed segments without a seal that follow the last one with: left by a roller that died, or by a loss of power."""
-    found: list[int] = []
-    for base in reversed(segments.bases[:-1]):
-        if len(found) == LEFTOVERS_MAX or filesystem.exists(file_path(directory, base, SEAL)):
-            break
-        found.append(base)
-    return found
+    def _all(self) -> Iterator[int]:
+        """Does the work, from one batch to the next, whose size in bytes it yields."""
+        while self._is_due:
+            self._is_due = False
+            for base in sorted(unsealed_behind(self._place, self._place.segments())):
+                try:
+                    yield from self._one(base)
+                except FileNotFoundError:
+                    continue  # deleted meanwhile
 
-
-def is_sealed(filesystem: FileSystem, directory: str, base: int) -> bool:
-    """Whether the segment has a seal that can be read."""
-    try:
-        size = filesystem.size(file_path(directory, base, LOG))
-        return read_seal(filesystem, directory, base, size) is not None
-    except (CorruptSegment, FormatVersionError):
-        return False
-
-
-def build_seal(filesystem: FileSystem, directory: str, base: int, *, dense: bool = True) -> Seal:
-    """The seal of a closed segment as it stands, every batch checked."""
-    path = file_path(directory, base, LOG)
-    file = filesystem.open_readable(path)
-    try:
-        builder = SealBuilder()
-        scan = SegmentScan(file, 0, file.size(), next_offset=base, dense=dense)
-        for position, header in scan:
-            builder.add(position, header, scan.front(position))
+    def _one(self, base: int) -> Iterator[int]:
+        path = self._place.path(base, LOG)
+        file = self._place.filesystem.open_readable(path)
+        try:
+            builder = SealBuilder()
+            scan = SegmentScan(file, 0, file.size(), next_offset=base)
+            for position, header in scan:
+                builder.add(position, header, scan.front(position))
+                yield header.size_bytes
+        finally:
+            file.close()
         if scan.problem is not None:
             raise CorruptSegment(
                 f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}",
@@ -62,6 +105,14 @@ def build_seal(filesystem: FileSystem, directory: str, base: int, *, dense: bool
                 offset=scan.next_offset,
                 problem=scan.problem,
             )
-        return builder.build()
-    finally:
-        file.close()
+        write_seal(self._place.filesystem, self._place.directory, base, builder.build())
+
+
+def unsealed_behind(place: Place, segments: Segments) -> list[int]:
+    """Closed segments without a seal that follow the last one with: just closed, or left by a roller that died."""
+    found: list[int] = []
+    for base in reversed(segments.bases[:-1]):
+        if len(found) == LEFTOVERS_MAX or place.filesystem.exists(place.path(base, SEAL)):
+            break
+        found.append(base)
+    return found

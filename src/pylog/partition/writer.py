@@ -31,7 +31,7 @@ from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.place import Place
 from pylog.partition.recovery import remove_segment
 from pylog.partition.rewrite import rewrite
-from pylog.partition.sealing import seal_closed_segments, unsealed_behind
+from pylog.partition.sealing import Sealer
 from pylog.partition.settings import PartitionSettings
 from pylog.partition.writer_view import WriterView
 from pylog.segment import SegmentWriter
@@ -47,7 +47,7 @@ class PartitionWriter(WriterView):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._unsealed: list[int] = []
+        self._sealer = Sealer(place)
 
     # Appending
 
@@ -60,8 +60,8 @@ class PartitionWriter(WriterView):
             result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset))
         except (CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
             raise self._not_appended(error) from error
-        if self._unsealed:
-            self._seal()
+        if not self._sealer.is_idle:
+            self._sealer.go_on()
         return result
 
     def _not_appended(self, error: PylogError) -> NotAppended:
@@ -165,7 +165,7 @@ class PartitionWriter(WriterView):
                 segments_version=next_version(state.segments_version),
             )
         )
-        self._unsealed.append(segment.base_offset)
+        self._sealer.segment_closed()
         self._segment = None
         segment.close()
         fresh = self._place.segment_writer(end)
@@ -178,7 +178,7 @@ class PartitionWriter(WriterView):
     def roll(self, timeout_ms: int) -> None:
         """Close the active segment now, unless it is empty."""
         self._lock.holding(timeout_ms, self._roll_now)
-        self._seal()
+        self._sealer.go_on(float("inf"))
 
     def _roll_now(self) -> None:
         self._catch_up()
@@ -189,19 +189,6 @@ class PartitionWriter(WriterView):
             except BaseException as error:
                 self._undo(error)
                 raise
-
-    def _seal(self) -> None:
-        """Write the seals of segments closed by this process. Outside the lock: closed segments don't change."""
-        bases, self._unsealed = self._unsealed, []
-        try:
-            bases = sorted(
-                {*bases, *unsealed_behind(self._place.filesystem, self._place.directory, self._place.segments())}
-            )
-            seal_closed_segments(self._place.filesystem, self._place.directory, bases)
-        except FileNotFoundError:
-            return  # the topic was deleted meanwhile
-        except PylogError as error:  # the append it follows stands; the segment stays readable without its seal
-            logger.warning("%s: could not seal closed segments %s: %s", self._place.directory, bases, error)
 
     def delete_before(self, offset: int, timeout_ms: int) -> int:
         """Advance the log start to ``offset`` and remove the segments wholly before it; the new log start offset.
@@ -276,4 +263,4 @@ class PartitionWriter(WriterView):
 
     def _forget_parent(self) -> None:
         super()._forget_parent()
-        self._unsealed = []
+        self._sealer.forget_parent()
