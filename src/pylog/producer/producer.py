@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
+_NO_HEADERS: Headers = ()  # there is one empty tuple: to ask for it is cheaper than to ask for truth
+
 
 class Producer:
     """Sends records to the topics of a log. Safe to share among threads; goes on working in a forked child.
@@ -138,7 +140,7 @@ class Producer:
                     buffer = buffers[(key_hash(key) & POSITIVE) % len(buffers)]
                 except UNHASHABLE:
                     buffer = buffers[(key_hash(key_bytes(key)) & POSITIVE) % len(buffers)]
-        if headers and isinstance(headers, Mapping):
+        if headers is not _NO_HEADERS and isinstance(headers, Mapping):
             headers = tuple(headers.items())
 
         batch = buffer.open
