@@ -1,10 +1,10 @@
 # cython: language_level=3, cdivision=True, auto_pickle=False, binding=False
 """Records to bytes and back, compiled: the names, values and errors of records.py, which explains them.
 
-Does no I/O, starts no thread, reads the machine's clock in ``enter`` alone. Every read is preceded by a comparison with what remains. Memory is taken
-for what is there (the payload's own size, the values given), never for a size read from a payload. No pointer into the
-encoder's buffer is kept while Python code may run. Output is a function of the input: what is reserved and not written
-is cut off before anybody sees it.
+Does no I/O, starts no thread, reads the machine's clock in ``enter`` alone. Every read is preceded by a comparison with
+what remains. Memory is taken for what is there (the payload's own size, the values given), never for a size read from a
+payload. No pointer into the encoder's buffer is kept while Python code may run. Output is a function of the input: what
+is reserved and not written is cut off before anybody sees it.
 """
 
 cimport cython
