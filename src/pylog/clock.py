@@ -6,7 +6,6 @@ Wall time stamps records and ages segments; it never decides what is safe. Waiti
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from threading import Condition  # only named here: a clock that tests move must also decide when a wait is over
 from typing import Protocol
 
@@ -25,11 +24,6 @@ class Clock(Protocol):
 
     def wait(self, condition: Condition, seconds: float) -> None:
         """Wait on ``condition``, which the caller holds, until it is notified or ``seconds`` have passed."""
-
-
-def nanoseconds_of(clock: Clock) -> Callable[[], int]:
-    """A clock's wall time in nanoseconds: for callers that ask so often that a Python call in between counts."""
-    return time.time_ns if type(clock) is SystemClock else lambda: clock.now_ms() * 1_000_000
 
 
 class SystemClock:

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pylog.clock import SystemClock
 from pylog.codec.format import MAX_HEADERS
 from pylog.errors import (
     ConfigError,
@@ -441,6 +443,41 @@ def test_entering_raises_as_appending_does_and_changes_nothing(codec: ModuleType
         with pytest.raises(error):
             encoder.enter(codec.Receipt, None, timestamp, key, value, headers)
         assert state(encoder) == (0, 0, -1, -1)
+
+
+def test_a_record_entered_without_a_timestamp_has_the_time_of_now(codec: ModuleType) -> None:
+    now = iter([TS0, TS0 + 7])
+    encoder = codec.RecordEncoder(LIMIT, lambda: next(now))
+    receipts = [encoder.enter(codec.Receipt, None, given, b"", None, ()) for given in (None, TS0 + 3, None)]
+    assert [receipt.timestamp_ms for receipt in receipts] == [TS0, TS0 + 3, TS0 + 7]
+    assert [record.timestamp_ms for record in decode(codec, encoder.take(), 3)] == [TS0, TS0 + 3, TS0 + 7]
+
+
+def test_the_time_of_now_is_the_machines_if_no_other_clock_is_given(codec: ModuleType) -> None:
+    earliest = SystemClock().now_ms()
+    receipt = codec.RecordEncoder(LIMIT).enter(codec.Receipt, None, None, b"", b"", ())
+    assert earliest <= receipt.timestamp_ms <= SystemClock().now_ms()
+
+
+@pytest.mark.parametrize("now", [-1, 1 << 63, 1.5, None], ids=repr)
+def test_a_clock_that_gives_no_time_is_refused(codec: ModuleType, now: Any) -> None:
+    encoder = codec.RecordEncoder(LIMIT, lambda: now)
+    with pytest.raises(InvalidTimestamp):
+        encoder.enter(codec.Receipt, None, None, b"", b"", ())
+    assert state(encoder) == (0, 0, -1, -1)
+
+
+def test_an_encoder_that_its_clock_refers_to_is_no_leak(codec: ModuleType) -> None:
+    class Clock:
+        def now_ms(self) -> int:
+            return TS0
+
+    clock = Clock()
+    clock.encoder = codec.RecordEncoder(LIMIT, clock.now_ms)  # type: ignore[attr-defined]
+    watched = weakref.ref(clock)
+    del clock
+    gc.collect()
+    assert watched() is None
 
 
 @pytest.mark.parametrize("kind", [None, 5, "Receipt", int, object, type(iter([]))], ids=repr)

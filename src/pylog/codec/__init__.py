@@ -1,4 +1,4 @@
-"""Bytes to values and back: Kafka's record batch v2. No file, no clock, no thread.
+"""Bytes to values and back: Kafka's record batch v2. No file, no thread; a clock only for a record without a time.
 
     format.py      every constant and layout           batch.py        headers, whole batches, CRC
     records.py     records encoded and decoded         compression.py  none, gzip, snappy, lz4, zstd, bounded

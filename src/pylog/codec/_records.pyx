@@ -1,10 +1,10 @@
 # cython: language_level=3, cdivision=True, auto_pickle=False, binding=False
 """Records to bytes and back, compiled: the names, values and errors of records.py, which explains them.
 
-Does no I/O, reads no clock, starts no thread. Every read is preceded by a comparison with what remains. Memory is taken
-for what is there (the payload's own size, the values given), never for a size read from a payload. No pointer into the
-encoder's buffer is kept while Python code may run. Output is a function of the input: what is reserved and not written
-is cut off before anybody sees it.
+Does no I/O, starts no thread, reads the machine's clock in ``enter`` alone. Every read is preceded by a comparison with
+what remains. Memory is taken for what is there (the payload's own size, the values given), never for a size read from a
+payload. No pointer into the encoder's buffer is kept while Python code may run. Output is a function of the input: what
+is reserved and not written is cut off before anybody sees it.
 """
 
 cimport cython
@@ -14,6 +14,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact,
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_Check
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from cpython.time cimport time_ns
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -209,11 +210,11 @@ cdef bytes encode_headers(object headers):
 cdef class Receipt:
     cdef public object batch
     cdef public Py_ssize_t index
-    cdef public object timestamp_ms
+    cdef public int64_t timestamp_ms
 
 
 @cython.final
-@cython.no_gc
+@cython.no_gc_clear  # a cycle through ``now_ms`` is broken elsewhere in it
 cdef class RecordEncoder:
     cdef bytearray buffer  # 61 bytes for the batch header, the records, room for more; None while there are no records
     cdef uint8_t *data  # its first byte
@@ -221,16 +222,18 @@ cdef class RecordEncoder:
     cdef Py_ssize_t room
     cdef Py_ssize_t next_room
     cdef Py_ssize_t limit
+    cdef object now_ms
     cdef uint64_t generation  # how often the records were taken
     cdef bint closed
     cdef readonly Py_ssize_t count
     cdef readonly int64_t first_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
 
-    def __cinit__(self, limit_bytes):
+    def __cinit__(self, limit_bytes, now_ms=None):
         if not PyLong_Check(limit_bytes) or not 1 <= limit_bytes <= INT32_MAX:
             raise faults.unusable_limit(limit_bytes)
         self.limit = limit_bytes
+        self.now_ms = now_ms
         self.next_room = FIRST_ROOM_BYTES
         self.clear()
 
@@ -267,7 +270,7 @@ cdef class RecordEncoder:
         ) == 1
 
     def enter(self, kind, batch, timestamp_ms, key, value, headers):
-        cdef int64_t timestamp = as_timestamp(timestamp_ms)
+        cdef int64_t timestamp = self.now() if timestamp_ms is None else as_timestamp(timestamp_ms)
         cdef bytes encoded = None
         cdef Receipt receipt
         cdef int is_placed
@@ -295,8 +298,17 @@ cdef class RecordEncoder:
         if not is_placed:
             return None
         receipt.batch = batch
-        receipt.timestamp_ms = timestamp_ms
+        receipt.timestamp_ms = timestamp
         return receipt
+
+    cdef inline int64_t now(self) except -1:
+        cdef int64_t nanoseconds
+        if self.now_ms is not None:
+            return as_timestamp(self.now_ms())
+        nanoseconds = time_ns()
+        if nanoseconds < 0:
+            raise faults.unusable_timestamp(nanoseconds // 1_000_000)
+        return nanoseconds // 1_000_000
 
     def close(self):
         self.closed = True

@@ -8,18 +8,12 @@ compiled; the same tests run on both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from pylog.clock import SystemClock
 from pylog.codec import faults
 from pylog.codec.columns import Columns, ColumnsBuilder
-from pylog.codec.format import (
-    HEADER_BYTES,
-    INT32_MAX,
-    INT64_MAX,
-    MAX_HEADERS,
-    MIN_RECORD_BYTES,
-    Buffer,
-)
+from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
 from pylog.codec.varint import UNZIGZAG, VARINTS, encode_varint, long_varint, varint
@@ -84,15 +78,17 @@ class RecordEncoder:
     """The open batch's records, encoded as they arrive. Not safe for several threads at once.
 
     ``limit_bytes`` bounds the whole uncompressed batch, its header of 61 bytes included. ``count``, ``size_bytes``
-    (records only), ``first_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it holds.
+    (records only), ``first_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it holds. ``now_ms``
+    is the clock for records entered without a time; None is the machine's, which costs the compiled encoder least.
     """
 
-    __slots__ = ("_buffer", "_is_closed", "_limit", "count", "first_timestamp_ms", "max_timestamp_ms")
+    __slots__ = ("_buffer", "_is_closed", "_limit", "_now_ms", "count", "first_timestamp_ms", "max_timestamp_ms")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, now_ms: Callable[[], int] | None = None) -> None:
         if not isinstance(limit_bytes, int) or not 1 <= limit_bytes <= INT32_MAX:
             raise faults.unusable_limit(limit_bytes)
         self._limit = limit_bytes
+        self._now_ms = SystemClock().now_ms if now_ms is None else now_ms
         self._is_closed = False
         self._clear()
 
@@ -110,15 +106,18 @@ class RecordEncoder:
         self,
         kind: type[R],
         batch: object,
-        timestamp_ms: int,
+        timestamp_ms: int | None,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[Header],
     ) -> R | None:
         """Append a record and make a receipt of ``kind`` for it; None where it does not fit, or after ``close``.
 
+        A record without a timestamp gets the time of now.
         The compiled encoder does so in one step as other threads see it, so that ``enter`` and ``close`` need no lock.
         """
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
         if self._is_closed:
             return None
         index = self.count

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pylog.clock import SystemClock
 from pylog.codec import RecordEncoder
 from pylog.errors import BufferTimeout, Closed, RecordTooLarge
 from pylog.model import Header
@@ -37,6 +38,7 @@ class Accumulator:
     """Opens batches and fills them."""
 
     def __init__(self, clock: Clock, config: ProducerConfig, memory: Memory, sender: Sender, topics: Topics) -> None:
+        self._now_ms = None if type(clock) is SystemClock else clock.now_ms  # None: an encoder reads that one itself
         self._monotonic = clock.monotonic
         self._sleep = clock.sleep
         self._config = config
@@ -44,7 +46,9 @@ class Accumulator:
         self._sender = sender
         self._topics = topics
 
-    def place(self, buffer: PartitionBuffer, timestamp_ms: int, key: Key, value: Value, headers: Headers) -> Delivery:
+    def place(
+        self, buffer: PartitionBuffer, timestamp_ms: int | None, key: Key, value: Value, headers: Headers
+    ) -> Delivery:
         """Put a record into the buffer.
 
         Raises what the record or the topic's limit is wrong with, ``BufferTimeout`` after ``max_block_ms``, ``Closed``.
@@ -103,13 +107,13 @@ class Accumulator:
         buffer: PartitionBuffer,
         limit_bytes: int,
         now_s: float,
-        timestamp_ms: int,
+        timestamp_ms: int | None,
         key: Key,
         value: Value,
         headers: Headers,
     ) -> Delivery | None:
         """Open a batch with this record in it; None if another thread came in between."""
-        batch = PendingBatch(buffer, RecordEncoder(limit_bytes), limit_bytes)
+        batch = PendingBatch(buffer, RecordEncoder(limit_bytes, self._now_ms), limit_bytes)
         delivery = batch.encoder.enter(Delivery, batch, timestamp_ms, key, value, headers)
         batch.due_s = now_s + self._config.linger_s
         batch.deadline_s = now_s + self._config.delivery_timeout_s

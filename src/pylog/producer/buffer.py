@@ -32,7 +32,7 @@ class _NoRecords:
     count = 0
     size_bytes = 0
 
-    def enter(self, kind: Any, batch: Any, timestamp_ms: int, key: Any, value: Any, headers: Any) -> None:
+    def enter(self, kind: Any, batch: Any, timestamp_ms: int | None, key: Any, value: Any, headers: Any) -> None:
         return None
 
     def close(self) -> None:

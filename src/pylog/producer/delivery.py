@@ -87,7 +87,7 @@ class PendingBatch:
         self.observed: set[int] = set()  # of a failed batch: the records whose error somebody has seen
 
     def _enter_locked(
-        self, kind: type[R], batch: object, timestamp_ms: int, key: Any, value: Any, headers: Sequence[Header]
+        self, kind: type[R], batch: object, timestamp_ms: int | None, key: Any, value: Any, headers: Sequence[Header]
     ) -> R | None:
         with self.buffer.lock:
             return self.encoder.enter(kind, batch, timestamp_ms, key, value, headers)

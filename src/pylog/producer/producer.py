@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pylog.clock import nanoseconds_of
 from pylog.errors import ConfigError, ForkedHandle, InvalidPartition, PylogError
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
+
+_NO_HEADERS: Headers = ()  # there is one empty tuple: to ask for it is cheaper than to ask for truth
 
 
 class Producer:
@@ -97,7 +98,6 @@ class Producer:
         self._known_topics = self._topics.known
         self._key_hash = chosen.key_hash
         self._now_ms = log.clock.now_ms
-        self._now_ns = nanoseconds_of(log.clock)
         self._place = self._accumulator.place
         self._serializes = config.key_serializer is not None or config.value_serializer is not None
         self._has_more_to_do = config.on_delivery is not None or config.linger_ms == 0
@@ -140,13 +140,12 @@ class Producer:
                     buffer = buffers[(key_hash(key) & POSITIVE) % len(buffers)]
                 except UNHASHABLE:
                     buffer = buffers[(key_hash(key_bytes(key)) & POSITIVE) % len(buffers)]
-        if timestamp_ms is None:
-            timestamp_ms = self._now_ns() // 1_000_000
-        if headers and isinstance(headers, Mapping):
+        if headers is not _NO_HEADERS and isinstance(headers, Mapping):
             headers = tuple(headers.items())
 
         batch = buffer.open
-        delivery = batch.enter(Delivery, batch, timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
+        enter = batch.enter  # Python 3.11 is slow to call an attribute that is no method
+        delivery = enter(Delivery, batch, timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
         if delivery is None:
             delivery = self._place(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
         if self._has_more_to_do:
