@@ -1,8 +1,8 @@
 """Whose turn it is: a lock that a signal handler's exception (Ctrl-C) cannot leave locked, at whatever bytecode it comes.
 
-CPython runs signal handlers behind a call and at the start of a Python function, never between a ``finally`` and the call
-into C that follows it. So ``leave`` is C's own method, ``take`` stands inside the ``try``, and ``leave`` may find that it
-is nobody's turn:
+CPython runs signal handlers behind a call, at the start of a Python function and at jumps, never between a ``finally`` and
+the call into C that follows it. So ``leave`` is C's own method, ``take`` stands inside the ``try``, and ``leave`` may find
+that it is nobody's turn:
 
     if turn.is_mine():          # called again from inside: by a signal handler, or a callback
         return False

@@ -180,12 +180,12 @@ class RecordEncoder:
             if count == 0:
                 raise faults.record_too_large(batch_bytes, self._limit)
             return False
-        buffer += prefix
-        buffer += fields
-        if count == 0:
-            self.first_timestamp_ms = timestamp_ms
-        if timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = timestamp_ms
+        first_ms = self.first_timestamp_ms if count else timestamp_ms
+        max_ms = max(self.max_timestamp_ms, timestamp_ms)
+        # From here on no call and no jump, where a signal handler's exception could leave half of it done.
+        buffer += prefix + fields
+        self.first_timestamp_ms = first_ms
+        self.max_timestamp_ms = max_ms
         self.count = count + 1
         return True
 
