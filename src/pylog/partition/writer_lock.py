@@ -102,6 +102,11 @@ class WriterLock:
         except FileNotFoundError as error:
             raise place.gone() from error
         self._lock, self._release = lock, lock.release
+        try:
+            place.check_topic()
+        except BaseException:
+            self._drop()
+            raise
         return lock
 
     def reopen(self, timeout_ms: int) -> None:
