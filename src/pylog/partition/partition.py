@@ -125,6 +125,10 @@ class Partition:
         self._durability.sync(end_offset)
         self._notify()
 
+    def is_syncing_here(self) -> bool:
+        """Whether this thread is in the midst of ``sync``: a signal handler, which has interrupted it, can't sync."""
+        return self._writer is not None and self._durability.is_syncing_here()
+
     def roll(self) -> None:
         """Close the active segment and begin a new one, unless it is empty."""
         if self._writer is None:
