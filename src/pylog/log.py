@@ -267,7 +267,7 @@ class Log:
             self.clock,
             self._layout.partition(*key),
             key,
-            lambda: self.describe_topic(key.topic).config,
+            lambda: self._config_of(key, topic_id),
             self._boot,
             topic_id=topic_id,
             read_only=self.read_only,
@@ -275,6 +275,17 @@ class Log:
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self.notify,
         )
+
+    def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
+        """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""
+        described = self.describe_topic(key.topic)
+        if described.id != topic_id:
+            raise TopicNotFound(
+                f"partition {key.partition} of {key.topic!r} is gone: the topic was deleted, and created again since",
+                topic=key.topic,
+                partition=key.partition,
+            )
+        return described.config
 
     def _forget(self, topic: str) -> None:
         with self._mutex:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pylog.errors import NotAppended, OutcomeUnknown, PylogError, StorageError, StorageFull
+from pylog.errors import NotAppended, OutcomeUnknown, PylogError, StorageError, StorageFull, TopicNotFound
 from pylog.partition import Partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
@@ -323,6 +324,40 @@ def test_a_closed_segment_deleted_while_it_is_synced_is_no_error(tmp_path: Path)
     filesystem.hook = hook
     partition.sync(2)
     assert partition.durable_offset == 2
+
+
+def test_an_active_segment_rolled_and_deleted_while_it_is_synced_is_no_error(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition, other = open_partition(directory, filesystem), open_partition(directory)
+    partition.append(one("a"), acks=1)
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "open" and path.endswith(".log"):
+            filesystem.hook = lambda operation, path: None
+            other.roll()
+            other.append(one("b"), acks=1)
+            other.delete_before(1)
+
+    filesystem.hook = hook
+    partition.sync(1)
+    assert partition.durable_offset == 2
+    assert [value for _, value in everything(partition)] == [b"b"]
+
+
+def test_a_directory_that_is_gone_while_it_is_synced_is_a_topic_that_was_deleted(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks=1)
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "open" and path.endswith(".log"):
+            shutil.rmtree(directory)
+
+    filesystem.hook = hook
+    with pytest.raises(TopicNotFound):
+        partition.sync(1)
 
 
 def test_a_lock_that_is_taken_while_a_sync_failed_makes_the_outcome_unknown(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def decode_slot(data: bytes) -> CommitState | None:
     # An all-zero slot has a wrong checksum (CRC-32C of zeros is not zero), so it never gets here.
     if (
         base < 0
+        or epoch < 0
         or written < 0
         or relative_end < 0
         or not 0 <= start <= end

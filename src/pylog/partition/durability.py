@@ -23,7 +23,7 @@ from pylog.turn import is_mine
 logger = logging.getLogger("pylog.partition")
 
 _LOCK_TIMEOUT_MS = 120_000
-_ATTEMPTS = 3
+_ATTEMPTS = 10  # each against another process that deletes or replaces files meanwhile
 
 
 class Durability:
@@ -69,7 +69,21 @@ class Durability:
         )
 
     def _sync_published(self, end_offset: int) -> None:
-        state = self._writer.published()
+        missing: PylogError | None = None
+        for _ in range(_ATTEMPTS):
+            state = self._writer.published()
+            self._check_end(end_offset, state)
+            try:
+                if self._is_synced(state) or self._publish(state, self._sync_segments(state)):
+                    self._durable_offset = max(self._durable_offset, state.log_end_offset)
+                    return
+            except FileNotFoundError as error:  # deleted meanwhile: what is published says what is left
+                missing = self._place.missing(error)
+        raise missing or StorageError(
+            f"syncs of {self._directory} keep failing in other processes", path=self._directory
+        )
+
+    def _check_end(self, end_offset: int, state: CommitState) -> None:
         if end_offset > state.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self._directory} ends at offset {state.log_end_offset}, so nothing up to {end_offset} can be synced",
@@ -77,13 +91,9 @@ class Durability:
                 offset=end_offset,
                 latest=state.log_end_offset,
             )
-        if state.durable_offset < state.log_end_offset or self._directory_synced_for != state.active_base:
-            for _ in range(_ATTEMPTS):
-                if self._publish(state, self._sync_segments(state)):
-                    break
-            else:
-                raise StorageError(f"syncs of {self._directory} keep failing in other processes", path=self._directory)
-        self._durable_offset = max(self._durable_offset, state.log_end_offset)
+
+    def _is_synced(self, state: CommitState) -> bool:
+        return state.durable_offset >= state.log_end_offset and self._directory_synced_for == state.active_base
 
     def _sync_segments(self, state: CommitState) -> list[int]:
         """Put what ``state`` says on the medium; the segments that were synced for it."""

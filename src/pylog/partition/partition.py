@@ -58,7 +58,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic, self.number = topic_partition
         self.topic_id = topic_id
-        place = Place(filesystem, clock, directory, topic_partition, settings, boot, topic_id or None)
+        place = Place(filesystem, clock, directory, topic_partition, settings, boot)
         self._view = PublishedView(place, foreign=foreign, log_start=log_start)
         self._writer: PartitionWriter | None = None
         if not read_only:

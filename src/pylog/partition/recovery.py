@@ -7,6 +7,7 @@ state returned. A crash in the middle leaves a directory that is assessed to the
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
@@ -36,7 +37,7 @@ class Recovered(NamedTuple):
     state: CommitState
 
 
-def recover(place: Place, slots: CommitState | None, distrust: Distrust) -> Recovered:
+def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_held: Callable[[], None]) -> Recovered:
     """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
     noted in ``distrust``.
 
@@ -75,11 +76,12 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust) -> Reco
         )
     if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
+    check_held()
     sweep(place)
     names = place.names()
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
-    return _rebuild_from(place, slots, found, segments, start, durable, distrust)
+    return _rebuild_from(place, slots, found, segments, start, durable, distrust, check_held)
 
 
 def _rebuild_from(
@@ -90,6 +92,7 @@ def _rebuild_from(
     start: int,
     durable: int,
     distrust: Distrust,
+    check_held: Callable[[], None],
 ) -> Recovered:
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
@@ -98,11 +101,11 @@ def _rebuild_from(
     bases = _bases_to_rebuild(kept, durable)
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
     for base in bases[:-1]:
-        _rebuild_closed(place, base, producers, distrust)
+        _rebuild_closed(place, base, producers, distrust, check_held)
     for base in kept.bases:
         if base < bases[0] and not _has_indexes(place, base):
             _reindex(place, base)
-    segment = _rebuild_active(place, found, producers, distrust)
+    segment = _rebuild_active(place, found, producers, distrust, check_held)
     place.filesystem.sync_directory(place.directory)
     open_offset = producers.first_open_offset
     version = next_version(slots.segments_version if slots is not None else 0)
@@ -178,25 +181,35 @@ def _reindex(place: Place, base: int) -> None:
     sync_indexes(place.filesystem, place.directory, base)
 
 
-def _rebuild_closed(place: Place, base: int, producers: ProducerStates, distrust: Distrust) -> None:
+def _rebuild_closed(
+    place: Place, base: int, producers: ProducerStates, distrust: Distrust, check_held: Callable[[], None]
+) -> None:
     segment = place.segment_writer(base)
     end = segment.file.size()
     _rebuild(place, segment, end, producers)
     segment.finish()
-    _make_durable(place, segment, end, segment.next_offset, distrust).close()
+    _make_durable(place, segment, end, segment.next_offset, distrust, check_held).close()
     sync_indexes(place.filesystem, place.directory, base)
 
 
-def _rebuild_active(place: Place, found: Assessment, producers: ProducerStates, distrust: Distrust) -> SegmentWriter:
+def _rebuild_active(
+    place: Place, found: Assessment, producers: ProducerStates, distrust: Distrust, check_held: Callable[[], None]
+) -> SegmentWriter:
     segment = place.segment_writer(found.active_base)
     _rebuild(place, segment, found.written_end, producers)
+    check_held()
     segment.cut(found.written_end, found.log_end_offset)
     place.filesystem.remove(place.path(found.active_base, SEAL))  # it may have been closed before: it grows again
-    return _make_durable(place, segment, found.written_end, found.log_end_offset, distrust)
+    return _make_durable(place, segment, found.written_end, found.log_end_offset, distrust, check_held)
 
 
 def _make_durable(
-    place: Place, segment: SegmentWriter, end: int, next_offset: int, distrust: Distrust
+    place: Place,
+    segment: SegmentWriter,
+    end: int,
+    next_offset: int,
+    distrust: Distrust,
+    check_held: Callable[[], None],
 ) -> SegmentWriter:
     """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
     base = segment.base_offset
@@ -208,7 +221,7 @@ def _make_durable(
             logger.warning("%s; copying the segment to a new file", error)
             distrust.put_on(base)
     segment.close()
-    rewrite(place, base, end)
+    rewrite(place, base, end, check_held)
     distrust.lift(base)
     segment = place.segment_writer(base)
     segment.attach(end, next_offset)

@@ -7,6 +7,8 @@ page cache still has them. Every batch is checked on the way. A crash leaves the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pylog.errors import StorageError
 from pylog.partition.place import Place
 from pylog.segment import SegmentScan
@@ -15,7 +17,7 @@ from pylog.segment.naming import LOG, REWRITE
 _PIECE_BYTES = 1 << 20
 
 
-def rewrite(place: Place, base: int, end: int) -> None:
+def rewrite(place: Place, base: int, end: int, check_held: Callable[[], None]) -> None:
     """Replace the segment's log by a copy of its first ``end`` bytes. Durable on return. The caller holds the lock."""
     path = place.path(base, LOG)
     source = place.filesystem.open_readable(path)
@@ -36,5 +38,6 @@ def rewrite(place: Place, base: int, end: int) -> None:
     finally:
         source.close()
         target.close()
+    check_held()
     place.filesystem.replace(path + REWRITE, path)
     place.filesystem.sync_directory(place.directory)

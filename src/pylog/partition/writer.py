@@ -169,6 +169,7 @@ class PartitionWriter(WriterView):
         self._segment = None
         segment.close()
         fresh = self._place.segment_writer(end)
+        self._lock.check_held()
         fresh.cut(0, end)
         self._snapshot_position = 0
         self._segment = fresh
@@ -254,9 +255,8 @@ class PartitionWriter(WriterView):
         path = self._place.path(base, LOG)
         # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
         state = self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
-        rewrite(
-            self._place, base, state.written_end if base == state.active_base else self._place.filesystem.size(path)
-        )
+        end = state.written_end if base == state.active_base else self._place.filesystem.size(path)
+        rewrite(self._place, base, end, self._lock.check_held)
         self._drop_segment()
         self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.distrust.lift(base)

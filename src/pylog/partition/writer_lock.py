@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout
-from pylog.partition.commit_slots import CommitSlots
+from pylog.errors import Closed, DeliveryTimeout, ForkedHandle
+from pylog.partition.commit_slots import CommitSlots, CommitState
 from pylog.partition.place import Place
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
 from pylog.storage import FileLock
@@ -36,13 +36,25 @@ class WriterLock:
 
     @property
     def slots(self) -> CommitSlots:
+        """To publish to, or to read what can't change now."""
+        self.check_held()
         slots = self._slots
         assert slots is not None
         return slots
 
-    @property
-    def is_open(self) -> bool:
-        return self._slots is not None
+    def published(self) -> CommitState | None:
+        """What is published at this moment, held or not; None where nothing valid is, or nothing is open yet."""
+        slots = self._slots
+        return None if slots is None else slots.read()
+
+    def check_held(self) -> None:
+        """``ForkedHandle`` in a child that was forked by a signal handler, and returned from it into what its parent does."""
+        if not self._turn.is_mine():
+            raise ForkedHandle(
+                f"{self._place.directory} was being changed by this thread when a signal handler forked; the parent goes on with "
+                "it, the child must not",
+                path=self._place.directory,
+            )
 
     def holding(self, timeout_ms: int, work: Callable[[], T]) -> T:
         """What ``work`` returns, called while the lock is held; or ``DeliveryTimeout`` after ``timeout_ms``, uncalled.

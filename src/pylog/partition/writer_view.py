@@ -49,7 +49,7 @@ class WriterView:
 
     def published(self) -> CommitState:
         """What is published now, without the lock; through recovery where nothing valid is."""
-        state = self._lock.slots.read() if self._lock.is_open else None
+        state = self._lock.published()
         return state if state is not None and state.boot == self._place.boot else self.state(RECOVERY_TIMEOUT_MS)
 
     # Following others, and repairing after them
@@ -91,6 +91,13 @@ class WriterView:
                 self._adopt_up_to(self._segment, state.written_end, check_crc=False)
             self._state = state
         state, segment = self._current()
+        if segment.next_offset != state.log_end_offset or segment.size_bytes != state.written_end:
+            logger.warning(
+                "%s ends at offset %d, position %d, published were %d and %d; recovering",
+                segment.file.path, segment.next_offset, segment.size_bytes, state.log_end_offset, state.written_end,
+            )  # fmt: skip
+            self._recover(state)
+            return
         size = segment.file.size()
         if size > state.written_end:
             self._repair_tail(state, segment)
@@ -153,13 +160,14 @@ class WriterView:
             scan.position - state.written_end,
             size - scan.position,
         )
+        self._lock.check_held()
         segment.cut(scan.position, scan.next_offset)
         self._publish_end(state, segment)
 
     def _recover(self, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
         self._drop_segment()
-        segment, producers, recovered = recover(self._place, state, self.distrust)
+        segment, producers, recovered = recover(self._place, state, self.distrust, self._lock.check_held)
         self._producers, self._segment = producers, segment
         self._snapshot_position = segment.size_bytes
         self._state = self._lock.slots.publish(recovered.successor())
@@ -217,4 +225,4 @@ class WriterView:
     def _forget_parent(self) -> None:
         """In a forked child: another thread of the parent may have been in the middle of anything."""
         self._lock.forget_parent()
-        self._segment = self._state = None
+        self._drop_segment()  # what the handler of a signal interrupted must not write any more

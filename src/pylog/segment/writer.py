@@ -58,7 +58,9 @@ class SegmentWriter:
         self._max_timestamp_offset = base_offset
 
     def attach(self, size_bytes: int, next_offset: int) -> None:
-        """Take the agreed end as given and read what the indexes don't say, from the last indexed batch on.
+        """Take the agreed end and read what the indexes don't say, from the last indexed batch on.
+
+        ``size_bytes`` and ``next_offset`` are then the end of the last batch below the agreed one: another where that lied.
 
         Costs at most one index interval and one batch, whatever the segment's size.
         """
@@ -73,10 +75,13 @@ class SegmentWriter:
         if start:
             for position, header in self._headers(0, 1):
                 self._note(position, header)
+        end, following = 0, self.base_offset
         for position, header in self._headers(start, size_bytes):
+            end, following = position + header.size_bytes, header.last_offset + 1
             self._note(position, header)
             if position - self._offsets.last_position > self._interval_bytes:
                 self._index(position, header)  # its entry was lost
+        self.size_bytes, self.next_offset = end, following
 
     def _headers(self, start: int, end: int) -> list[tuple[int, BatchHeader]]:
         """Headers of batches that start in ``[start, end)`` of a region known to be good."""

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
+from pylog.errors import StorageError
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.os_errors import translated
 
@@ -46,6 +47,10 @@ class OsFileLock:
         after_fork_in_child(self.abandon)
 
     def try_acquire(self) -> bool:
+        if self._descriptor < 0:
+            raise StorageError(
+                f"cannot lock {self.path!r}: it was closed, or given up in a forked child", path=self.path
+            )
         try:
             if HAS_OFD:
                 fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _ACQUIRE)
