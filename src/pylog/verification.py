@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from pylog.catalog import Catalog, KafkaCatalog, Layout
-from pylog.catalog.layout import parse_partition
+from pylog.catalog.layout import parse_partition, parse_stray
 from pylog.errors import PylogError, StorageError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.verify import Problem, VerifyReport, verify_partition
@@ -52,13 +52,15 @@ def verify_log(
 
 
 def _strays(filesystem: FileSystem, layout: Layout, topics: set[str]) -> Iterator[Problem]:
-    """Partition directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
+    """Directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
     for name in filesystem.names(layout.root):
-        partition = parse_partition(name)
-        directory = f"{layout.root}/{name}"
+        partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
         if partition is not None and partition.topic not in topics and segment_bytes(filesystem, directory):
             problem = "belongs to no topic: its topic file is lost, or a deletion was cut off"
             yield Problem(*partition, "topic", directory, 0, None, None, problem)
+        if stray is not None and segment_bytes(filesystem, directory):
+            problem = f"{name} holds records of no topic: it was moved aside when its name was used again"
+            yield Problem(*stray, "topic", directory, 0, None, None, problem)
 
 
 def segment_bytes(filesystem: FileSystem, directory: str) -> int:

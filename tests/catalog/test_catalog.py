@@ -298,10 +298,12 @@ def test_a_topic_created_anew_is_not_written_by_handles_of_the_old_one_unlocked(
 def test_leftovers_of_a_crashed_creation_are_cleared_away(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         (tmp_log_dir / "t-0").mkdir()
-        (tmp_log_dir / "t-0" / f"{0:020d}.log").write_bytes(b"leftover")
+        for name in (f"{0:020d}.log", "partition.metadata.tmp", "leader-epoch-checkpoint"):
+            (tmp_log_dir / "t-0" / name).write_bytes(b"" if name.endswith(".log") else b"leftover")
         assert log.topics() == []
         log.create_topic("t")
         assert log.partition("t", 0).latest_offset == 0
+        assert sorted(os.listdir(tmp_log_dir)) == [".pylog", "t-0"]
 
 
 @pytest.mark.parametrize("number", [-1, 1, True, "0", None, 1.0])

@@ -1,8 +1,8 @@
 """Which topics a log has: created, listed, altered and deleted atomically, by any process.
 
 ``.pylog/topics/<topic>.json`` is the truth: a topic exists from the moment its file is renamed into place to the moment
-it is removed. Directories without such a file are leftovers of a crash and are cleared away when their name is used
-again. Writers hold the catalog's lock.
+it is removed. A directory without such a file makes room when its name is used again (``disposal.py``). Writers hold the
+catalog's lock.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
 from pylog.catalog.manifest import read_json, write_json
 from pylog.catalog.topic import (
@@ -118,38 +119,33 @@ class Catalog:
     def delete(self, name: str, retire: Callable[[str], None]) -> None:
         """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
 
-        ``LogLocked`` where a writer doesn't come to an end; then nothing was removed.
+        ``LogLocked`` where a writer doesn't come to an end; then nothing was removed. What is no directory of this log, as
+        a link to another place, is moved aside untouched: writers that have its files open are not fenced off there.
         """
+        filesystem = self._filesystem
         with self.locked():
             topic = self.describe(name)
-            numbers = [n for n in range(topic.partitions) if self._filesystem.exists(self._layout.partition(name, n))]
-            for number in numbers:
-                with holding(self._filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}"):
+            numbers = [n for n in range(topic.partitions) if filesystem.exists(self._layout.partition(name, n))]
+            own = {n for n in numbers if is_own_directory(filesystem, self._layout.partition(name, n))}
+            for number in own:
+                with holding(filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}"):
                     pass  # an append that hangs must not leave half of a topic
-            self._filesystem.remove(self._layout.topic(name))
-            self._filesystem.sync_directory(self._layout.topics)
+            filesystem.remove(self._layout.topic(name))
+            filesystem.sync_directory(self._layout.topics)
             self._advance_version()
             for number in numbers:
-                retire(self._layout.partition(name, number))
-                self._clear_away(name, number)
-            self._filesystem.sync_directory(self._layout.root)
+                if number in own:
+                    retire(self._layout.partition(name, number))
+                remove_partition(filesystem, self._layout, name, number)
+            filesystem.sync_directory(self._layout.root)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
         for number in numbers:
+            make_room(self._filesystem, self._layout, name, number)
             directory = self._layout.partition(name, number)
-            if self._filesystem.exists(directory):
-                self._clear_away(name, number)
             self._filesystem.make_directory(directory)
             prepare(directory, topic_id)
         self._filesystem.sync_directory(self._layout.root)
-
-    def _clear_away(self, name: str, number: int) -> None:
-        """Rename a partition directory and remove it; a crash in between leaves a ``-delete`` directory nothing reads."""
-        target = self._layout.condemned(name, number, self._filesystem.random_bytes(16).hex())
-        self._filesystem.replace(self._layout.partition(name, number), target)
-        for file in self._filesystem.names(target):
-            self._filesystem.remove(f"{target}/{file}")
-        self._filesystem.remove_directory(target)
 
     def _publish(self, topic: TopicDescription) -> TopicDescription:
         content = {"id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}

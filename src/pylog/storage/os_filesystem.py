@@ -124,6 +124,9 @@ class OsFileSystem:
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
 
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
     def names(self, directory: str) -> list[str]:
         with translated("list", directory):
             return sorted(os.listdir(directory))
