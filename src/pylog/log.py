@@ -17,7 +17,7 @@ from pylog.catalog import (
     Manifest,
     TopicConfig,
     TopicDescription,
-    looks_like_kafka,
+    look_at,
     read_manifest,
     write_manifest,
 )
@@ -118,8 +118,7 @@ class Log:
                 raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
             filesystem.make_directory(layout.root)
             filesystem.sync_directory(layout.root.rpartition("/")[0] or ".")
-        manifest = read_manifest(filesystem, layout.manifest)
-        self.is_kafka_directory = manifest is None and looks_like_kafka(filesystem, layout.root)
+        manifest, self.is_kafka_directory = look_at(filesystem, layout)
         self.read_only = read_only or self.is_kafka_directory or not filesystem.writable(layout.root)
         self._catalog: Catalog | KafkaCatalog
         if self.is_kafka_directory:

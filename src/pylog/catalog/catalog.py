@@ -14,7 +14,7 @@ from typing import Any
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
-from pylog.catalog.manifest import read_json, write_json
+from pylog.catalog.manifest import Manifest, read_json, read_manifest, write_json
 from pylog.catalog.topic import (
     TopicConfig,
     TopicDescription,
@@ -207,7 +207,17 @@ class KafkaCatalog:
         )
 
 
-def looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
+def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
+    """The manifest, or None where there is none, and whether the directory is one that Kafka wrote."""
+    manifest = read_manifest(filesystem, layout.manifest)
+    if manifest is None and _looks_like_kafka(filesystem, layout.root):
+        # Another process may have created log and topic since: then there is a manifest, which comes before any partition.
+        manifest = read_manifest(filesystem, layout.manifest)
+        return manifest, manifest is None
+    return manifest, False
+
+
+def _looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
     """Whether a directory without a manifest holds partitions, as Kafka's log directories do."""
     names = filesystem.names(root)
     if META_PROPERTIES in names:
@@ -217,6 +227,6 @@ def looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
             try:
                 if base_offsets(filesystem.names(f"{root}/{name}")):
                     return True
-            except PylogError:
+            except (PylogError, FileNotFoundError):  # unreadable, or just removed
                 continue
     return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, looks_like_kafka, read_manifest
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, look_at
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
@@ -63,10 +63,9 @@ class LogDirectory:
         if not filesystem.is_directory(path):
             raise LogNotFound(f"there is no directory {path!r}", path=path)
         self._alone: TopicPartition | None = None
-        if read_manifest(filesystem, layout.manifest) is not None:
-            self._use(layout, is_kafka=False)
-        elif looks_like_kafka(filesystem, path):
-            self._use(layout, is_kafka=True)
+        manifest, is_kafka = look_at(filesystem, layout)
+        if manifest is not None or is_kafka:
+            self._use(layout, is_kafka=is_kafka)
         else:
             self._use_alone(path)
 
