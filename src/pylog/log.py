@@ -37,7 +37,7 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child, fspath
+from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child, fspath, make_directory_durably
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,8 +116,7 @@ class Log:
         if not filesystem.is_directory(layout.root):
             if not create or read_only:
                 raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
-            filesystem.make_directory(layout.root)
-            filesystem.sync_directory(layout.root.rpartition("/")[0] or ".")
+            make_directory_durably(filesystem, layout.root)
         manifest, self.is_kafka_directory = look_at(filesystem, layout)
         self.read_only = read_only or self.is_kafka_directory or not filesystem.writable(layout.root)
         self._catalog: Catalog | KafkaCatalog
@@ -158,7 +157,7 @@ class Log:
                 path=root,
                 filesystem=kind,
             )
-        self._filesystem.make_directory(self._layout.topics)
+        make_directory_durably(self._filesystem, self._layout.topics)
         if not self._filesystem.locks_exclude(self._layout.catalog_lock + ".probe"):
             raise LogLocked(f"{root}: the filesystem ({kind}) granted one lock twice; it can only be read", path=root)
 
