@@ -18,13 +18,13 @@ from pylog.catalog import (
     TopicConfig,
     TopicDescription,
     look_at,
+    no_such_partition,
     read_manifest,
     write_manifest,
 )
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
     Closed,
-    InvalidPartition,
     LogLocked,
     LogNotFound,
     ReadOnlyLog,
@@ -256,13 +256,8 @@ class Log:
     def partition(self, topic: str, number: int) -> Partition:
         """One partition. ``TopicNotFound``, ``InvalidPartition``."""
         described = self.describe_topic(topic)
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < described.partitions:
-            raise InvalidPartition(
-                f"topic {topic!r} has partitions 0 to {described.partitions - 1}, got {number!r}",
-                topic=topic,
-                partition=number,
-                partitions=described.partitions,
-            )
+        if not isinstance(number, int) or isinstance(number, bool) or number not in described.numbers:
+            raise no_such_partition(topic, number, described.numbers)
         key = TopicPartition(topic, number)
         outdated = None
         with self._mutex:

@@ -35,7 +35,7 @@ def verify_log(
     partitions: list[TopicPartition] = []
     for name in names:
         try:
-            partitions += [TopicPartition(name, number) for number in range(catalog.describe(name).partitions)]
+            partitions += [TopicPartition(name, number) for number in catalog.describe(name).numbers]
         except TopicNotFound:
             if named:
                 raise  # else it has just been deleted

@@ -3,7 +3,7 @@
 from pylog.catalog.catalog import Catalog, KafkaCatalog, look_at
 from pylog.catalog.layout import Layout
 from pylog.catalog.manifest import Manifest, read_manifest, write_manifest
-from pylog.catalog.topic import TopicConfig, TopicDescription, check_topic_name
+from pylog.catalog.topic import TopicConfig, TopicDescription, check_topic_name, no_such_partition
 
 __all__ = [
     "Catalog",
@@ -14,6 +14,7 @@ __all__ = [
     "TopicDescription",
     "check_topic_name",
     "look_at",
+    "no_such_partition",
     "read_manifest",
     "write_manifest",
 ]

@@ -186,7 +186,9 @@ class KafkaCatalog:
         numbers = self._partitions().get(check_topic_name(name))
         if numbers is None:
             raise TopicNotFound(f"no topic {name!r} in {self._layout.root}", topic=name)
-        return TopicDescription(name, self._topic_id(name, numbers[0]), max(numbers) + 1, TopicConfig())
+        count = numbers[-1] + 1
+        present = None if len(numbers) == count else tuple(numbers)
+        return TopicDescription(name, self._topic_id(name, numbers[0]), count, TopicConfig(), present)
 
     def _partitions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}

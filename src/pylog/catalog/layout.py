@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pylog.catalog.topic import PARTITIONS_MAX
 from pylog.model import TopicPartition
 
 PRIVATE = ".pylog"
@@ -47,11 +48,14 @@ class Layout:
 
 
 def parse_partition(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name, or None: ``my-topic-0`` is split at the last ``-``."""
-    topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
+    """The partition whose directory has this name, or None: ``my-topic-0`` is split at the last ``-``.
+
+    A number that no topic's partition can have is none, so that whoever goes through the numbers comes to an end.
+    """
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
         return None
-    return TopicPartition(topic, int(number))
+    return TopicPartition(topic, int(number)) if int(number) < PARTITIONS_MAX else None
 
 
 def parse_stray(name: str) -> TopicPartition | None:

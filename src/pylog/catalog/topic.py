@@ -6,9 +6,10 @@ Names follow Kafka's rule; configuration keys are Kafka's in snake_case, with it
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pylog.errors import ConfigError, InvalidTopicName
+from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
 
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -16,6 +17,7 @@ _INT32_MAX = 2**31 - 1
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS_MAX = 100_000
+_NUMBERS_SHOWN = 10
 
 
 class TopicConfig(NamedTuple):
@@ -66,12 +68,22 @@ class TopicConfig(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """A topic as the catalog has it. ``id`` is a UUID in Kafka's base64 form."""
+    """A topic as the catalog has it. ``id`` is a UUID in Kafka's base64 form.
+
+    ``partitions`` is how many the topic has. A Kafka broker need not hold them all: then ``present`` are the numbers of those
+    that are here, and ``partitions`` is as many as these numbers show there to be. Elsewhere ``present`` is None.
+    """
 
     name: str
     id: str
     partitions: int
     config: TopicConfig
+    present: tuple[int, ...] | None = None
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the partitions that are here, rising."""
+        return range(self.partitions) if self.present is None else self.present
 
 
 def check_topic_name(name: object) -> str:
@@ -96,6 +108,19 @@ def check_partition_count(partitions: object) -> int:
     _check_range("partitions", partitions, 1, PARTITIONS_MAX)
     assert isinstance(partitions, int)
     return partitions
+
+
+def no_such_partition(topic: str, number: object, numbers: Sequence[int]) -> InvalidPartition:
+    """The error for a partition that is not among ``numbers``, those of the topic's partitions that are here."""
+    if isinstance(numbers, range):
+        there = f"partitions 0 to {numbers[-1]}"
+    else:
+        more = "" if len(numbers) <= _NUMBERS_SHOWN else ", …"
+        shown = ", ".join(map(str, numbers[:_NUMBERS_SHOWN]))
+        there = f"here only partition{'s' if len(numbers) > 1 else ''} {shown}{more}"
+    return InvalidPartition(
+        f"topic {topic!r} has {there}, got {number!r}", topic=topic, partition=number, partitions=len(numbers)
+    )
 
 
 def _check_range(option: str, value: object, least: int, most: int) -> None:

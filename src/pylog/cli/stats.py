@@ -46,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
     code = OK
     with open_log(arguments) as log:
         for topic in dict.fromkeys(arguments.topics or log.topics()):
-            for number in range(log.describe_topic(topic).partitions):
+            for number in log.describe_topic(topic).numbers:
                 try:
                     rows.append(_statistics(filesystem, log.partition(topic, number)))
                 except (PylogError, FileNotFoundError) as error:  # the others can be told all the same

@@ -85,7 +85,8 @@ def _describe(arguments: argparse.Namespace) -> int:
             print_json(_fields(topic))
         return OK
     for topic in topics:
-        print_line(f"{topic.name}  {count_text(topic.partitions, 'partition')}  id {topic.id or '-'}")
+        here = "" if topic.present is None else f" (here: {', '.join(map(str, topic.present))})"
+        print_line(f"{topic.name}  {count_text(topic.partitions, 'partition')}{here}  id {topic.id or '-'}")
         print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
     return OK
 
@@ -125,4 +126,7 @@ def _report(arguments: argparse.Namespace, topic: TopicDescription, happened: st
 
 
 def _fields(topic: TopicDescription) -> dict[str, Any]:
-    return {"topic": topic.name, "id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}
+    return {
+        "topic": topic.name, "id": topic.id, "partitions": topic.partitions, "present": topic.present,
+        "config": topic.config.as_dict(),
+    }  # fmt: skip
