@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pylog.catalog import Catalog, KafkaCatalog, Layout
+from pylog.catalog import Catalog, KafkaCatalog, Layout, check_topic_name
 from pylog.catalog.layout import parse_partition, parse_stray
-from pylog.errors import PylogError, StorageError, TopicNotFound
+from pylog.errors import InvalidTopicName, PylogError, StorageError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.verify import Problem, VerifyReport, verify_partition
 from pylog.segment.naming import LOG
@@ -42,6 +42,8 @@ def verify_log(
         except PylogError as damage:
             path = str(damage.facts.get("path", layout.root))
             yield Problem(name, None, "topic", path, 0, None, None, str(damage))
+    if not named:
+        yield from _unlawful(catalog)
     if not named and isinstance(catalog, Catalog):
         yield from _strays(filesystem, layout, set(names))
     for partition in partitions:
@@ -49,6 +51,15 @@ def verify_log(
             filesystem, layout.partition(*partition), partition,
             dense=isinstance(catalog, Catalog), progress=progress, report=report,
         )  # fmt: skip
+
+
+def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
+    """What bears a name that no topic can have."""
+    for name, path in catalog.places().items():
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            yield Problem(name, None, "topic", path, 0, None, None, str(error))
 
 
 def _strays(filesystem: FileSystem, layout: Layout, topics: set[str]) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
 from pylog.catalog.manifest import Manifest, read_json, read_manifest, write_json
 from pylog.catalog.topic import (
+    LawfulNames,
     TopicConfig,
     TopicDescription,
     check_partition_count,
@@ -42,6 +43,7 @@ class Catalog:
         self._clock = clock
         self._layout = layout
         self._defaults = defaults
+        self._lawful = LawfulNames(layout.topics)
 
     def version(self) -> int:
         """A number that changes whenever a topic is created, altered or deleted. Costs one stat."""
@@ -49,8 +51,12 @@ class Catalog:
 
     def names(self) -> list[str]:
         """The topics' names, sorted: by file name ``orders-eu.json`` would come before ``orders.json``."""
+        return self._lawful.of(self.places())
+
+    def places(self) -> dict[str, str]:
+        """Every name found, lawful or not, and the path that bears it."""
         found = self._filesystem.names(self._layout.topics)
-        return sorted(name[: -len(_JSON)] for name in found if name.endswith(_JSON))
+        return {name[: -len(_JSON)]: f"{self._layout.topics}/{name}" for name in found if name.endswith(_JSON)}
 
     def describe(self, name: str) -> TopicDescription:
         path = self._layout.topic(check_topic_name(name))
@@ -175,12 +181,17 @@ class KafkaCatalog:
     def __init__(self, filesystem: FileSystem, layout: Layout) -> None:
         self._filesystem = filesystem
         self._layout = layout
+        self._lawful = LawfulNames(layout.root)
 
     def version(self) -> int:
         return self._filesystem.modified_ns(self._layout.root)
 
     def names(self) -> list[str]:
-        return sorted(self._partitions())
+        return self._lawful.of(self._partitions())
+
+    def places(self) -> dict[str, str]:
+        """Every name found, lawful or not, and a path that bears it."""
+        return {name: self._layout.partition(name, numbers[0]) for name, numbers in self._partitions().items()}
 
     def describe(self, name: str) -> TopicDescription:
         numbers = self._partitions().get(check_topic_name(name))

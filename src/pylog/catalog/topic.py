@@ -5,11 +5,14 @@ Names follow Kafka's rule; configuration keys are Kafka's in snake_case, with it
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
+
+logger = logging.getLogger("pylog.catalog")
 
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -97,6 +100,28 @@ def check_topic_name(name: object) -> str:
             f"{name!r} is no topic name: allowed are a-z A-Z 0-9 . _ - (not '.', '..', nor a leading '-')", name=name
         )
     return name
+
+
+class LawfulNames:
+    """Picks the lawful names out of those found on disk, and warns once of each that is none: no topic can have it."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._warned: set[str] = set()
+
+    def of(self, found: Iterable[str]) -> list[str]:
+        """The lawful ones, sorted."""
+        return sorted(name for name in found if self._is_lawful(name))
+
+    def _is_lawful(self, name: str) -> bool:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                logger.warning("passing over %r in %s: %s", name, self._place, error)
+            return False
+        return True
 
 
 def collision_key(name: str) -> str:
