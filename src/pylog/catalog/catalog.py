@@ -8,14 +8,16 @@ catalog's lock.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
-from pylog.catalog.manifest import Manifest, read_json, read_manifest, write_json
+from pylog.catalog.manifest import Manifest, damaged_field, is_whole, read_json, read_manifest, write_json
 from pylog.catalog.topic import (
+    PARTITIONS_MAX,
     LawfulNames,
     TopicConfig,
     TopicDescription,
@@ -30,6 +32,7 @@ from pylog.storage import FileSystem, holding, read_whole
 
 _JSON = ".json"
 _METADATA_LIMIT_BYTES = 4096
+_TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 Prepare = Callable[[str, str], None]
 """Makes a new partition directory ready: ``(directory, topic id)``. Durable on return."""
@@ -64,11 +67,20 @@ class Catalog:
             content = read_json(self._filesystem, path)
         except FileNotFoundError:
             raise self.not_found(name) from None
+        topic_id, partitions, changes = (content.get(field) for field in ("id", "partitions", "config"))
+        if not isinstance(topic_id, str) or not _TOPIC_ID.fullmatch(topic_id):
+            raise damaged_field(path, "id", topic_id, "a UUID in base64, 22 characters of A-Z a-z 0-9 _ -")
+        if not is_whole(partitions) or not 1 <= partitions <= PARTITIONS_MAX:
+            raise damaged_field(path, "partitions", partitions, f"an int from 1 to {PARTITIONS_MAX}")
+        if not isinstance(changes, dict):
+            raise damaged_field(path, "config", changes, "an object")
         try:
-            config = TopicConfig().with_changes({**content["config"]})
-            return TopicDescription(name, str(content["id"]), check_partition_count(content["partitions"]), config)
-        except (KeyError, AttributeError, TypeError, ConfigError) as error:
-            raise CorruptSegment(f"{path} is damaged: {error}", path=path, position=0) from error
+            return TopicDescription(name, topic_id, partitions, TopicConfig().with_changes(changes))
+        except ConfigError as error:
+            raise CorruptSegment(
+                f"{path} is damaged: in config, {error}; restore the file from a copy",
+                path=path, position=0, field=f"config.{error.option}", value=changes.get(error.option),
+            ) from error  # fmt: skip
 
     def not_found(self, name: str) -> TopicNotFound:
         there = ", ".join(self.names()[:10]) or "none"

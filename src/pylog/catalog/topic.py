@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -48,7 +49,9 @@ class TopicConfig(NamedTuple):
         """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
         for option in changes:
             if option not in self._fields:
-                raise ConfigError(f"no topic option {option!r}; there are {', '.join(self._fields)}", option=option)
+                raise ConfigError(
+                    f"no topic option {reprlib.repr(option)}; there are {', '.join(self._fields)}", option=option
+                )
         changed = self._replace(**changes)
         changed.check()
         return changed
@@ -150,9 +153,13 @@ def no_such_partition(topic: str, number: object, numbers: Sequence[int]) -> Inv
 
 def _check_range(option: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ConfigError(f"{option}={value!r}, expected an int from {least} to {most}", option=option, value=value)
+        raise ConfigError(
+            f"{option}={reprlib.repr(value)}, expected an int from {least} to {most}", option=option, value=value
+        )
 
 
 def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ConfigError(f"{option}={value!r}, expected one of {', '.join(choices)}", option=option, value=value)
+        raise ConfigError(
+            f"{option}={reprlib.repr(value)}, expected one of {', '.join(choices)}", option=option, value=value
+        )
