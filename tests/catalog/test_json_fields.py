@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from pylog.catalog import Catalog, Layout, TopicConfig, read_manifest
 from pylog.catalog.topic import PARTITIONS_MAX
 from pylog.clock import SystemClock
-from pylog.errors import CorruptSegment, FormatVersionError, PylogError
+from pylog.errors import CorruptSegment, FormatVersionError, PylogError, StorageError
 from pylog.log import Log
 from pylog.storage import OsFileSystem
 from tests.partition.logs import one
@@ -146,6 +147,17 @@ def test_a_file_that_holds_no_object_is_a_typed_error(tmp_path: Path, text: str)
         read_manifest(OsFileSystem(), str(path))
     assert caught.value.path == str(path)
     assert len(str(caught.value)) < 600 + len(str(path))
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "topics/t.json"])
+def test_a_named_pipe_in_place_of_a_file_is_a_typed_error(tmp_log_dir: Path, name: str) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+    path = tmp_log_dir / ".pylog" / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(StorageError, match=path.name), Log(tmp_log_dir) as log:
+        log.describe_topic("t")
 
 
 @pytest.mark.parametrize("text", ["9" * 64, str(2**63), str(2**63 - 1000 + 1)])
