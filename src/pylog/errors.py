@@ -66,7 +66,7 @@ class InvalidTopicName(PylogError, ValueError):
 
 
 class InvalidPartition(PylogError, ValueError):
-    """The topic has no partition of this number. ``Log.describe_topic(topic).partitions`` tells how many there are."""
+    """The topic has no partition of this number. ``Log.describe_topic(topic).numbers`` tells which are there."""
 
 
 class SerializationError(PylogError, TypeError):

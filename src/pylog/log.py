@@ -18,14 +18,14 @@ from pylog.catalog import (
     Manifest,
     TopicConfig,
     TopicDescription,
-    looks_like_kafka,
+    look_at,
+    no_such_partition,
     read_manifest,
     write_manifest,
 )
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
     Closed,
-    InvalidPartition,
     LogLocked,
     LogNotFound,
     ReadOnlyLog,
@@ -38,7 +38,15 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, NETWORK_FILESYSTEMS, FileSystem, OsFileSystem, after_fork_in_child, fspath
+from pylog.storage import (
+    LOCK_KIND,
+    NETWORK_FILESYSTEMS,
+    FileSystem,
+    OsFileSystem,
+    after_fork_in_child,
+    fspath,
+    make_directory_durably,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,10 +108,8 @@ class Log:
         if not filesystem.is_directory(layout.root):
             if not create or read_only:
                 raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
-            filesystem.make_directory(layout.root)
-            filesystem.sync_directory(layout.root.rpartition("/")[0] or ".")
-        manifest = read_manifest(filesystem, layout.manifest)
-        self.is_kafka_directory = manifest is None and looks_like_kafka(filesystem, layout.root)
+            make_directory_durably(filesystem, layout.root)
+        manifest, self.is_kafka_directory = look_at(filesystem, layout)
         self.read_only = read_only or self.is_kafka_directory or not filesystem.writable(layout.root)
         self._catalog: Catalog | KafkaCatalog
         if self.is_kafka_directory:
@@ -143,7 +149,7 @@ class Log:
                 path=root,
                 filesystem=kind,
             )
-        self._filesystem.make_directory(self._layout.topics)
+        make_directory_durably(self._filesystem, self._layout.topics)
         if not self._filesystem.locks_exclude(self._layout.catalog_lock + ".probe"):
             raise LogLocked(f"{root}: the filesystem ({kind}) granted one lock twice; it can only be read", path=root)
 
@@ -242,13 +248,8 @@ class Log:
     def partition(self, topic: str, number: int) -> Partition:
         """One partition. ``TopicNotFound``, ``InvalidPartition``."""
         described = self.describe_topic(topic)
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < described.partitions:
-            raise InvalidPartition(
-                f"topic {topic!r} has partitions 0 to {described.partitions - 1}, got {number!r}",
-                topic=topic,
-                partition=number,
-                partitions=described.partitions,
-            )
+        if not isinstance(number, int) or isinstance(number, bool) or number not in described.numbers:
+            raise no_such_partition(topic, number, described.numbers)
         key = TopicPartition(topic, number)
         outdated = None
         with self._mutex:

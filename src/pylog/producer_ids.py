@@ -16,6 +16,7 @@ from pylog.storage import FileSystem, after_fork_in_child, holding, read_whole, 
 BLOCK_IDS = 1000
 FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
 _LIMIT_BYTES = 64
+_IDS_END = 2**63
 
 
 class ProducerIds:
@@ -49,7 +50,14 @@ class ProducerIds:
             return FIRST_BLOCK.stop
         if not data.strip().isdigit():
             raise CorruptSegment(f"{self._path} holds {data[:20]!r}, expected a number", path=self._path, position=0)
-        return int(data)
+        first = int(data)
+        if first > _IDS_END - BLOCK_IDS:
+            raise CorruptSegment(
+                f"{self._path} holds {first}, expected at most {_IDS_END - BLOCK_IDS}: an id has 63 bits",
+                path=self._path,
+                position=0,
+            )
+        return first
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pylog.catalog import Catalog, KafkaCatalog, Layout
-from pylog.catalog.layout import parse_partition
-from pylog.errors import PylogError, StorageError, TopicNotFound
+from pylog.catalog import Catalog, KafkaCatalog, Layout, check_topic_name
+from pylog.catalog.layout import parse_partition, parse_stray
+from pylog.errors import InvalidTopicName, PylogError, StorageError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.verify import Problem, VerifyReport, verify_partition
 from pylog.segment.naming import LOG
@@ -35,13 +35,15 @@ def verify_log(
     partitions: list[TopicPartition] = []
     for name in names:
         try:
-            partitions += [TopicPartition(name, number) for number in range(catalog.describe(name).partitions)]
+            partitions += [TopicPartition(name, number) for number in catalog.describe(name).numbers]
         except TopicNotFound:
             if named:
                 raise  # else it has just been deleted
         except PylogError as damage:
             path = str(damage.facts.get("path", layout.root))
             yield Problem(name, None, "topic", path, 0, None, None, str(damage))
+    if not named:
+        yield from _unlawful(catalog)
     if not named and isinstance(catalog, Catalog):
         yield from _strays(filesystem, layout, set(names))
     for partition in partitions:
@@ -51,14 +53,25 @@ def verify_log(
         )  # fmt: skip
 
 
+def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
+    """What bears a name that no topic can have."""
+    for name, path in catalog.places().items():
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            yield Problem(name, None, "topic", path, 0, None, None, str(error))
+
+
 def _strays(filesystem: FileSystem, layout: Layout, topics: set[str]) -> Iterator[Problem]:
-    """Partition directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
+    """Directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
     for name in filesystem.names(layout.root):
-        partition = parse_partition(name)
-        directory = f"{layout.root}/{name}"
+        partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
         if partition is not None and partition.topic not in topics and segment_bytes(filesystem, directory):
             problem = "belongs to no topic: its topic file is lost, or a deletion was cut off"
             yield Problem(*partition, "topic", directory, 0, None, None, problem)
+        if stray is not None and segment_bytes(filesystem, directory):
+            problem = f"{name} holds records of no topic: it was moved aside when its name was used again"
+            yield Problem(*stray, "topic", directory, 0, None, None, problem)
 
 
 def segment_bytes(filesystem: FileSystem, directory: str) -> int:

@@ -213,6 +213,48 @@ def test_logs_created_by_processes_at_once_are_one_log(tmp_log_dir: Path) -> Non
             assert values(log.partition(f"t{number}", 0).read(0)) == [f"{number}"]
 
 
+class LookedAtTooEarly(OsFileSystem):
+    """Once no manifest was found, another process creates the log and a topic before the directory is listed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.is_created = False
+
+    def names(self, directory: str) -> list[str]:
+        if directory == str(self.root) and not self.is_created:
+            self.is_created = True
+            with Log(self.root) as log:
+                log.create_topic("t")
+        return super().names(directory)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_log_that_another_process_creates_meanwhile_is_not_taken_for_kafkas(
+    tmp_log_dir: Path, read_only: bool
+) -> None:
+    tmp_log_dir.mkdir()
+    with Log(tmp_log_dir, read_only=read_only, filesystem=LookedAtTooEarly(tmp_log_dir)) as log:
+        assert not log.is_kafka_directory
+        assert log.read_only == read_only
+        assert log.topics() == ["t"]
+        if not read_only:
+            log.partition("t", 0).append(one("v"))
+
+
+def test_a_partition_that_goes_while_a_directory_is_looked_at_is_no_error(tmp_path: Path) -> None:
+    class Vanishing(OsFileSystem):
+        def names(self, directory: str) -> list[str]:
+            if directory.endswith("gone-0"):
+                raise FileNotFoundError(directory)
+            return super().names(directory)
+
+    for name in ("gone-0", "there-0"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "there-0" / f"{0:020d}.log").touch()
+    with Log(tmp_path, filesystem=Vanishing()) as log:
+        assert log.is_kafka_directory
+
+
 def test_partitions_are_added_and_never_taken_away(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t", partitions=2)
@@ -335,10 +377,12 @@ def test_a_producer_goes_on_in_a_topic_created_anew_and_fails_what_was_for_the_o
 def test_leftovers_of_a_crashed_creation_are_cleared_away(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         (tmp_log_dir / "t-0").mkdir()
-        (tmp_log_dir / "t-0" / f"{0:020d}.log").write_bytes(b"leftover")
+        for name in (f"{0:020d}.log", "partition.metadata.tmp", "leader-epoch-checkpoint"):
+            (tmp_log_dir / "t-0" / name).write_bytes(b"" if name.endswith(".log") else b"leftover")
         assert log.topics() == []
         log.create_topic("t")
         assert log.partition("t", 0).latest_offset == 0
+        assert sorted(os.listdir(tmp_log_dir)) == [".pylog", "t-0"]
 
 
 @pytest.mark.parametrize("number", [-1, 1, True, "0", None, 1.0])

@@ -22,7 +22,8 @@ def test_create_takes_options(pylog: Run, log: Log) -> None:
     (shown,) = ran.objects
     assert (shown["config"]["retention_ms"], shown["config"]["segment_bytes"]) == (5, 2048)
     assert log.describe_topic("t").config.retention_ms == 5
-    assert shown == {"topic": "t", "id": log.describe_topic("t").id, "partitions": 1, "config": shown["config"]}
+    id_ = log.describe_topic("t").id
+    assert shown == {"topic": "t", "id": id_, "partitions": 1, "present": None, "config": shown["config"]}
 
 
 def test_create_refuses_a_topic_that_is_there_unless_told_not_to(pylog: Run, log: Log) -> None:

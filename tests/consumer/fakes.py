@@ -7,7 +7,7 @@ or a transaction is set by hand here (``log_start``, ``stable_end``, ``durable_e
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pylog.codec import RecordEncoder
@@ -152,7 +152,7 @@ class FakePartition:
 class Description(NamedTuple):
     name: str
     id: int
-    partitions: int
+    numbers: Sequence[int]
 
 
 class FakeLog:
@@ -197,7 +197,7 @@ class FakeLog:
     def describe_topic(self, name: str) -> Description:
         if name not in self._topics:
             raise TopicNotFound(f"no topic {name}", topic=name)
-        return Description(name, self._topics[name][0], len(self._topics[name][1]))
+        return Description(name, self._topics[name][0], range(len(self._topics[name][1])))
 
     def partition(self, topic: str, number: int) -> FakePartition:
         if topic not in self._topics:

@@ -1,9 +1,9 @@
 """The topics of a log: names, configuration, and where their directories are."""
 
-from pylog.catalog.catalog import Catalog, KafkaCatalog, looks_like_kafka
+from pylog.catalog.catalog import Catalog, KafkaCatalog, look_at
 from pylog.catalog.layout import Layout
 from pylog.catalog.manifest import Manifest, read_manifest, write_manifest
-from pylog.catalog.topic import TopicConfig, TopicDescription, check_topic_name
+from pylog.catalog.topic import TopicConfig, TopicDescription, check_topic_name, no_such_partition
 
 __all__ = [
     "Catalog",
@@ -13,7 +13,8 @@ __all__ = [
     "TopicConfig",
     "TopicDescription",
     "check_topic_name",
-    "looks_like_kafka",
+    "look_at",
+    "no_such_partition",
     "read_manifest",
     "write_manifest",
 ]

@@ -1,20 +1,24 @@
 """Which topics a log has: created, listed, altered and deleted atomically, by any process.
 
 ``.pylog/topics/<topic>.json`` is the truth: a topic exists from the moment its file is renamed into place to the moment
-it is removed. Directories without such a file are leftovers of a crash and are cleared away when their name is used
-again. Writers hold the catalog's lock.
+it is removed. A directory without such a file makes room when its name is used again (``disposal.py``). Writers hold the
+catalog's lock.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
-from pylog.catalog.manifest import read_json, write_json
+from pylog.catalog.manifest import Manifest, damaged_field, is_whole, read_json, read_manifest, write_json
 from pylog.catalog.topic import (
+    PARTITIONS_MAX,
+    LawfulNames,
     TopicConfig,
     TopicDescription,
     check_partition_count,
@@ -28,6 +32,7 @@ from pylog.storage import FileSystem, holding, read_whole
 
 _JSON = ".json"
 _METADATA_LIMIT_BYTES = 4096
+_TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 Prepare = Callable[[str, str], None]
 """Makes a new partition directory ready: ``(directory, topic id)``. Durable on return."""
@@ -41,6 +46,7 @@ class Catalog:
         self._clock = clock
         self._layout = layout
         self._defaults = defaults
+        self._lawful = LawfulNames(layout.topics)
 
     def version(self) -> int:
         """A number that changes whenever a topic is created, altered or deleted. Costs one stat."""
@@ -48,8 +54,12 @@ class Catalog:
 
     def names(self) -> list[str]:
         """The topics' names, sorted: by file name ``orders-eu.json`` would come before ``orders.json``."""
+        return self._lawful.of(self.places())
+
+    def places(self) -> dict[str, str]:
+        """Every name found, lawful or not, and the path that bears it."""
         found = self._filesystem.names(self._layout.topics)
-        return sorted(name[: -len(_JSON)] for name in found if name.endswith(_JSON))
+        return {name[: -len(_JSON)]: f"{self._layout.topics}/{name}" for name in found if name.endswith(_JSON)}
 
     def describe(self, name: str) -> TopicDescription:
         path = self._layout.topic(check_topic_name(name))
@@ -57,11 +67,20 @@ class Catalog:
             content = read_json(self._filesystem, path)
         except FileNotFoundError:
             raise self.not_found(name) from None
+        topic_id, partitions, changes = (content.get(field) for field in ("id", "partitions", "config"))
+        if not isinstance(topic_id, str) or not _TOPIC_ID.fullmatch(topic_id):
+            raise damaged_field(path, "id", topic_id, "a UUID in base64, 22 characters of A-Z a-z 0-9 _ -")
+        if not is_whole(partitions) or not 1 <= partitions <= PARTITIONS_MAX:
+            raise damaged_field(path, "partitions", partitions, f"an int from 1 to {PARTITIONS_MAX}")
+        if not isinstance(changes, dict):
+            raise damaged_field(path, "config", changes, "an object")
         try:
-            config = TopicConfig().with_changes({**content["config"]})
-            return TopicDescription(name, str(content["id"]), check_partition_count(content["partitions"]), config)
-        except (KeyError, AttributeError, TypeError, ConfigError) as error:
-            raise CorruptSegment(f"{path} is damaged: {error}", path=path, position=0) from error
+            return TopicDescription(name, topic_id, partitions, TopicConfig().with_changes(changes))
+        except ConfigError as error:
+            raise CorruptSegment(
+                f"{path} is damaged: in config, {error}; restore the file from a copy",
+                path=path, position=0, field=f"config.{error.option}", value=changes.get(error.option),
+            ) from error  # fmt: skip
 
     def not_found(self, name: str) -> TopicNotFound:
         there = ", ".join(self.names()[:10]) or "none"
@@ -118,38 +137,33 @@ class Catalog:
     def delete(self, name: str, retire: Callable[[str], None]) -> None:
         """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
 
-        ``LogLocked`` where a writer doesn't come to an end; then nothing was removed.
+        ``LogLocked`` where a writer doesn't come to an end; then nothing was removed. What is no directory of this log, as
+        a link to another place, is moved aside untouched: writers that have its files open are not fenced off there.
         """
+        filesystem = self._filesystem
         with self.locked():
             topic = self.describe(name)
-            numbers = [n for n in range(topic.partitions) if self._filesystem.exists(self._layout.partition(name, n))]
-            for number in numbers:
-                with holding(self._filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}"):
+            numbers = [n for n in range(topic.partitions) if filesystem.exists(self._layout.partition(name, n))]
+            own = {n for n in numbers if is_own_directory(filesystem, self._layout.partition(name, n))}
+            for number in own:
+                with holding(filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}"):
                     pass  # an append that hangs must not leave half of a topic
-            self._filesystem.remove(self._layout.topic(name))
-            self._filesystem.sync_directory(self._layout.topics)
+            filesystem.remove(self._layout.topic(name))
+            filesystem.sync_directory(self._layout.topics)
             self._advance_version()
             for number in numbers:
-                retire(self._layout.partition(name, number))
-                self._clear_away(name, number)
-            self._filesystem.sync_directory(self._layout.root)
+                if number in own:
+                    retire(self._layout.partition(name, number))
+                remove_partition(filesystem, self._layout, name, number)
+            filesystem.sync_directory(self._layout.root)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
         for number in numbers:
+            make_room(self._filesystem, self._layout, name, number)
             directory = self._layout.partition(name, number)
-            if self._filesystem.exists(directory):
-                self._clear_away(name, number)
             self._filesystem.make_directory(directory)
             prepare(directory, topic_id)
         self._filesystem.sync_directory(self._layout.root)
-
-    def _clear_away(self, name: str, number: int) -> None:
-        """Rename a partition directory and remove it; a crash in between leaves a ``-delete`` directory nothing reads."""
-        target = self._layout.condemned(name, number, self._filesystem.random_bytes(16).hex())
-        self._filesystem.replace(self._layout.partition(name, number), target)
-        for file in self._filesystem.names(target):
-            self._filesystem.remove(f"{target}/{file}")
-        self._filesystem.remove_directory(target)
 
     def _publish(self, topic: TopicDescription) -> TopicDescription:
         content = {"id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}
@@ -179,18 +193,25 @@ class KafkaCatalog:
     def __init__(self, filesystem: FileSystem, layout: Layout) -> None:
         self._filesystem = filesystem
         self._layout = layout
+        self._lawful = LawfulNames(layout.root)
 
     def version(self) -> int:
         return self._filesystem.modified_ns(self._layout.root)
 
     def names(self) -> list[str]:
-        return sorted(self._partitions())
+        return self._lawful.of(self._partitions())
+
+    def places(self) -> dict[str, str]:
+        """Every name found, lawful or not, and a path that bears it."""
+        return {name: self._layout.partition(name, numbers[0]) for name, numbers in self._partitions().items()}
 
     def describe(self, name: str) -> TopicDescription:
         numbers = self._partitions().get(check_topic_name(name))
         if numbers is None:
             raise TopicNotFound(f"no topic {name!r} in {self._layout.root}", topic=name)
-        return TopicDescription(name, self._topic_id(name, numbers[0]), max(numbers) + 1, TopicConfig())
+        count = numbers[-1] + 1
+        present = None if len(numbers) == count else tuple(numbers)
+        return TopicDescription(name, self._topic_id(name, numbers[0]), count, TopicConfig(), present)
 
     def _partitions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -211,7 +232,17 @@ class KafkaCatalog:
         )
 
 
-def looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
+def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
+    """The manifest, or None where there is none, and whether the directory is one that Kafka wrote."""
+    manifest = read_manifest(filesystem, layout.manifest)
+    if manifest is None and _looks_like_kafka(filesystem, layout.root):
+        # Another process may have created log and topic since: then there is a manifest, which comes before any partition.
+        manifest = read_manifest(filesystem, layout.manifest)
+        return manifest, manifest is None
+    return manifest, False
+
+
+def _looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
     """Whether a directory without a manifest holds partitions, as Kafka's log directories do."""
     names = filesystem.names(root)
     if META_PROPERTIES in names:
@@ -221,6 +252,6 @@ def looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
             try:
                 if base_offsets(filesystem.names(f"{root}/{name}")):
                     return True
-            except PylogError:
+            except (PylogError, FileNotFoundError):  # unreadable, or just removed
                 continue
     return False

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
+from pylog.catalog.topic import PARTITIONS_MAX
 from pylog.model import TopicPartition
 
 PRIVATE = ".pylog"
 META_PROPERTIES = "meta.properties"
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+
+_STRAY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]+" + STRAY_SUFFIX, re.DOTALL)
 
 
 class Layout:
@@ -29,14 +35,30 @@ class Layout:
         return f"{self.root}/{topic}-{number}"
 
     def condemned(self, topic: str, number: int, tag: str) -> str:
-        """Where a partition directory goes before its files are removed: Kafka's name for it, capped at 255 characters."""
-        suffix = f"-{number}.{tag}{DELETE_SUFFIX}"
+        """Where a partition directory goes before its files are removed: Kafka's name for it."""
+        return self._renamed(topic, f"-{number}.{tag}{DELETE_SUFFIX}")
+
+    def stray(self, topic: str, number: int, tag: str) -> str:
+        """Where something goes that stands in a partition's place and must not be removed: Kafka's name for it."""
+        return self._renamed(topic, f"-{number}.{tag}{STRAY_SUFFIX}")
+
+    def _renamed(self, topic: str, suffix: str) -> str:
+        """As Kafka has it, capped at 255 characters."""
         return f"{self.root}/{topic[: 255 - len(suffix)]}{suffix}"
 
 
 def parse_partition(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name, or None: ``my-topic-0`` is split at the last ``-``."""
-    topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
+    """The partition whose directory has this name, or None: ``my-topic-0`` is split at the last ``-``.
+
+    A number that no topic's partition can have is none, so that whoever goes through the numbers comes to an end.
+    """
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
         return None
-    return TopicPartition(topic, int(number))
+    return TopicPartition(topic, int(number)) if int(number) < PARTITIONS_MAX else None
+
+
+def parse_stray(name: str) -> TopicPartition | None:
+    """The partition in whose place a directory of this name once stood, or None; a long topic's name is cut short there."""
+    match = _STRAY.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+import reprlib
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.storage import FileSystem, read_whole, write_atomically
 
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
 FORMAT = 1
 _LIMIT_BYTES = 1 << 20
+_LOCK_KINDS = ("ofd", "flock")
 
 
 class Manifest(NamedTuple):
@@ -26,22 +31,32 @@ def read_manifest(filesystem: FileSystem, path: str) -> Manifest | None:
         content = read_json(filesystem, path)
     except FileNotFoundError:
         return None
-    if content.get("format") != FORMAT:
+    version = content.get("format")
+    if not is_whole(version) or version != FORMAT:
         raise FormatVersionError(
-            f"{path} has format {content.get('format')!r}, this pylog knows {FORMAT}; upgrade pylog",
-            path=path,
-            version=content.get("format"),
-            expected=FORMAT,
-        )
-    unknown = content.get("features", [])
-    if unknown:
+            f"{path} has format {reprlib.repr(version)}, this pylog knows {FORMAT}; upgrade pylog",
+            path=path, field="format", version=version, expected=FORMAT,
+        )  # fmt: skip
+    features = content.get("features", [])
+    if not isinstance(features, list):
+        raise damaged_field(path, "features", features, "a list")
+    if features:
         raise FormatVersionError(
-            f"{path} needs features this pylog does not have: {unknown!r}", path=path, features=unknown
-        )
-    try:
-        return Manifest(str(content["log_id"]), str(content["locks"]), int(content["created_ms"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptSegment(f"{path} lacks or garbles {error}", path=path, position=0) from error
+            f"{path} needs features this pylog does not have: {reprlib.repr(features)}; upgrade pylog",
+            path=path, field="features", features=features,
+        )  # fmt: skip
+    return _facts(path, content)
+
+
+def _facts(path: str, content: dict[str, Any]) -> Manifest:
+    log_id, locks, created_ms = (content.get(field) for field in Manifest._fields)
+    if not isinstance(log_id, str) or not log_id:
+        raise damaged_field(path, "log_id", log_id, "a UUID")
+    if not isinstance(locks, str) or locks not in _LOCK_KINDS:
+        raise damaged_field(path, "locks", locks, f"one of {', '.join(_LOCK_KINDS)}")
+    if not is_whole(created_ms) or not -(2**63) <= created_ms < 2**63:
+        raise damaged_field(path, "created_ms", created_ms, "milliseconds since 1970 in 64 bits")
+    return Manifest(log_id, locks, created_ms)
 
 
 def write_manifest(filesystem: FileSystem, path: str, locks: str, now_ms: int) -> Manifest:
@@ -64,10 +79,29 @@ def read_json(filesystem: FileSystem, path: str) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise CorruptSegment(f"{path} is not JSON: {error}", path=path, position=0) from error
+        raise CorruptSegment(
+            f"{path} is damaged: it is not JSON ({error}); restore the file from a copy", path=path, position=0
+        ) from error
     if not isinstance(content, dict):
-        raise CorruptSegment(f"{path} holds a {type(content).__name__}, expected an object", path=path, position=0)
+        raise CorruptSegment(
+            f"{path} is damaged: it holds {reprlib.repr(content)}, expected an object; restore the file from a copy",
+            path=path,
+            position=0,
+        )
     return content
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value of JSON is a whole number, written as one: neither ``1.0`` nor ``true``."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def damaged_field(path: str, field: str, value: object, expected: str) -> CorruptSegment:
+    """The error for a file whose field is missing or is not what it must be."""
+    return CorruptSegment(
+        f"{path} is damaged: {field} is {reprlib.repr(value)}, expected {expected}; restore the file from a copy",
+        path=path, position=0, field=field, value=value, expected=expected,
+    )  # fmt: skip
 
 
 def write_json(filesystem: FileSystem, path: str, content: dict[str, Any]) -> None:

@@ -5,10 +5,15 @@ Names follow Kafka's rule; configuration keys are Kafka's in snake_case, with it
 
 from __future__ import annotations
 
+import logging
 import re
+import reprlib
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pylog.errors import ConfigError, InvalidTopicName
+from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
+
+logger = logging.getLogger("pylog.catalog")
 
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -16,6 +21,7 @@ _INT32_MAX = 2**31 - 1
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS_MAX = 100_000
+_NUMBERS_SHOWN = 10
 
 
 class TopicConfig(NamedTuple):
@@ -43,7 +49,9 @@ class TopicConfig(NamedTuple):
         """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
         for option in changes:
             if option not in self._fields:
-                raise ConfigError(f"no topic option {option!r}; there are {', '.join(self._fields)}", option=option)
+                raise ConfigError(
+                    f"no topic option {reprlib.repr(option)}; there are {', '.join(self._fields)}", option=option
+                )
         changed = self._replace(**changes)
         changed.check()
         return changed
@@ -66,12 +74,22 @@ class TopicConfig(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """A topic as the catalog has it. ``id`` is a UUID in Kafka's base64 form."""
+    """A topic as the catalog has it. ``id`` is a UUID in Kafka's base64 form.
+
+    ``partitions`` is how many the topic has. A Kafka broker need not hold them all: then ``present`` are the numbers of those
+    that are here, and ``partitions`` is as many as these numbers show there to be. Elsewhere ``present`` is None.
+    """
 
     name: str
     id: str
     partitions: int
     config: TopicConfig
+    present: tuple[int, ...] | None = None
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the partitions that are here, rising."""
+        return range(self.partitions) if self.present is None else self.present
 
 
 def check_topic_name(name: object) -> str:
@@ -87,6 +105,28 @@ def check_topic_name(name: object) -> str:
     return name
 
 
+class LawfulNames:
+    """Picks the lawful names out of those found on disk, and warns once of each that is none: no topic can have it."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._warned: set[str] = set()
+
+    def of(self, found: Iterable[str]) -> list[str]:
+        """The lawful ones, sorted."""
+        return sorted(name for name in found if self._is_lawful(name))
+
+    def _is_lawful(self, name: str) -> bool:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                logger.warning("passing over %r in %s: %s", name, self._place, error)
+            return False
+        return True
+
+
 def collision_key(name: str) -> str:
     """Names that share this can't both exist: Kafka lets ``.`` and ``_`` collide; case collides on some filesystems."""
     return name.replace(".", "_").lower()
@@ -98,11 +138,28 @@ def check_partition_count(partitions: object) -> int:
     return partitions
 
 
+def no_such_partition(topic: str, number: object, numbers: Sequence[int]) -> InvalidPartition:
+    """The error for a partition that is not among ``numbers``, those of the topic's partitions that are here."""
+    if isinstance(numbers, range):
+        there = f"partitions 0 to {numbers[-1]}"
+    else:
+        more = "" if len(numbers) <= _NUMBERS_SHOWN else ", …"
+        shown = ", ".join(map(str, numbers[:_NUMBERS_SHOWN]))
+        there = f"here only partition{'s' if len(numbers) > 1 else ''} {shown}{more}"
+    return InvalidPartition(
+        f"topic {topic!r} has {there}, got {number!r}", topic=topic, partition=number, partitions=len(numbers)
+    )
+
+
 def _check_range(option: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ConfigError(f"{option}={value!r}, expected an int from {least} to {most}", option=option, value=value)
+        raise ConfigError(
+            f"{option}={reprlib.repr(value)}, expected an int from {least} to {most}", option=option, value=value
+        )
 
 
 def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ConfigError(f"{option}={value!r}, expected one of {', '.join(choices)}", option=option, value=value)
+        raise ConfigError(
+            f"{option}={reprlib.repr(value)}, expected one of {', '.join(choices)}", option=option, value=value
+        )

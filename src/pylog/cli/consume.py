@@ -15,7 +15,6 @@ from pylog.cli.exits import OK, Terminated, UsageError
 from pylog.cli.formats import DEFAULT_FORMAT, record_fields, text_format
 from pylog.cli.options import ISOLATION_LEVELS, Commands, log_options, moment_ms, open_log, whole_number
 from pylog.cli.output import complain, json_line
-from pylog.errors import InvalidPartition
 from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -83,12 +82,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _assign(consumer: Consumer, log: Log, arguments: argparse.Namespace) -> list[TopicPartition]:
     """Take the partitions asked for. With ``--follow``, partitions that are added later are read as well."""
+    from pylog.catalog import no_such_partition
+
     partitions = []
     for topic in dict.fromkeys(arguments.topics):
-        count = log.describe_topic(topic).partitions
-        for number in arguments.partition or range(count):
-            if number >= count:
-                raise InvalidPartition(f"topic {topic!r} has partitions 0 to {count - 1}, got {number}", topic=topic)
+        numbers = log.describe_topic(topic).numbers
+        for number in arguments.partition or numbers:
+            if number not in numbers:
+                raise no_such_partition(topic, number, numbers)
             partitions.append(TopicPartition(topic, number))
     partitions = list(dict.fromkeys(partitions))
     if arguments.follow and not arguments.partition:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.cli.exits import OK, code_of
 from pylog.cli.options import Commands, log_options, open_log
 from pylog.cli.output import complain, print_json, print_table, size_text, time_text
-from pylog.errors import PylogError
+from pylog.errors import CorruptRecord, PylogError, StorageError
 
 if TYPE_CHECKING:
     from pylog.codec.batch import BatchHeader
@@ -46,10 +46,16 @@ def _run(arguments: argparse.Namespace) -> int:
     code = OK
     with open_log(arguments) as log:
         for topic in dict.fromkeys(arguments.topics or log.topics()):
-            for number in range(log.describe_topic(topic).partitions):
+            try:
+                numbers = log.describe_topic(topic).numbers
+            except (CorruptRecord, StorageError) as error:  # the others can be told all the same
+                complain("error", str(error))
+                code = code_of(error)
+                continue
+            for number in numbers:
                 try:
                     rows.append(_statistics(filesystem, log.partition(topic, number)))
-                except (PylogError, FileNotFoundError) as error:  # the others can be told all the same
+                except (PylogError, FileNotFoundError) as error:
                     complain("error", f"{topic}-{number}: {error}")
                     code = code_of(error)
     if arguments.json:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from pylog.cli.exits import OK, UsageError
+from pylog.cli.exits import OK, UsageError, code_of
 from pylog.cli.options import Commands, log_options, open_log, topic_config, whole_number
-from pylog.cli.output import count_text, print_json, print_line, print_table
-from pylog.errors import TopicExists, TopicNotFound
+from pylog.cli.output import complain, count_text, print_json, print_line, print_table
+from pylog.errors import CorruptRecord, StorageError, TopicExists, TopicNotFound
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
@@ -78,16 +78,24 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    code = OK
     with open_log(arguments) as log:
-        topics = [log.describe_topic(name) for name in arguments.topics or log.topics()]
-    if arguments.json:
-        for topic in topics:
-            print_json(_fields(topic))
-        return OK
-    for topic in topics:
-        print_line(f"{topic.name}  {count_text(topic.partitions, 'partition')}  id {topic.id or '-'}")
+        for name in arguments.topics or log.topics():
+            try:
+                _print_topic(log.describe_topic(name), arguments.json)
+            except (CorruptRecord, StorageError) as error:  # the others can be told all the same
+                complain("error", str(error))
+                code = code_of(error)
+    return code
+
+
+def _print_topic(topic: TopicDescription, as_json: bool) -> None:
+    if as_json:
+        print_json(_fields(topic))
+    else:
+        here = "" if topic.present is None else f" (here: {', '.join(map(str, topic.present))})"
+        print_line(f"{topic.name}  {count_text(topic.partitions, 'partition')}{here}  id {topic.id or '-'}")
         print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
-    return OK
 
 
 def _alter(arguments: argparse.Namespace) -> int:
@@ -125,4 +133,7 @@ def _report(arguments: argparse.Namespace, topic: TopicDescription, happened: st
 
 
 def _fields(topic: TopicDescription) -> dict[str, Any]:
-    return {"topic": topic.name, "id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}
+    return {
+        "topic": topic.name, "id": topic.id, "partitions": topic.partitions, "present": topic.present,
+        "config": topic.config.as_dict(),
+    }  # fmt: skip

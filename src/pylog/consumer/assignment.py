@@ -11,10 +11,11 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pylog.catalog import no_such_partition
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, Topic, change_of, name_of
-from pylog.errors import ConfigError, InvalidPartition, TopicNotFound
+from pylog.errors import ConfigError, TopicNotFound
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -59,13 +60,10 @@ class Assignment:
             raise ConfigError(f"assign() after subscribe(): {_MIXED}")
         version = self._log.catalog_version()
         topics = [self._describe(name) for name in sorted({partition.topic for partition in partitions})]
-        sizes = {topic.name: topic.partitions for topic in topics}
+        numbers = {topic.name: topic.numbers for topic in topics}
         for topic, number in partitions:
-            if not 0 <= number < sizes[topic]:
-                raise InvalidPartition(
-                    f"topic {topic} has partitions 0 to {sizes[topic] - 1}, not {number}",
-                    topic=topic, partition=number, partitions=sizes[topic],
-                )  # fmt: skip
+            if number not in numbers[topic]:
+                raise no_such_partition(topic, number, numbers[topic])
         current = self._ids()
         ids = {topic.name: topic.id for topic in topics}
         kept = {partition for partition in partitions if current.get(partition) == ids[partition.topic]}
@@ -139,7 +137,7 @@ class Assignment:
 
     def _describe(self, name: str) -> Topic:
         description = self._log.describe_topic(name)
-        return Topic(name, description.id, description.partitions)
+        return Topic(name, description.id, description.numbers)
 
     def _existing(self, names: Iterable[str]) -> list[Topic]:
         topics = []

@@ -139,9 +139,9 @@ class Consumer:
             return set(self._log.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
-        """The numbers of a topic's partitions. Raises ``TopicNotFound``."""
+        """The numbers of a topic's partitions that are here. Raises ``TopicNotFound``."""
         with self._begin():
-            return set(range(self._log.describe_topic(topic).partitions))
+            return set(self._log.describe_topic(topic).numbers)
 
     # Reading
 

@@ -7,7 +7,7 @@ assignment names partitions and never changes by itself. A consumer has one or t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.errors import ConfigError
@@ -57,11 +57,11 @@ class Subscription(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """What the catalog says of one topic at one moment."""
+    """What the catalog says of one topic at one moment. ``numbers`` are those of its partitions."""
 
     name: str
     id: TopicId
-    partitions: int
+    numbers: Sequence[int]
 
 
 class Change(NamedTuple):
@@ -73,7 +73,7 @@ class Change(NamedTuple):
 
 def change_of(current: Mapping[TopicPartition, TopicId], topics: Iterable[Topic]) -> Change:
     """From the partitions read now (with the id of their topics) to all partitions of ``topics``."""
-    wanted = {TopicPartition(topic.name, number): topic.id for topic in topics for number in range(topic.partitions)}
+    wanted = {TopicPartition(topic.name, number): topic.id for topic in topics for number in topic.numbers}
     return Change(
         removed=[
             partition for partition, id_ in current.items() if partition not in wanted or wanted[partition] != id_

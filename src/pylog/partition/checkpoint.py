@@ -13,6 +13,7 @@ from pylog.storage import FileSystem, read_whole, write_atomically
 
 VERSION = 0
 _LIMIT_BYTES = 64 << 20
+_OFFSETS_END = 2**63
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
@@ -52,6 +53,13 @@ def read_checkpoint(filesystem: FileSystem, path: str, fields: int) -> list[list
 def read_offsets(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int]:
     """A root checkpoint: the offset of each (topic, partition)."""
     try:
-        return {(topic, int(number)): int(offset) for topic, number, offset in read_checkpoint(filesystem, path, 3)}
+        offsets = {(topic, int(number)): int(offset) for topic, number, offset in read_checkpoint(filesystem, path, 3)}
     except ValueError as error:
         raise CorruptSegment(f"{path}: {error}", path=path, position=0) from error
+    for (topic, number), offset in offsets.items():
+        if not 0 <= offset < _OFFSETS_END:
+            raise CorruptSegment(
+                f"{path} has offset {offset} for {topic}-{number}, expected 0 to {_OFFSETS_END - 1}",
+                path=path, position=0, offset=offset,
+            )  # fmt: skip
+    return offsets

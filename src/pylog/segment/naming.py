@@ -5,6 +5,8 @@ Kafka's names (format.md, section 1): twenty digits of base offset, then the kin
 
 from __future__ import annotations
 
+from pylog.storage.atomic_file import TEMPORARY
+
 LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
@@ -22,6 +24,7 @@ PARTITION_METADATA = "partition.metadata"
 
 _DIGITS = 20
 _SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL, UNSYNCED)
+_SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA})
 
 
 def file_name(base_offset: int, kind: str) -> str:
@@ -48,6 +51,19 @@ def is_leftover(name: str) -> bool:
     return name.endswith(DELETED) and any(
         offset_of(name.removesuffix(DELETED), kind) is not None for kind in _SEGMENT_KINDS
     )
+
+
+def is_ours(name: str) -> bool:
+    """Whether pylog makes files of this name in a partition directory."""
+    whole = name.removesuffix(TEMPORARY)
+    if whole in _SINGLE_FILES or is_leftover(name):
+        return True
+    return any(offset_of(whole, kind) is not None for kind in (*_SEGMENT_KINDS, SNAPSHOT))
+
+
+def may_hold_records(name: str) -> bool:
+    """Whether a file of this name has records in it unless it is empty: a log, one on its way out, or a copy of one."""
+    return offset_of(name.removesuffix(DELETED).removesuffix(REWRITE), LOG) is not None
 
 
 def base_offsets(names: list[str]) -> list[int]:

@@ -6,9 +6,10 @@ either kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, looks_like_kafka, read_manifest
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, look_at
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
@@ -63,10 +64,9 @@ class LogDirectory:
         if not filesystem.is_directory(path):
             raise LogNotFound(f"there is no directory {path!r}", path=path)
         self._alone: TopicPartition | None = None
-        if read_manifest(filesystem, layout.manifest) is not None:
-            self._use(layout, is_kafka=False)
-        elif looks_like_kafka(filesystem, path):
-            self._use(layout, is_kafka=True)
+        manifest, is_kafka = look_at(filesystem, layout)
+        if manifest is not None or is_kafka:
+            self._use(layout, is_kafka=is_kafka)
         else:
             self._use_alone(path)
 
@@ -109,19 +109,16 @@ class LogDirectory:
                 f"topic {topic!r} has no partition {number} in {self._layout.root}, but {', '.join(map(str, numbers))}",
                 topic=topic,
                 partition=number,
-                partitions=numbers,
+                partitions=[*numbers],
             )
         return self._source(topic_partition)
 
-    def _numbers(self, topic: str) -> list[int]:
+    def _numbers(self, topic: str) -> Sequence[int]:
         if self._alone:
             if topic != self._alone.topic:
                 raise TopicNotFound(f"no topic {topic!r}: the path holds {self._alone.topic!r} alone", topic=topic)
             return [self._alone.partition]
-        numbers = range(self._catalog.describe(topic).partitions)
-        if not self._is_kafka:
-            return [*numbers]
-        return [number for number in numbers if self._filesystem.is_directory(self._layout.partition(topic, number))]
+        return self._catalog.describe(topic).numbers
 
     def _source(self, topic_partition: TopicPartition) -> PartitionSource:
         directory = self._layout.partition(*topic_partition)

@@ -3,6 +3,7 @@
 from os import fspath
 
 from pylog.storage.atomic_file import read_whole, write_atomically
+from pylog.storage.directories import make_directory_durably
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.holding import holding
@@ -22,6 +23,7 @@ __all__ = [
     "after_fork_in_child",
     "fspath",
     "holding",
+    "make_directory_durably",
     "read_whole",
     "write_atomically",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pylog.storage.filesystem import Buffer, FileSystem
 
-_TEMPORARY = ".tmp"
+TEMPORARY = ".tmp"
 _NAME_BYTES_MAX = 255  # of one name, on every filesystem in use; ours are ASCII
 
 
@@ -18,7 +18,7 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable
     The caller holds a lock that excludes other writers of ``path``, and of names that share its first 251 characters.
     """
     directory, _, name = path.rpartition("/")
-    temporary = f"{directory or '.'}/{name[: _NAME_BYTES_MAX - len(_TEMPORARY)]}{_TEMPORARY}"
+    temporary = f"{directory or '.'}/{name[: _NAME_BYTES_MAX - len(TEMPORARY)]}{TEMPORARY}"
     file = filesystem.open_appendable(temporary)
     try:
         file.truncate(0)

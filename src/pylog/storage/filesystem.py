@@ -85,9 +85,14 @@ class FileSystem(Protocol):
     def locks_exclude(self, path: str) -> bool:
         """Whether a lock taken through one descriptor of ``path`` is refused through another."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Whether there is anything of this name, a link that leads nowhere included."""
 
-    def is_directory(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool:
+        """Whether the path leads to a directory, through a link as well."""
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path itself is a symbolic link, wherever that leads."""
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""

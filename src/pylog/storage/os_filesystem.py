@@ -15,7 +15,7 @@ from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableF
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock
 
-_READ = os.O_RDONLY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not to wait for a writer where somebody put a named pipe
 _WRITE = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
 
@@ -123,6 +123,9 @@ class OsFileSystem:
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
 
     def names(self, directory: str) -> list[str]:
         with translated("list", directory):

@@ -43,7 +43,7 @@ def consume_all(
     """Every record of a topic, or of one partition, from the first to the end as it is now; by partition, then offset."""
     from pylog.consumer import Consumer
 
-    numbers = range(log.describe_topic(topic).partitions) if partition is None else [partition]
+    numbers = log.describe_topic(topic).numbers if partition is None else [partition]
     partitions = [TopicPartition(topic, number) for number in numbers]
     records: list[Record] = []
     with Consumer(log, auto_offset_reset="earliest", isolation_level=isolation_level) as consumer:

@@ -1,0 +1,80 @@
+"""Partition directories that have to go. What could be missed is moved aside, and only the rest is removed.
+
+A symbolic link is never followed: what it leads to is no part of the log, and is neither changed nor removed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pylog.catalog.layout import Layout
+from pylog.segment.naming import is_ours, may_hold_records
+from pylog.storage import FileSystem
+
+logger = logging.getLogger("pylog.catalog")
+
+
+def is_own_directory(filesystem: FileSystem, path: str) -> bool:
+    """Whether there is a directory, and not a link to one."""
+    return filesystem.is_directory(path) and not filesystem.is_link(path)
+
+
+def make_room(filesystem: FileSystem, layout: Layout, topic: str, number: int) -> None:
+    """Free the place of a new partition: what a crash left of a creation is removed, anything else moved aside whole.
+
+    The caller syncs the root.
+    """
+    directory = layout.partition(topic, number)
+    if not filesystem.exists(directory):
+        return
+    if _is_empty_partition(filesystem, directory):
+        remove_partition(filesystem, layout, topic, number)
+    else:
+        _set_aside(filesystem, layout, topic, number, directory, "belonged to no topic")
+
+
+def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number: int) -> None:
+    """Remove a partition's directory and its files, by way of another name: a crash leaves a directory that nothing reads.
+
+    What pylog did not make is moved aside. The caller syncs the root.
+    """
+    directory = layout.partition(topic, number)
+    if not is_own_directory(filesystem, directory):
+        _set_aside(filesystem, layout, topic, number, directory, "is no directory of this log")
+        return
+    condemned = layout.condemned(topic, number, _tag(filesystem))
+    filesystem.replace(directory, condemned)
+    for file in filesystem.names(condemned):
+        if is_ours(file) and not filesystem.is_directory(f"{condemned}/{file}"):
+            filesystem.remove(f"{condemned}/{file}")
+    left = filesystem.names(condemned)
+    if left:
+        _set_aside(filesystem, layout, topic, number, condemned, f"holds files that pylog did not make ({left[0]!r})")
+    else:
+        filesystem.remove_directory(condemned)
+
+
+def _is_empty_partition(filesystem: FileSystem, directory: str) -> bool:
+    """Whether a directory holds nothing but files that pylog makes, and no records."""
+    if not is_own_directory(filesystem, directory):
+        return False
+    for name in filesystem.names(directory):
+        path = f"{directory}/{name}"
+        if not is_ours(name) or filesystem.is_link(path) or filesystem.is_directory(path):
+            return False
+        if may_hold_records(name) and filesystem.size(path) > 0:
+            return False
+    return True
+
+
+def _set_aside(filesystem: FileSystem, layout: Layout, topic: str, number: int, path: str, why: str) -> None:
+    stray = layout.stray(topic, number, _tag(filesystem))
+    filesystem.replace(path, stray)
+    logger.warning(
+        "%r %s and was moved aside to %r, which nothing reads; look through it, then remove it",
+        layout.partition(topic, number), why, stray,
+    )  # fmt: skip
+
+
+def _tag(filesystem: FileSystem) -> str:
+    return filesystem.random_bytes(16).hex()

@@ -1,0 +1,90 @@
+"""Directories that are still there after a loss of power."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import StorageError
+from pylog.log import Log
+from pylog.storage.directories import make_directory_durably, parent_of
+from tests.storage.filesystems import Faulty
+
+
+class Recorded(Faulty):
+    """Notes what was made and synced instead of doing it; ``there`` are the directories that exist."""
+
+    def __init__(self, *there: str) -> None:
+        super().__init__()
+        self.there = {".", "/", *there}
+
+    def is_directory(self, path: str) -> bool:
+        return path in self.there
+
+    def make_directory(self, path: str) -> None:
+        self.operations.append(("make", path))
+        self.there.add(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.operations.append(("sync", path))
+
+
+@pytest.mark.parametrize(
+    ("path", "parent"),
+    [("/x", "/"), ("//x", "/"), ("x", "."), ("./x", "."), ("/a/b", "/a"), ("a/b/", "a"), ("..", "."), ("../x", "..")],
+)
+def test_the_parent_of_a_path(path: str, parent: str) -> None:
+    assert parent_of(path) == parent
+
+
+@pytest.mark.parametrize(
+    ("path", "there", "expected"),
+    [
+        ("/x", (), [("make", "/x"), ("sync", "/")]),
+        ("x", (), [("make", "x"), ("sync", ".")]),
+        ("a/b", (), [("make", "a"), ("sync", "."), ("make", "a/b"), ("sync", "a")]),
+        ("/a/b/c", ("/a",), [("make", "/a/b"), ("sync", "/a"), ("make", "/a/b/c"), ("sync", "/a/b")]),
+        ("/a/b", ("/a", "/a/b"), []),
+        (".", (), []),
+        ("/", (), []),
+    ],
+)
+def test_every_new_name_is_synced_before_the_next_is_made(
+    path: str, there: tuple[str, ...], expected: list[tuple[str, str]]
+) -> None:
+    filesystem = Recorded(*there)
+    make_directory_durably(filesystem, path)
+    assert filesystem.operations == expected
+
+
+def test_a_file_in_the_way_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        make_directory_durably(Faulty(), f"{tmp_path}/file/a/b")
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_new_log_in_new_directories_is_there_after_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = "var/lib/events" if relative else f"{tmp_path}/var/lib/events"
+    filesystem = Faulty()
+    with Log(root, filesystem=filesystem) as log:
+        done = list(filesystem.operations)
+        for path in (f"{root}/../..", f"{root}/..", root, f"{root}/.pylog", f"{root}/.pylog/topics"):
+            new = Path(path).resolve()
+            made = next(
+                at
+                for at, (operation, name) in enumerate(done)
+                if operation == "make_directory" and Path(name).resolve() == new
+            )
+            assert any(
+                operation == "sync_directory" and Path(name).resolve() == new.parent for operation, name in done[made:]
+            )
+        filesystem.operations.clear()
+        log.create_topic("t")
+    filesystem.operations.clear()
+    Log(root, filesystem=filesystem).close()
+    assert filesystem.count("make_directory") == filesystem.count("sync_directory") == 0
