@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pylog.partition import sealing
-from pylog.segment import SealBuilder, read_seal
+from pylog.segment import Seal, SealBuilder, read_seal
 from pylog.storage import OsFileSystem
 from tests.partition.logs import everything, file_of, log_file, one, open_partition
 
@@ -71,6 +71,82 @@ def test_what_a_process_left_unsealed_the_next_roll_seals(tmp_path: Path) -> Non
     other.append(one("x"), acks=1)
     assert not has_seal(directory, 0)
     other.roll()
+    assert has_seal(directory, 0)
+
+
+def test_closing_seals_what_is_due(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
+    while len(partition.segments) < 2:
+        partition.append(one("x"), acks=1)
+    assert not has_seal(directory, 0)
+    partition.close()
+    assert has_seal(directory, 0)
+    seal = read_seal(OsFileSystem(), str(directory), 0, log_file(directory).stat().st_size)
+    assert seal is not None
+    assert seal.size_bytes == log_file(directory).stat().st_size
+
+
+def segments_of_one_record(directory: Path, count: int) -> None:
+    partition = open_partition(directory)
+    for _ in range(count):
+        partition.append(one("x"), acks=1)
+        partition.roll()
+    partition.close()
+
+
+def test_leftovers_anywhere_are_found_and_sealed_a_few_at_each_roll(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    segments_of_one_record(directory, 12)
+    unsealed = {0, 1, 3, 4, 8, 9, 11}
+    for base in unsealed:
+        file_of(directory, base, ".seal").unlink()
+    rolls = 0
+    while unsealed:
+        partition = open_partition(directory)  # a process that lives for one roll
+        partition.append(one("x"), acks=1)
+        partition.roll()
+        partition.close()
+        rolls += 1
+        left = {base for base in range(12 + rolls) if not has_seal(directory, base)}
+        assert left < unsealed
+        assert len(left) >= len(unsealed) - sealing.LEFTOVERS_PER_ROLL
+        unsealed = left
+    assert rolls == 4
+
+
+def test_one_process_finds_what_another_left_between_its_own_rolls(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    for value in "ab":
+        partition.append(one(value), acks=1)
+        partition.roll()
+    segments_of_one_record(directory, 3)
+    for base in (2, 3, 4):
+        file_of(directory, base, ".seal").unlink()
+    for value in "cd":
+        partition.append(one(value), acks=1)
+        partition.roll()
+    assert [base for base in range(7) if not has_seal(directory, base)] == []
+
+
+def test_a_seal_that_was_interrupted_is_made_after_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(SealBuilder):
+        def build(self) -> Seal:
+            raise KeyboardInterrupt
+
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    partition.append(one("x"), acks=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing, "SealBuilder", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            partition.roll()
+    assert not has_seal(directory, 0)
+    for value in "yz":
+        partition.append(one(value), acks=1)
     assert has_seal(directory, 0)
 
 

@@ -1,27 +1,37 @@
 """Writes the seals of closed segments, from the segments themselves, each batch checked on the way.
 
 A little after each append that follows a roll, so that none of them pays for a whole segment; outside the lock, since a
-closed segment doesn't change. A crash before or in the middle leaves a segment without a seal, which reads as well; the
-next roll seals it.
+closed segment doesn't change. What is left of a roll's share is done when the partition is closed. A crash before that
+leaves a segment without a seal, which reads as well; each later roll seals a few such leftovers, wherever they lie.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, PylogError
 from pylog.partition.place import Place
-from pylog.partition.segments import Segments
 from pylog.segment import SealBuilder, SegmentScan, write_seal
-from pylog.segment.naming import LOG, SEAL
+from pylog.segment.naming import LOG, SEAL, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
 
-LEFTOVERS_MAX = 8  # sealed after one roll, so that nobody pays for a long history
+LEFTOVERS_PER_ROLL = 2  # so that nobody pays for a long history, and all of it is sealed in time
 _STEP_BYTES = 1 << 20
 _BATCH_COSTS_BYTES = 16 << 10  # looking at a batch takes the time of checking so many bytes more
+
+
+class Closed(NamedTuple):
+    """A segment this process has closed, and whether it alone has written to it."""
+
+    base: int
+    end_offset: int
+    written_alone: bool
 
 
 class Sealer:
@@ -34,19 +44,26 @@ class Sealer:
     def forget_parent(self) -> None:
         """Start anew: also in a forked child, where a thread that is not there may have had the turn."""
         self._turn = Turn()
-        self._is_due = False
+        self._closed: deque[Closed] = deque()
+        self._leftovers: list[int] = []  # of others, rising; the newest are sealed first
+        self._known_end = -1  # closed segments before this offset are sealed, or among the leftovers
         self._work: Iterator[int] | None = None
 
-    def segment_closed(self) -> None:
-        """There is something to seal; ``go_on`` will find it."""
-        self._is_due = True
+    def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
+        """There is something to seal; ``go_on`` will do it."""
+        self._closed.append(Closed(base, end_offset, written_alone))
 
     @property
     def is_idle(self) -> bool:
-        return self._work is None and not self._is_due
+        return not self._closed
 
-    def go_on(self, size_bytes: float = _STEP_BYTES) -> None:
-        """Seal so many bytes more, about a millisecond's work. Nothing where another thread is at it.
+    def finish(self) -> None:
+        """Seal what is due still, after another thread that is at it."""
+        if not self.is_idle:
+            self.go_on(float("inf"), wait=True)
+
+    def go_on(self, size_bytes: float = _STEP_BYTES, *, wait: bool = False) -> None:
+        """Seal so many bytes more, about a millisecond's work. Nothing where another thread is at it, unless told to wait.
 
         A failure is logged: the append it follows stands, and the segment stays readable without its seal.
         """
@@ -54,18 +71,24 @@ class Sealer:
         if turn.is_mine():  # a signal handler appends, and has interrupted this
             return
         try:
-            if turn.take(blocking=False):
+            if turn.take(blocking=wait):
                 self._go_on(size_bytes)
         except FileNotFoundError:
-            self._work = None  # the topic was deleted meanwhile
+            self._drop()  # the topic was deleted meanwhile
         except PylogError as error:
-            self._work = None
-            logger.warning("%s: could not seal closed segments: %s", self._place.directory, error)
+            self._drop()
+            logger.warning("%s: could not look for unsealed segments: %s", self._place.directory, error)
         finally:
             try:  # noqa: SIM105 - see turn.py
                 turn.leave()
             except NOT_MINE:
                 pass
+
+    def _drop(self) -> None:
+        """Leave it to the next roll, which looks for what is unsealed."""
+        self._work, self._known_end = None, -1
+        self._leftovers.clear()
+        self._closed.clear()
 
     def _go_on(self, size_bytes: float) -> None:
         if self._work is None:
@@ -77,16 +100,45 @@ class Sealer:
         self._work = None
 
     def _all(self) -> Iterator[int]:
-        """Does the work, from one batch to the next, whose size in bytes it yields."""
-        while self._is_due:
-            self._is_due = False
-            for base in sorted(unsealed_behind(self._place, self._place.segments())):
-                try:
-                    yield from self._one(base)
-                except FileNotFoundError:
-                    continue  # deleted meanwhile
+        """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
+        while self._closed:
+            closed = self._closed[0]
+            yield from self._attempt(closed.base)
+            self._look(closed)
+            for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
+                yield from self._attempt(self._leftovers[-1])
+                self._leftovers.pop()
+            self._closed.popleft()
+
+    def _look(self, closed: Closed) -> None:
+        """Find what others left unsealed, unless nobody else has written here since the last look."""
+        if closed.end_offset == self._known_end:
+            return  # looked already, and was interrupted behind that
+        if closed.base < self._known_end:
+            self._known_end = -1  # the log was cut, or the topic created anew
+            self._leftovers.clear()
+        if not closed.written_alone or closed.base != self._known_end:
+            names = self._place.names()
+            names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
+            sealed = set(offsets_of(names, SEAL))
+            self._leftovers += [
+                base
+                for base in offsets_of(names, LOG)
+                if base < closed.end_offset and base != closed.base and base not in sealed
+            ]
+        self._known_end = closed.end_offset
+
+    def _attempt(self, base: int) -> Iterator[int]:
+        try:
+            yield from self._one(base)
+        except FileNotFoundError:
+            pass  # deleted meanwhile
+        except PylogError as error:
+            logger.warning("%s: could not seal a closed segment: %s", self._place.directory, error)
 
     def _one(self, base: int) -> Iterator[int]:
+        if self._place.filesystem.exists(self._place.path(base, SEAL)):
+            return  # another process was faster
         path = self._place.path(base, LOG)
         file = self._place.filesystem.open_readable(path)
         try:
@@ -106,13 +158,3 @@ class Sealer:
                 problem=scan.problem,
             )
         write_seal(self._place.filesystem, self._place.directory, base, builder.build())
-
-
-def unsealed_behind(place: Place, segments: Segments) -> list[int]:
-    """Closed segments without a seal that follow the last one with: just closed, or left by a roller that died."""
-    found: list[int] = []
-    for base in reversed(segments.bases[:-1]):
-        if len(found) == LEFTOVERS_MAX or place.filesystem.exists(place.path(base, SEAL)):
-            break
-        found.append(base)
-    return found

@@ -165,7 +165,7 @@ class PartitionWriter(WriterView):
                 segments_version=next_version(state.segments_version),
             )
         )
-        self._sealer.segment_closed()
+        self._sealer.segment_closed(segment.base_offset, end, written_alone=segment.written_alone)
         self._segment = None
         segment.close()
         fresh = self._place.segment_writer(end)
@@ -260,6 +260,11 @@ class PartitionWriter(WriterView):
         self._drop_segment()
         self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.distrust.lift(base)
+
+    def close(self) -> None:
+        """Give the files back, then seal what is due. Waits for an append under way."""
+        super().close()
+        self._sealer.finish()
 
     def _forget_parent(self) -> None:
         super()._forget_parent()

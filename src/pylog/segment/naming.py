@@ -52,7 +52,12 @@ def is_leftover(name: str) -> bool:
 
 def base_offsets(names: list[str]) -> list[int]:
     """The base offsets of the segments among the names of a partition directory, rising."""
-    return sorted(offset for name in names if (offset := offset_of(name, LOG)) is not None)
+    return sorted(offsets_of(names, LOG))
+
+
+def offsets_of(names: list[str], kind: str) -> list[int]:
+    """The offsets in the names of files of this kind, in the order of the names."""
+    return [at for name in names if name.endswith(kind) and (at := offset_of(name, kind)) is not None]
 
 
 def segment_files(names: list[str], base_offset: int) -> list[str]:
