@@ -2,7 +2,8 @@
 
 A little after each append that follows a roll, so that none of them pays for a whole segment; outside the lock, since a
 closed segment doesn't change. What is left of a roll's share is done when the partition is closed. A crash before that
-leaves a segment without a seal, which reads as well; each later roll seals a few such leftovers, wherever they lie.
+leaves a segment without a seal, which reads as well; each later roll seals a few such leftovers, wherever they lie, and
+looks whether some older seals can be read: one that is torn is made anew.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import partial
 from typing import NamedTuple
 
+from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, PylogError
+from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.place import Place
-from pylog.segment import SealBuilder, SegmentScan, write_seal
-from pylog.segment.naming import LOG, SEAL, file_name, offsets_of
+from pylog.segment import Seal, SealBuilder, SegmentScan, check_seal, write_seal
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, file_name, offsets_of
+from pylog.segment.seal import header_crc
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
 
 LEFTOVERS_PER_ROLL = 2  # so that nobody pays for a long history, and all of it is sealed in time
 _STEP_BYTES = 1 << 20
-_BATCH_COSTS_BYTES = 16 << 10  # looking at a batch takes the time of checking so many bytes more
+_CHECKED_PER_ROLL_BYTES = 1 << 20
+_BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
 
 
 class Closed(NamedTuple):
@@ -46,7 +52,8 @@ class Sealer:
         self._turn = Turn()
         self._closed: deque[Closed] = deque()
         self._leftovers: list[int] = []  # of others, rising; the newest are sealed first
-        self._known_end = -1  # closed segments before this offset are sealed, or among the leftovers
+        self._unchecked: list[int] = []  # with a seal that this process has not read yet, rising
+        self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
         self._work: Iterator[int] | None = None
 
     def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
@@ -87,7 +94,7 @@ class Sealer:
     def _drop(self) -> None:
         """Leave it to the next roll, which looks for what is unsealed."""
         self._work, self._known_end = None, -1
-        self._leftovers.clear()
+        self._leftovers, self._unchecked = [], []
         self._closed.clear()
 
     def _go_on(self, size_bytes: float) -> None:
@@ -108,6 +115,7 @@ class Sealer:
             for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
                 yield from self._attempt(self._leftovers[-1])
                 self._leftovers.pop()
+            yield from self._check_some()
             self._closed.popleft()
 
     def _look(self, closed: Closed) -> None:
@@ -116,29 +124,47 @@ class Sealer:
             return  # looked already, and was interrupted behind that
         if closed.base < self._known_end:
             self._known_end = -1  # the log was cut, or the topic created anew
-            self._leftovers.clear()
+            self._leftovers, self._unchecked = [], []
         if not closed.written_alone or closed.base != self._known_end:
             names = self._place.names()
             names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
             sealed = set(offsets_of(names, SEAL))
-            self._leftovers += [
-                base
-                for base in offsets_of(names, LOG)
-                if base < closed.end_offset and base != closed.base and base not in sealed
-            ]
+            for base in offsets_of(names, LOG):
+                if base < closed.end_offset and base != closed.base:
+                    (self._unchecked if base in sealed else self._leftovers).append(base)
         self._known_end = closed.end_offset
+
+    def _check_some(self) -> Iterator[int]:
+        """Read some of the seals that were there before this process, and make those anew that cannot be read."""
+        left = _CHECKED_PER_ROLL_BYTES
+        while self._unchecked and left > 0:
+            for size_bytes in self._attempt(self._unchecked[-1]):
+                left -= size_bytes
+                yield size_bytes
+            left -= _BATCH_COSTS_BYTES
+            self._unchecked.pop()
 
     def _attempt(self, base: int) -> Iterator[int]:
         try:
-            yield from self._one(base)
+            if not (yield from self._is_sealed(base)):
+                yield from self._seal(base)
         except FileNotFoundError:
             pass  # deleted meanwhile
         except PylogError as error:
             logger.warning("%s: could not seal a closed segment: %s", self._place.directory, error)
 
-    def _one(self, base: int) -> Iterator[int]:
-        if self._place.filesystem.exists(self._place.path(base, SEAL)):
-            return  # another process was faster
+    def _is_sealed(self, base: int) -> Generator[int, None, bool]:
+        yield 0
+        try:
+            yield from check_seal(self._place.filesystem, self._place.directory, base)
+        except FileNotFoundError:
+            return False
+        except CorruptSegment as damage:
+            logger.warning("%s; making it anew", damage)
+            return False
+        return True
+
+    def _seal(self, base: int) -> Iterator[int]:
         path = self._place.path(base, LOG)
         file = self._place.filesystem.open_readable(path)
         try:
@@ -157,4 +183,25 @@ class Sealer:
                 offset=scan.next_offset,
                 problem=scan.problem,
             )
-        write_seal(self._place.filesystem, self._place.directory, base, builder.build())
+        seal = builder.build()
+        applies = partial(self._applies, base, seal)
+        write_seal(self._place.filesystem, self._place.directory, base, seal, applies=applies)
+
+    def _applies(self, base: int, seal: Seal) -> bool:
+        """Whether the segment that stands at this path now is closed, and the one that was read.
+
+        Not so where the topic was deleted meanwhile and created anew, or the log was cut by a recovery.
+        """
+        place = self._place
+        slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
+        state = slots.read()
+        slots.close()
+        if state is None or state.boot != place.boot or state.active_base <= base:
+            return False
+        file = place.filesystem.open_readable(place.path(base, LOG))
+        try:
+            return file.size() == seal.size_bytes and (
+                not seal.positions or header_crc(file.pread(HEADER_BYTES, seal.positions[-1])) == seal.header_crcs[-1]
+            )
+        finally:
+            file.close()

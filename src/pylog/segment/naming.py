@@ -5,6 +5,8 @@ Kafka's names (format.md, section 1): twenty digits of base offset, then the kin
 
 from __future__ import annotations
 
+import re
+
 LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
@@ -14,6 +16,7 @@ SEAL = ".seal"
 UNSYNCED = ".unsynced"
 DELETED = ".deleted"  # behind the name of a file on its way out
 REWRITE = ".rewrite"  # behind the name of a log that is being copied
+TEMPORARY = ".tmp"  # behind the name of a file that is being written
 
 COMMIT_SLOTS = ".commit"
 LOCK = ".lock"
@@ -41,8 +44,16 @@ def offset_of(name: str, kind: str) -> int | None:
     return None
 
 
+def temporary_path(path: str, process_id: int, drawn: bytes) -> str:
+    """Where one process writes a file that is to appear at ``path``, and no other process or thread writes."""
+    return f"{path}.{process_id}-{drawn.hex()}{TEMPORARY}"
+
+
 def is_leftover(name: str) -> bool:
-    """Whether a crash left a file of this name: a segment's file on its way out, or a copy of a log that was not finished."""
+    """Whether a crash left a file of this name: a segment's file on its way out, or an unfinished copy of a log, or seal."""
+    if name.endswith(TEMPORARY):
+        seal, _, of_process = name.removesuffix(TEMPORARY).partition(f"{SEAL}.")
+        return offset_of(f"{seal}{SEAL}", SEAL) is not None and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
     if name.endswith(REWRITE):
         return offset_of(name.removesuffix(REWRITE), LOG) is not None
     return name.endswith(DELETED) and any(
