@@ -7,6 +7,7 @@ state returned. A crash in the middle leaves a directory that is assessed to the
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
@@ -76,7 +77,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust) -> Reco
     if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
     sweep(place)
-    names = place.names()
+    names = set(place.names())
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
     return _rebuild_from(place, slots, found, segments, start, durable, distrust)
@@ -226,7 +227,7 @@ def _rebuild(place: Place, segment: SegmentWriter, end: int, producers: Producer
             segment.add_aborted(aborted)
 
 
-def remove_segment(place: Place, names: list[str], base: int) -> None:
+def remove_segment(place: Place, names: Collection[str], base: int) -> None:
     """Remove a segment's files, the log first: indexes without a log mean nothing, a log without indexes still reads.
 
     Rename, then remove: a crash in between leaves ``.deleted`` files, which nothing reads.

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, PylogError
+from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.place import Place
 from pylog.segment import Seal, SealBuilder, SegmentScan, check_seal, write_seal
-from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, file_name, offsets_of
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
 from pylog.segment.seal import header_crc
 from pylog.turn import NOT_MINE, Turn
 
@@ -119,7 +120,10 @@ class Sealer:
             self._closed.popleft()
 
     def _look(self, closed: Closed) -> None:
-        """Find what others left unsealed, unless nobody else has written here since the last look."""
+        """Find what others left unsealed, unless nobody else has written here since the last look.
+
+        The snapshots that they took inside of segments closed since have had their time, and go.
+        """
         if closed.end_offset == self._known_end:
             return  # looked already, and was interrupted behind that
         if closed.base < self._known_end:
@@ -129,7 +133,12 @@ class Sealer:
             names = self._place.names()
             names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
             sealed = set(offsets_of(names, SEAL))
-            for base in offsets_of(names, LOG):
+            bases = offsets_of(names, LOG)
+            inner = set(offsets_of(names, SNAPSHOT)).difference(bases)
+            snapshots.remove(
+                self._place.filesystem, self._place.directory, (at for at in inner if at < closed.end_offset)
+            )
+            for base in bases:
                 if base < closed.end_offset and base != closed.base:
                     (self._unchecked if base in sealed else self._leftovers).append(base)
         self._known_end = closed.end_offset

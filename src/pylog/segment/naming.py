@@ -6,6 +6,7 @@ Kafka's names (format.md, section 1): twenty digits of base offset, then the kin
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -68,9 +69,14 @@ def base_offsets(names: list[str]) -> list[int]:
 
 def offsets_of(names: list[str], kind: str) -> list[int]:
     """The offsets in the names of files of this kind, in the order of the names."""
-    return [at for name in names if name.endswith(kind) and (at := offset_of(name, kind)) is not None]
+    length = _DIGITS + len(kind)  # what offset_of says, without a call for each of many names
+    return [
+        int(name[:_DIGITS])
+        for name in names
+        if name.endswith(kind) and len(name) == length and name.isascii() and name[:_DIGITS].isdigit()
+    ]
 
 
-def segment_files(names: list[str], base_offset: int) -> list[str]:
+def segment_files(names: Collection[str], base_offset: int) -> list[str]:
     """Those of ``names`` that belong to one segment."""
     return [name for kind in _SEGMENT_KINDS if (name := file_name(base_offset, kind)) in names]
