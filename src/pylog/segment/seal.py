@@ -76,24 +76,33 @@ class SealBuilder:
         self._crcs = array("I")
         self._first_offset = -1
         self._last_offset = -1
-        self._epochs: tuple[int, int] | None = None
+        self._least_epoch = self._greatest_epoch = -1
         self.end_position = 0
 
     def add(self, position: int, header: BatchHeader, front: bytes | bytearray | memoryview) -> None:
-        """``front`` is the start of the batch's bytes, at least its header."""
+        """``front`` is the start of the batch's bytes, at least what its own checksum leaves out."""
+        epoch = header.leader_epoch
         if not self._positions:
             self._first_offset = header.base_offset
+            self._least_epoch = self._greatest_epoch = epoch
+        elif epoch > self._greatest_epoch:
+            self._greatest_epoch = epoch
+        elif epoch < self._least_epoch:
+            self._least_epoch = epoch
         self._last_offset = header.last_offset
-        least, greatest = self._epochs or (header.leader_epoch, header.leader_epoch)
-        self._epochs = min(least, header.leader_epoch), max(greatest, header.leader_epoch)
         self._positions.append(position)
         self._crcs.append(header_crc(front))
         self.end_position = position + header.size_bytes
 
     def build(self) -> Seal:
-        least, greatest = self._epochs or (-1, -1)
         return Seal(
-            self.end_position, self._first_offset, self._last_offset, least, greatest, self._positions, self._crcs
+            self.end_position,
+            self._first_offset,
+            self._last_offset,
+            self._least_epoch,
+            self._greatest_epoch,
+            self._positions,
+            self._crcs,
         )
 
 
