@@ -68,14 +68,17 @@ def test_acks_all_returns_after_the_log_and_its_directory_were_synced(tmp_path: 
     assert filesystem.count("sync_directory") == 1  # the name is durable already
 
 
-def test_acks_one_syncs_nothing(tmp_path: Path) -> None:
+def test_acks_one_syncs_nothing_but_the_seal_of_a_closed_segment(tmp_path: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(tmp_path / "t-0", filesystem)
     filesystem.operations.clear()
+    filesystem.synced_inodes.clear()
     for _ in range(3):
         partition.append(one("a"), acks=1)
+    assert filesystem.count("sync") == 0
     partition.roll()
-    assert filesystem.count("sync") == filesystem.count("sync_directory") == 0
+    assert [".seal." in path for path, _ in filesystem.synced_inodes] == [True]
+    assert filesystem.count("sync_directory") == 0
     assert partition.durable_offset == 0
 
 

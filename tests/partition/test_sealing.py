@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pylog.partition import sealing
-from pylog.segment import SealBuilder, read_seal
-from pylog.storage import OsFileSystem
-from tests.partition.logs import everything, file_of, log_file, one, open_partition
+from pylog.segment import Seal, SealBuilder, check_seal, read_seal
+from pylog.segment.naming import is_leftover
+from pylog.storage import FileSystem, OsFileSystem
+from tests.partition.logs import cut, everything, file_of, log_file, one, open_partition
+from tests.storage.filesystems import Faulty
 
 SEGMENT_BYTES = 40_000
 
@@ -72,6 +75,173 @@ def test_what_a_process_left_unsealed_the_next_roll_seals(tmp_path: Path) -> Non
     assert not has_seal(directory, 0)
     other.roll()
     assert has_seal(directory, 0)
+
+
+def test_closing_seals_what_is_due(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
+    while len(partition.segments) < 2:
+        partition.append(one("x"), acks=1)
+    assert not has_seal(directory, 0)
+    partition.close()
+    assert has_seal(directory, 0)
+    seal = read_seal(OsFileSystem(), str(directory), 0, log_file(directory).stat().st_size)
+    assert seal is not None
+    assert seal.size_bytes == log_file(directory).stat().st_size
+
+
+def segments_of_one_record(directory: Path, count: int) -> None:
+    partition = open_partition(directory)
+    for _ in range(count):
+        partition.append(one("x"), acks=1)
+        partition.roll()
+    partition.close()
+
+
+def test_leftovers_anywhere_are_found_and_sealed_a_few_at_each_roll(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    segments_of_one_record(directory, 12)
+    unsealed = {0, 1, 3, 4, 8, 9, 11}
+    for base in unsealed:
+        file_of(directory, base, ".seal").unlink()
+    rolls = 0
+    while unsealed:
+        partition = open_partition(directory)  # a process that lives for one roll
+        partition.append(one("x"), acks=1)
+        partition.roll()
+        partition.close()
+        rolls += 1
+        left = {base for base in range(12 + rolls) if not has_seal(directory, base)}
+        assert left < unsealed
+        assert len(left) >= len(unsealed) - sealing.LEFTOVERS_PER_ROLL
+        unsealed = left
+    assert rolls == 4
+
+
+def test_one_process_finds_what_another_left_between_its_own_rolls(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    for value in "ab":
+        partition.append(one(value), acks=1)
+        partition.roll()
+    segments_of_one_record(directory, 3)
+    for base in (2, 3, 4):
+        file_of(directory, base, ".seal").unlink()
+    for value in "cd":
+        partition.append(one(value), acks=1)
+        partition.roll()
+    assert [base for base in range(7) if not has_seal(directory, base)] == []
+
+
+def test_a_seal_that_was_interrupted_is_made_after_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(SealBuilder):
+        def build(self) -> Seal:
+            raise KeyboardInterrupt
+
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    partition.append(one("x"), acks=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing, "SealBuilder", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            partition.roll()
+    assert not has_seal(directory, 0)
+    for value in "yz":
+        partition.append(one(value), acks=1)
+    assert has_seal(directory, 0)
+
+
+@pytest.mark.parametrize("damage", [b"", b"PYLGSEAL", None], ids=["empty", "torn", "a flipped bit"])
+def test_a_seal_that_cannot_be_read_is_made_anew(tmp_path: Path, damage: bytes | None) -> None:
+    directory = tmp_path / "t-0"
+    segments_of_one_record(directory, 4)
+    path = file_of(directory, 1, ".seal")
+    good = path.read_bytes()
+    path.write_bytes(damage if damage is not None else bytes([*good[:-1], good[-1] ^ 1]))
+    segments_of_one_record(directory, 1)
+    assert path.read_bytes() == good
+
+
+def test_a_good_seal_that_differs_from_its_segment_stays_and_accuses_it(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    segments_of_one_record(directory, 2)
+    path = file_of(directory, 0, ".seal")
+    before = path.read_bytes()
+    cut(log_file(directory), 0)
+    segments_of_one_record(directory, 1)
+    assert path.read_bytes() == before
+
+
+def test_old_seals_are_checked_a_bounded_number_at_each_roll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "t-0"
+    segments_of_one_record(directory, 100)
+    checked: list[int] = []
+
+    def check(filesystem: FileSystem, directory: str, base: int) -> Iterator[int]:
+        checked.append(base)
+        return check_seal(filesystem, directory, base)
+
+    monkeypatch.setattr(sealing, "check_seal", check)
+    partition = open_partition(directory)
+    for _ in range(3):
+        partition.append(one("x"), acks=1)
+        before = len(checked)
+        partition.roll()
+        assert len(checked) - before <= 65
+    assert sorted(checked) == list(range(103))
+
+
+def test_a_seal_is_synced_under_a_name_of_its_own_before_it_takes_its_place(tmp_path: Path) -> None:
+    happened: list[tuple[str, str]] = []
+    directory = tmp_path / "t-0"
+    for _ in range(2):
+        partition = open_partition(directory, Faulty(lambda operation, path: happened.append((operation, path))))
+        partition.append(one("x"), acks=1)
+        partition.roll()
+    of_seals = [(operation, path) for operation, path in happened if ".seal" in path]
+    steps = ("pwrite", "sync", "replace")
+    assert [operation for operation, _ in of_seals if operation in steps] == [*steps, *steps]
+    names = {path.rpartition("/")[2] for operation, path in of_seals if operation == "sync"}
+    assert len({name.partition(".seal")[2] for name in names}) == 2
+    assert all(map(is_leftover, names))
+
+
+def test_two_that_seal_one_segment_at_a_time_leave_a_whole_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "t-0"
+    first = open_partition(directory, segment_bytes=SEGMENT_BYTES)
+    while len(first.segments) < 2:
+        first.append(one("x"), acks=1)
+    other = open_partition(directory)
+    other.append(one("x"), acks=1)
+    hooked: list[str] = []
+
+    def other_seals(operation: str, path: str) -> None:
+        if operation == "pwrite" and ".seal" in path and not hooked:
+            hooked.append(path)
+            first.close()
+
+    slow = open_partition(directory, Faulty(other_seals))
+    slow.append(one("x"), acks=1)
+    slow.roll()
+    assert hooked
+    assert read_seal(OsFileSystem(), str(directory), 0, log_file(directory).stat().st_size) is not None
+    assert [path.name for path in directory.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_a_topic_created_anew_under_the_name_gets_no_seal_of_the_old_one(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
+    while len(partition.segments) < 2:
+        partition.append(one("x"), acks=1)
+    directory.rename(tmp_path / "old-0")
+    anew = open_partition(directory)
+    anew.append(one("new"), acks=1)
+    partition.close()
+    assert not has_seal(directory, 0)
 
 
 def test_a_signal_handler_that_appends_while_a_seal_is_made_is_no_harm(

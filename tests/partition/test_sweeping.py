@@ -15,6 +15,7 @@ from tests.storage.filesystems import Faulty, io_error
 
 LEFTOVERS = [
     f"{10:020d}.log.rewrite",
+    f"{10:020d}.seal.4711-0123456789abcdef.tmp",
     *(f"{10:020d}{kind}.deleted" for kind in (".log", ".index", ".timeindex", ".txnindex", ".seal")),
 ]
 NOT_OURS = [
@@ -26,6 +27,9 @@ NOT_OURS = [
         "10.log.deleted",
         f"{10:020d}.deleted",
         "keep.log.rewrite",
+        "10.seal.4711-0123456789abcdef.tmp",
+        f"{10:020d}.seal.mine.tmp",
+        f"{10:020d}.log.4711-0123456789abcdef.tmp",
     ),
     *(f"{10:020d}.index.rewrite", f"{10:020d}.log.rewrite.old", f"{10:020d}.txt.deleted", f"{10:019d}x.log.deleted"),
 ]

@@ -64,6 +64,8 @@ def test_a_segment_whose_roller_died_before_sealing_is_sealed_by_the_next_roll(t
         assert len(seals) == 3
         for seal in seals[1:]:
             seal.unlink()
+    with Log(tmp_path / "log") as log:
+        partition = log.partition("events", 0)
         partition.append([ProducerRecord(b"x")], acks=1)
         partition.roll()
         assert len(list((tmp_path / "log" / "events-0").glob("*.seal"))) == 4

@@ -21,6 +21,7 @@ from pylog.codec.format import HEADER_BYTES, LAST_OFFSET_DELTA_POSITION, LEADER_
 from pylog.errors import CorruptSegment
 from pylog.partition import Cursor, Partition
 from pylog.segment import SegmentReader
+from pylog.storage import ReadableFile
 from tests.partition.logs import append_encoded, batch, batch_of_size, log_file, open_partition
 from tests.storage.filesystems import InMemory
 
@@ -239,3 +240,20 @@ def test_a_flipped_bit_in_a_seal_costs_the_seal_and_no_record(tmp_path: Path) ->
         filesystem.flip(seal, bit)
         partition = open_partition(directory, filesystem, read_only=True)
         assert fetch_one(partition, 40) == content_of(filesystem, str(log_file(directory)), 40), f"bit {bit}"
+
+
+def test_a_second_thread_that_looks_while_the_seal_is_read_sees_it_too(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    lay_out(directory, sealed=True)
+    seen: list[bool] = []
+
+    class SecondLook(InMemory):
+        def open_readable(self, path: str) -> ReadableFile:
+            if path.endswith(".seal") and not seen:
+                seen.append(False)
+                seen[0] = reader.seal is not None
+            return super().open_readable(path)
+
+    reader = SegmentReader(SecondLook(str(directory)), str(directory), 0, closed=True, dense=True)
+    assert reader.seal is not None
+    assert seen == [True]

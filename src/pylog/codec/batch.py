@@ -113,26 +113,29 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"{HEADER_BYTES} bytes of batch header expected at position {position}, but the buffer ends at {len(buffer)}",
             position=position,
         )
-    return BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, position))
+    # What BatchHeader._make does, in half its time: the struct has exactly its fields.
+    return tuple.__new__(BatchHeader, HEADER_STRUCT.unpack_from(buffer, position))
 
 
 def check_header(header: BatchHeader) -> str | None:
     """Why this cannot be a batch header, or None. What passes may still fail its CRC."""
-    payload_bytes = header.length - MIN_BATCH_LENGTH
-    if header.magic != MAGIC:
-        return f"magic {header.magic}, expected {MAGIC}"
+    base_offset, length, leader_epoch, magic, _, attributes, last_offset_delta, *_, count = header
+    payload_bytes = length - MIN_BATCH_LENGTH
+    if magic != MAGIC:
+        return f"magic {magic}, expected {MAGIC}"
     if payload_bytes < 0:
-        return f"batch length {header.length}, expected {MIN_BATCH_LENGTH} or more"
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > INT64_MAX:
-        return f"base offset {header.base_offset} and last offset delta {header.last_offset_delta} name no offsets"
-    if header.attributes & ~KNOWN_ATTRIBUTES:
-        return f"attributes {header.attributes:#x}, but only the bits {KNOWN_ATTRIBUTES:#x} are defined"
-    if header.codec >= len(CODEC_NAMES):
-        return f"compression codec {header.codec}, expected 0 to {len(CODEC_NAMES) - 1}"
+        return f"batch length {length}, expected {MIN_BATCH_LENGTH} or more"
+    if base_offset < 0 or last_offset_delta < 0 or base_offset + last_offset_delta > INT64_MAX:
+        return f"base offset {base_offset} and last offset delta {last_offset_delta} name no offsets"
+    if attributes & ~KNOWN_ATTRIBUTES:
+        return f"attributes {attributes:#x}, but only the bits {KNOWN_ATTRIBUTES:#x} are defined"
+    codec = attributes & CODEC_MASK
+    if codec >= len(CODEC_NAMES):
+        return f"compression codec {codec}, expected 0 to {len(CODEC_NAMES) - 1}"
     return (
-        _check_count(header.count, header.last_offset_delta + 1, payload_bytes, header.codec != NONE)
+        _check_count(count, last_offset_delta + 1, payload_bytes, codec != NONE)
         or _check_producer(header)
-        or (f"leader epoch {header.leader_epoch}" if header.leader_epoch < NO_LEADER_EPOCH else None)
+        or (f"leader epoch {leader_epoch}" if leader_epoch < NO_LEADER_EPOCH else None)
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
 from pylog.partition.segments import Segments
 from pylog.segment.naming import OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.storage import FileSystem
@@ -9,8 +11,9 @@ from pylog.storage import FileSystem
 
 def closed_since(segments: Segments, durable_offset: int, active_base: int) -> list[int]:
     """Closed segments that may have bytes, or indexes, that were not synced: from the one that ends at the durable end on."""
-    first = segments.floor(max(durable_offset - 1, 0))
-    return [base for base in segments.bases if base < active_base and (first is None or base >= first)]
+    bases = segments.bases
+    first = bisect_right(bases, max(durable_offset - 1, 0)) - 1  # the one that holds the last durable record
+    return list(bases[max(first, 0) : bisect_left(bases, active_base)])
 
 
 def sync_indexes(filesystem: FileSystem, directory: str, base: int) -> None:

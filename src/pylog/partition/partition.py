@@ -274,7 +274,7 @@ class Partition:
         return self._view.token()
 
     def close(self) -> None:
-        """Give the files back. Appends after this raise ``Closed``; nothing appended is lost."""
+        """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
         self._closed = True
         self._reader.close()
         if self._writer is not None:

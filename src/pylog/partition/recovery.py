@@ -7,7 +7,7 @@ state returned. A crash in the middle leaves a directory that is assessed to the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
@@ -78,7 +78,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
     check_held()
     sweep(place)
-    names = place.names()
+    names = set(place.names())
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
     return _rebuild_from(place, slots, found, segments, start, durable, distrust, check_held)
@@ -239,7 +239,7 @@ def _rebuild(place: Place, segment: SegmentWriter, end: int, producers: Producer
             segment.add_aborted(aborted)
 
 
-def remove_segment(place: Place, names: list[str], base: int) -> None:
+def remove_segment(place: Place, names: Collection[str], base: int) -> None:
     """Remove a segment's files, the log first: indexes without a log mean nothing, a log without indexes still reads.
 
     Rename, then remove: a crash in between leaves ``.deleted`` files, which nothing reads.

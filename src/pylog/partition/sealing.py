@@ -1,27 +1,44 @@
 """Writes the seals of closed segments, from the segments themselves, each batch checked on the way.
 
 A little after each append that follows a roll, so that none of them pays for a whole segment; outside the lock, since a
-closed segment doesn't change. A crash before or in the middle leaves a segment without a seal, which reads as well; the
-next roll seals it.
+closed segment doesn't change. What is left of a roll's share is done when the partition is closed. A crash before that
+leaves a segment without a seal, which reads as well; each later roll seals a few such leftovers, wherever they lie, and
+looks whether some older seals can be read: one that is torn is made anew.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Generator, Iterator
+from functools import partial
+from typing import NamedTuple
 
+from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, PylogError
+from pylog.partition import snapshots
+from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.place import Place
-from pylog.partition.segments import Segments
-from pylog.segment import SealBuilder, SegmentScan, write_seal
-from pylog.segment.naming import LOG, SEAL
+from pylog.segment import Seal, SealBuilder, SegmentScan, check_seal, write_seal
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
+from pylog.segment.seal import header_crc
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
 
-LEFTOVERS_MAX = 8  # sealed after one roll, so that nobody pays for a long history
+LEFTOVERS_PER_ROLL = 2  # so that nobody pays for a long history, and all of it is sealed in time
 _STEP_BYTES = 1 << 20
-_BATCH_COSTS_BYTES = 16 << 10  # looking at a batch takes the time of checking so many bytes more
+_CHECKED_PER_ROLL_BYTES = 1 << 20
+_BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
+
+
+class Closed(NamedTuple):
+    """A segment this process has closed, and whether it alone has written to it."""
+
+    base: int
+    end_offset: int
+    written_alone: bool
 
 
 class Sealer:
@@ -34,19 +51,27 @@ class Sealer:
     def forget_parent(self) -> None:
         """Start anew: also in a forked child, where a thread that is not there may have had the turn."""
         self._turn = Turn()
-        self._is_due = False
+        self._closed: deque[Closed] = deque()
+        self._leftovers: list[int] = []  # of others, rising; the newest are sealed first
+        self._unchecked: list[int] = []  # with a seal that this process has not read yet, rising
+        self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
         self._work: Iterator[int] | None = None
 
-    def segment_closed(self) -> None:
-        """There is something to seal; ``go_on`` will find it."""
-        self._is_due = True
+    def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
+        """There is something to seal; ``go_on`` will do it."""
+        self._closed.append(Closed(base, end_offset, written_alone))
 
     @property
     def is_idle(self) -> bool:
-        return self._work is None and not self._is_due
+        return not self._closed
 
-    def go_on(self, size_bytes: float = _STEP_BYTES) -> None:
-        """Seal so many bytes more, about a millisecond's work. Nothing where another thread is at it.
+    def finish(self) -> None:
+        """Seal what is due still, after another thread that is at it."""
+        if not self.is_idle:
+            self.go_on(float("inf"), wait=True)
+
+    def go_on(self, size_bytes: float = _STEP_BYTES, *, wait: bool = False) -> None:
+        """Seal so many bytes more, about a millisecond's work. Nothing where another thread is at it, unless told to wait.
 
         A failure is logged: the append it follows stands, and the segment stays readable without its seal.
         """
@@ -54,18 +79,24 @@ class Sealer:
         if turn.is_mine():  # a signal handler appends, and has interrupted this
             return
         try:
-            if turn.take(blocking=False):
+            if turn.take(blocking=wait):
                 self._go_on(size_bytes)
         except FileNotFoundError:
-            self._work = None  # the topic was deleted meanwhile
+            self._drop()  # the topic was deleted meanwhile
         except PylogError as error:
-            self._work = None
-            logger.warning("%s: could not seal closed segments: %s", self._place.directory, error)
+            self._drop()
+            logger.warning("%s: could not look for unsealed segments: %s", self._place.directory, error)
         finally:
             try:  # noqa: SIM105 - see turn.py
                 turn.leave()
             except NOT_MINE:
                 pass
+
+    def _drop(self) -> None:
+        """Leave it to the next roll, which looks for what is unsealed."""
+        self._work, self._known_end = None, -1
+        self._leftovers, self._unchecked = [], []
+        self._closed.clear()
 
     def _go_on(self, size_bytes: float) -> None:
         if self._work is None:
@@ -77,16 +108,72 @@ class Sealer:
         self._work = None
 
     def _all(self) -> Iterator[int]:
-        """Does the work, from one batch to the next, whose size in bytes it yields."""
-        while self._is_due:
-            self._is_due = False
-            for base in sorted(unsealed_behind(self._place, self._place.segments())):
-                try:
-                    yield from self._one(base)
-                except FileNotFoundError:
-                    continue  # deleted meanwhile
+        """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
+        while self._closed:
+            closed = self._closed[0]
+            yield from self._attempt(closed.base)
+            self._look(closed)
+            for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
+                yield from self._attempt(self._leftovers[-1])
+                self._leftovers.pop()
+            yield from self._check_some()
+            self._closed.popleft()
 
-    def _one(self, base: int) -> Iterator[int]:
+    def _look(self, closed: Closed) -> None:
+        """Find what others left unsealed, unless nobody else has written here since the last look.
+
+        The snapshots that they took inside of segments closed since have had their time, and go.
+        """
+        if closed.end_offset == self._known_end:
+            return  # looked already, and was interrupted behind that
+        if closed.base < self._known_end:
+            self._known_end = -1  # the log was cut, or the topic created anew
+            self._leftovers, self._unchecked = [], []
+        if not closed.written_alone or closed.base != self._known_end:
+            names = self._place.names()
+            names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
+            sealed = set(offsets_of(names, SEAL))
+            bases = offsets_of(names, LOG)
+            inner = set(offsets_of(names, SNAPSHOT)).difference(bases)
+            snapshots.remove(
+                self._place.filesystem, self._place.directory, (at for at in inner if at < closed.end_offset)
+            )
+            for base in bases:
+                if base < closed.end_offset and base != closed.base:
+                    (self._unchecked if base in sealed else self._leftovers).append(base)
+        self._known_end = closed.end_offset
+
+    def _check_some(self) -> Iterator[int]:
+        """Read some of the seals that were there before this process, and make those anew that cannot be read."""
+        left = _CHECKED_PER_ROLL_BYTES
+        while self._unchecked and left > 0:
+            for size_bytes in self._attempt(self._unchecked[-1]):
+                left -= size_bytes
+                yield size_bytes
+            left -= _BATCH_COSTS_BYTES
+            self._unchecked.pop()
+
+    def _attempt(self, base: int) -> Iterator[int]:
+        try:
+            if not (yield from self._is_sealed(base)):
+                yield from self._seal(base)
+        except FileNotFoundError:
+            pass  # deleted meanwhile
+        except PylogError as error:
+            logger.warning("%s: could not seal a closed segment: %s", self._place.directory, error)
+
+    def _is_sealed(self, base: int) -> Generator[int, None, bool]:
+        yield 0
+        try:
+            yield from check_seal(self._place.filesystem, self._place.directory, base)
+        except FileNotFoundError:
+            return False
+        except CorruptSegment as damage:
+            logger.warning("%s; making it anew", damage)
+            return False
+        return True
+
+    def _seal(self, base: int) -> Iterator[int]:
         path = self._place.path(base, LOG)
         file = self._place.filesystem.open_readable(path)
         try:
@@ -105,14 +192,25 @@ class Sealer:
                 offset=scan.next_offset,
                 problem=scan.problem,
             )
-        write_seal(self._place.filesystem, self._place.directory, base, builder.build())
+        seal = builder.build()
+        applies = partial(self._applies, base, seal)
+        write_seal(self._place.filesystem, self._place.directory, base, seal, applies=applies)
 
+    def _applies(self, base: int, seal: Seal) -> bool:
+        """Whether the segment that stands at this path now is closed, and the one that was read.
 
-def unsealed_behind(place: Place, segments: Segments) -> list[int]:
-    """Closed segments without a seal that follow the last one with: just closed, or left by a roller that died."""
-    found: list[int] = []
-    for base in reversed(segments.bases[:-1]):
-        if len(found) == LEFTOVERS_MAX or place.filesystem.exists(place.path(base, SEAL)):
-            break
-        found.append(base)
-    return found
+        Not so where the topic was deleted meanwhile and created anew, or the log was cut by a recovery.
+        """
+        place = self._place
+        slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
+        state = slots.read()
+        slots.close()
+        if state is None or state.boot != place.boot or state.active_base <= base:
+            return False
+        file = place.filesystem.open_readable(place.path(base, LOG))
+        try:
+            return file.size() == seal.size_bytes and (
+                not seal.positions or header_crc(file.pread(HEADER_BYTES, seal.positions[-1])) == seal.header_crcs[-1]
+            )
+        finally:
+            file.close()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from pylog.segment.naming import base_offsets
+from pylog.segment.naming import SNAPSHOT, base_offsets, offsets_of
 from pylog.storage import FileSystem
 
 
@@ -19,13 +19,15 @@ class SegmentInfo(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The base offsets, rising."""
+    """The base offsets, rising, and the offsets of the producer snapshots that stood beside them: one listing finds both."""
 
     bases: tuple[int, ...]
+    snapshots: tuple[int, ...] = ()
 
     @classmethod
     def list(cls, filesystem: FileSystem, directory: str) -> Segments:
-        return cls(tuple(base_offsets(filesystem.names(directory))))
+        names = filesystem.names(directory)
+        return cls(tuple(base_offsets(names)), tuple(offsets_of(names, SNAPSHOT)))
 
     def floor(self, offset: int) -> int | None:
         """The segment that holds ``offset`` if any does."""
@@ -39,8 +41,8 @@ class Segments(NamedTuple):
 
     def ending_with(self, active_base: int) -> Segments:
         """Up to the active segment and with it, though its file may not be there yet: a roll publishes it first."""
-        return Segments((*(base for base in self.bases if base < active_base), active_base))
+        return self._replace(bases=(*self.bases[: bisect_left(self.bases, active_base)], active_base))
 
     def up_to(self, active_base: int) -> Segments:
         """Without what lies behind the active segment: leftovers that nothing published points to."""
-        return Segments(tuple(base for base in self.bases if base <= active_base))
+        return self._replace(bases=self.bases[: bisect_right(self.bases, active_base)])

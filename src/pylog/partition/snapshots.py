@@ -7,6 +7,7 @@ most that much. They are never synced: a lost one costs a longer replay.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from pylog.codec.batch import BatchHeader, BatchView
 from pylog.codec.control import ControlType, read_marker
@@ -15,7 +16,7 @@ from pylog.index import AbortedTransaction
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentReader, SegmentScan
-from pylog.segment.naming import LOG, SNAPSHOT, file_path, offset_of
+from pylog.segment.naming import LOG, SNAPSHOT, file_path, offsets_of
 from pylog.storage import FileSystem, ReadableFile, read_whole, write_atomically
 
 logger = logging.getLogger("pylog.partition")
@@ -43,7 +44,7 @@ def fold(states: ProducerStates, header: BatchHeader, position: int, file: Reada
 
 def load(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int, now_ms: int) -> ProducerStates:
     """The state of every producer at ``end_offset``."""
-    states, at = _newest(filesystem, directory, end_offset)
+    states, at = _newest(filesystem, directory, segments, end_offset)
     states.expire(now_ms - PRODUCER_EXPIRATION_MS)
     base = segments.floor(at)
     if base is None:
@@ -66,16 +67,14 @@ def load(filesystem: FileSystem, directory: str, segments: Segments, end_offset:
     return states
 
 
-def _newest(filesystem: FileSystem, directory: str, end_offset: int) -> tuple[ProducerStates, int]:
-    names = filesystem.names(directory)
-    offsets = sorted(
-        (at for name in names if (at := offset_of(name, SNAPSHOT)) is not None and at <= end_offset), reverse=True
-    )
-    for offset in offsets:
+def _newest(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int) -> tuple[ProducerStates, int]:
+    for offset in sorted((at for at in segments.snapshots if at <= end_offset), reverse=True):
         try:
             return read(filesystem, directory, offset), offset
         except (CorruptSegment, FormatVersionError) as damage:
             logger.warning("%s; going back to an older snapshot", damage)
+        except FileNotFoundError:
+            continue  # removed meanwhile: a reader looks without the lock, and a sealer tidies without it
     return ProducerStates(), 0
 
 
@@ -107,9 +106,12 @@ def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_off
 
 def remove_stray(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int) -> None:
     """Remove snapshots beyond the end, and all but the newest of those that stand at no segment's base."""
-    names = filesystem.names(directory)
-    offsets = sorted(at for name in names if (at := offset_of(name, SNAPSHOT)) is not None)
-    within = [at for at in offsets if at <= end_offset]
+    offsets = offsets_of(filesystem.names(directory), SNAPSHOT)
+    newest = max((at for at in offsets if at <= end_offset), default=-1)
+    keep = {newest, *(base for base in segments.bases if base <= end_offset)}
+    remove(filesystem, directory, (at for at in offsets if at not in keep))
+
+
+def remove(filesystem: FileSystem, directory: str, offsets: Iterable[int]) -> None:
     for at in offsets:
-        if at > end_offset or (at not in segments.bases and at != within[-1]):
-            filesystem.remove(file_path(directory, at, SNAPSHOT))
+        filesystem.remove(file_path(directory, at, SNAPSHOT))

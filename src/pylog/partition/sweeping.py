@@ -1,4 +1,8 @@
-"""Removes what a crash left in a partition directory and nothing reads: it only takes room."""
+"""Removes what a crash left in a partition directory and nothing reads: it only takes room.
+
+The lock excludes those who rename and copy, but not a process that writes a seal at this moment. It does so under a name
+that nobody else uses: if that file is taken from it, it cannot put its seal in place, and the segment is sealed another time.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ Nothing is synced on the way of an append; ``durability.py`` does that, outside 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Collection
 from functools import partial
 
@@ -32,6 +33,7 @@ from pylog.partition.place import Place
 from pylog.partition.recovery import remove_segment
 from pylog.partition.rewrite import rewrite
 from pylog.partition.sealing import Sealer
+from pylog.partition.segments import Segments
 from pylog.partition.settings import PartitionSettings
 from pylog.partition.writer_view import WriterView
 from pylog.segment import SegmentWriter
@@ -48,6 +50,7 @@ class PartitionWriter(WriterView):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._sealer = Sealer(place)
+        self._inner_snapshots: list[int] = []  # that this process took inside of segments, since its last roll
 
     # Appending
 
@@ -154,7 +157,7 @@ class PartitionWriter(WriterView):
 
         The new base is published before its file exists, so that whoever comes after a crash here finishes the roll.
         """
-        end = segment.next_offset
+        base, end = segment.base_offset, segment.next_offset
         snapshots.save(self._place.filesystem, self._place.directory, self._producers, end)
         segment.finish()
         self._state = state = self._lock.slots.publish(
@@ -165,7 +168,7 @@ class PartitionWriter(WriterView):
                 segments_version=next_version(state.segments_version),
             )
         )
-        self._sealer.segment_closed()
+        self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
         self._segment = None
         segment.close()
         fresh = self._place.segment_writer(end)
@@ -173,8 +176,14 @@ class PartitionWriter(WriterView):
         fresh.cut(0, end)
         self._snapshot_position = 0
         self._segment = fresh
-        snapshots.remove_stray(self._place.filesystem, self._place.directory, self._place.segments(), end)
+        inner = [at for at in self._inner_snapshots if base < at < end]
+        self._inner_snapshots.clear()
+        snapshots.remove(self._place.filesystem, self._place.directory, inner)  # others' are the sealer's to remove
         return state, fresh
+
+    def _snapshot(self, segment: SegmentWriter) -> None:
+        super()._snapshot(segment)
+        self._inner_snapshots.append(segment.next_offset)
 
     def roll(self, timeout_ms: int) -> None:
         """Close the active segment now, unless it is empty."""
@@ -218,11 +227,14 @@ class PartitionWriter(WriterView):
         return max(offset, state.log_start_offset)
 
     def _remove_before(self, offset: int) -> None:
-        segments, names = self._place.segments(), self._place.names()
-        for base in segments.bases:
-            following = segments.after(base)
-            if following is not None and following <= offset:
-                remove_segment(self._place, names, base)
+        segments, names = self._place.segments(), set(self._place.names())
+        first = max(bisect_right(segments.bases, offset) - 1, 0)  # the one that holds the offset stays
+        for base in segments.bases[:first]:
+            remove_segment(self._place, names, base)
+        remaining = Segments(segments.bases[first:])
+        snapshots.remove_stray(
+            self._place.filesystem, self._place.directory, remaining, self._current()[0].log_end_offset
+        )
 
     # For durability.py and partition.py
 
@@ -260,6 +272,11 @@ class PartitionWriter(WriterView):
         self._drop_segment()
         self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.distrust.lift(base)
+
+    def close(self) -> None:
+        """Give the files back, then seal what is due. Waits for an append under way."""
+        super().close()
+        self._sealer.finish()
 
     def _forget_parent(self) -> None:
         super()._forget_parent()

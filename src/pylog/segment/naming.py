@@ -5,6 +5,9 @@ Kafka's names (format.md, section 1): twenty digits of base offset, then the kin
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 from pylog.storage.atomic_file import TEMPORARY
 
 LOG = ".log"
@@ -16,6 +19,7 @@ SEAL = ".seal"
 UNSYNCED = ".unsynced"
 DELETED = ".deleted"  # behind the name of a file on its way out
 REWRITE = ".rewrite"  # behind the name of a log that is being copied
+TEMPORARY = ".tmp"  # behind the name of a file that is being written
 
 COMMIT_SLOTS = ".commit"
 LOCK = ".lock"
@@ -44,8 +48,16 @@ def offset_of(name: str, kind: str) -> int | None:
     return None
 
 
+def temporary_path(path: str, process_id: int, drawn: bytes) -> str:
+    """Where one process writes a file that is to appear at ``path``, and no other process or thread writes."""
+    return f"{path}.{process_id}-{drawn.hex()}{TEMPORARY}"
+
+
 def is_leftover(name: str) -> bool:
-    """Whether a crash left a file of this name: a segment's file on its way out, or a copy of a log that was not finished."""
+    """Whether a crash left a file of this name: a segment's file on its way out, or an unfinished copy of a log, or seal."""
+    if name.endswith(TEMPORARY):
+        seal, _, of_process = name.removesuffix(TEMPORARY).partition(f"{SEAL}.")
+        return offset_of(f"{seal}{SEAL}", SEAL) is not None and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
     if name.endswith(REWRITE):
         return offset_of(name.removesuffix(REWRITE), LOG) is not None
     return name.endswith(DELETED) and any(
@@ -68,9 +80,19 @@ def may_hold_records(name: str) -> bool:
 
 def base_offsets(names: list[str]) -> list[int]:
     """The base offsets of the segments among the names of a partition directory, rising."""
-    return sorted(offset for name in names if (offset := offset_of(name, LOG)) is not None)
+    return sorted(offsets_of(names, LOG))
 
 
-def segment_files(names: list[str], base_offset: int) -> list[str]:
+def offsets_of(names: list[str], kind: str) -> list[int]:
+    """The offsets in the names of files of this kind, in the order of the names."""
+    length = _DIGITS + len(kind)  # what offset_of says, without a call for each of many names
+    return [
+        int(name[:_DIGITS])
+        for name in names
+        if name.endswith(kind) and len(name) == length and name.isascii() and name[:_DIGITS].isdigit()
+    ]
+
+
+def segment_files(names: Collection[str], base_offset: int) -> list[str]:
     """Those of ``names`` that belong to one segment."""
     return [name for kind in _SEGMENT_KINDS if (name := file_name(base_offset, kind)) in names]

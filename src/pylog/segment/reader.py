@@ -47,11 +47,11 @@ class SegmentReader:
     def seal(self) -> Seal | None:
         """The seal of a closed segment. A damaged one is reported once in the log and counts as absent."""
         if self._closed and not self._seal_was_read:
-            self._seal_was_read = True
             try:
                 self._seal = read_seal(self._filesystem, self._directory, self.base_offset, self._file.size())
             except (CorruptSegment, FormatVersionError) as damage:
                 logger.warning("%s; reading on without it", damage)
+            self._seal_was_read = True  # only now: another thread that sees this reads no further
         return self._seal
 
     # Finding

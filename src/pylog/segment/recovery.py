@@ -48,58 +48,70 @@ class SegmentScan:
         self.problem: str | None = None
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
-        while self.position < self._end:
-            header = self._header_here()
+        while (position := self.position) < self._end:
+            header = self._header_at(position)
             if header is None:
                 return
-            position = self.position
-            self.position += header.size_bytes
+            self.position = position + header.size_bytes
             self.next_offset = header.last_offset + 1
             yield position, header
 
-    def _header_here(self) -> BatchHeader | None:
-        left = self._end - self.position
+    def _header_at(self, position: int) -> BatchHeader | None:
+        left = self._end - position
         if left < HEADER_BYTES:
             self.problem = f"{left} bytes left, too few for a batch header of {HEADER_BYTES}"
             return None
-        front = self._bytes(self.position, HEADER_BYTES)
-        if len(front) < HEADER_BYTES:
-            self.problem = f"the file ends at {self.position + len(front)}, before {self._end}"
-            return None
-        header = read_header(front)
-        self.problem = check_header(header) or self._discontinuity(header)
-        if self.problem is None and header.size_bytes > left:
-            self.problem = f"batch of {header.size_bytes} bytes, but {left} bytes are left"
-        if self.problem is None and self._check_crc:
-            self.problem = self._crc_mismatch(header)
-        return None if self.problem else header
+        start = position - self._window_start
+        if start + HEADER_BYTES > len(self._window):
+            self._move_window(position, HEADER_BYTES)
+            start = 0
+            if len(self._window) < HEADER_BYTES:
+                self.problem = f"the file ends at {position + len(self._window)}, before {self._end}"
+                return None
+        header = read_header(self._window, start)
+        problem = check_header(header) or self._discontinuity(header)
+        size = header.size_bytes
+        if problem is None and size > left:
+            problem = f"batch of {size} bytes, but {left} bytes are left"
+        if problem is None and self._check_crc:
+            problem = self._crc_mismatch(position, size, header.crc)
+        self.problem = problem
+        return None if problem else header
 
     def _discontinuity(self, header: BatchHeader) -> str | None:
         wrong = header.base_offset != self.next_offset if self._dense else header.base_offset < self.next_offset
         return f"base offset {header.base_offset}, expected {self.next_offset}" if wrong else None
 
-    def _crc_mismatch(self, header: BatchHeader) -> str | None:
-        crc, at, end = 0, self.position + CRC_START, self.position + header.size_bytes
-        while at < end:
-            piece = self._bytes(at, min(end - at, _CHUNK_BYTES))
-            if not piece:
-                return f"the file ends at {at}, inside the batch"
-            crc = crc32c(piece, crc)
-            at += len(piece)
-        return None if crc == header.crc else f"checksum {crc:#010x}, expected {header.crc:#010x}"
+    def _crc_mismatch(self, position: int, size: int, expected: int) -> str | None:
+        start = position - self._window_start
+        if start + size <= len(self._window):
+            crc = crc32c(self._window[start + CRC_START : start + size])
+        else:
+            crc, at, end = 0, position + CRC_START, position + size
+            while at < end:
+                piece = self._bytes(at, min(end - at, _CHUNK_BYTES))
+                if not piece:
+                    return f"the file ends at {at}, inside the batch"
+                crc = crc32c(piece, crc)
+                at += len(piece)
+        return None if crc == expected else f"checksum {crc:#010x}, expected {expected:#010x}"
 
     def front(self, position: int) -> memoryview:
-        """The header bytes of the batch at ``position``, which was just yielded."""
-        return self._bytes(position, HEADER_BYTES)
+        """The bytes of the batch at ``position``, which was just yielded, that its own checksum leaves out."""
+        return self._bytes(position, CRC_START)
 
     def _bytes(self, position: int, size: int) -> memoryview:
         """``size`` bytes of the file, from the window if they are in it."""
         start = position - self._window_start
         if start < 0 or start + size > len(self._window):
-            want = max(size, _CHUNK_BYTES if self._check_crc else _WINDOW_BYTES)
-            self._window = memoryview(self.file.pread(min(want, self._end - position), position))
-            self._window_start, start = position, 0
+            self._move_window(position, size)
+            start = 0
         return self._window[start : start + size]
+
+    def _move_window(self, position: int, size: int) -> None:
+        want = max(size, _CHUNK_BYTES if self._check_crc else _WINDOW_BYTES)
+        self._window = memoryview(self.file.pread(min(want, self._end - position), position))
+        self._window_start = position
 
 
 def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, BatchHeader] | None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -26,8 +27,8 @@ from pylog.codec.batch import BatchHeader
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import CRC_START, HEADER_BYTES
 from pylog.errors import CorruptSegment, FormatVersionError
-from pylog.segment.naming import SEAL, file_path
-from pylog.storage import FileSystem, ReadableFile, write_atomically
+from pylog.segment.naming import SEAL, file_path, temporary_path
+from pylog.storage import FileSystem, ReadableFile
 
 MAGIC = b"PYLGSEAL"
 VERSION = 1
@@ -38,6 +39,7 @@ _CRC = Struct(">I")
 _ENTRIES_START = _HEAD.size + _CRC.size
 _ENTRY_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
+_PIECE_BYTES = 64 << 10
 
 
 class Seal(NamedTuple):
@@ -74,24 +76,33 @@ class SealBuilder:
         self._crcs = array("I")
         self._first_offset = -1
         self._last_offset = -1
-        self._epochs: tuple[int, int] | None = None
+        self._least_epoch = self._greatest_epoch = -1
         self.end_position = 0
 
     def add(self, position: int, header: BatchHeader, front: bytes | bytearray | memoryview) -> None:
-        """``front`` is the start of the batch's bytes, at least its header."""
+        """``front`` is the start of the batch's bytes, at least what its own checksum leaves out."""
+        epoch = header.leader_epoch
         if not self._positions:
             self._first_offset = header.base_offset
+            self._least_epoch = self._greatest_epoch = epoch
+        elif epoch > self._greatest_epoch:
+            self._greatest_epoch = epoch
+        elif epoch < self._least_epoch:
+            self._least_epoch = epoch
         self._last_offset = header.last_offset
-        least, greatest = self._epochs or (header.leader_epoch, header.leader_epoch)
-        self._epochs = min(least, header.leader_epoch), max(greatest, header.leader_epoch)
         self._positions.append(position)
         self._crcs.append(header_crc(front))
         self.end_position = position + header.size_bytes
 
     def build(self) -> Seal:
-        least, greatest = self._epochs or (-1, -1)
         return Seal(
-            self.end_position, self._first_offset, self._last_offset, least, greatest, self._positions, self._crcs
+            self.end_position,
+            self._first_offset,
+            self._last_offset,
+            self._least_epoch,
+            self._greatest_epoch,
+            self._positions,
+            self._crcs,
         )
 
 
@@ -141,9 +152,50 @@ def decode(data: bytes, path: str) -> Seal:
     return Seal(size, first, last, least, greatest, entries[0::2], entries[1::2])
 
 
-def write_seal(filesystem: FileSystem, directory: str, base_offset: int, seal: Seal) -> None:
-    """Put the seal beside its segment. Survives processes; a seal lost with the power costs its checks, no record."""
-    write_atomically(filesystem, file_path(directory, base_offset, SEAL), encode(seal), durable=False)
+def write_seal(
+    filesystem: FileSystem, directory: str, base_offset: int, seal: Seal, *, applies: Callable[[], bool] = lambda: True
+) -> None:
+    """Put the seal beside its segment, if it ``applies`` still, which is asked last. Needs no lock.
+
+    Several processes may seal one segment at a time: each writes a file of its own, and the last one's takes the place.
+    Synced before it does, so that a loss of power takes the name or leaves the whole seal, never an empty one.
+    """
+    path = file_path(directory, base_offset, SEAL)
+    temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
+    try:
+        file = filesystem.open_appendable(temporary)
+        try:
+            file.pwrite(encode(seal), 0)
+            file.sync()
+        finally:
+            file.close()
+        if applies():
+            filesystem.replace(temporary, path)
+    finally:
+        filesystem.remove(temporary)
+
+
+def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Iterator[int]:
+    """Reads a seal to its end, a piece at a time, whose size it yields. ``CorruptSegment`` where it cannot be read.
+
+    That what it says fits the segment is not asked: where it doesn't, the segment may be what is damaged.
+    """
+    path = file_path(directory, base_offset, SEAL)
+    file = filesystem.open_readable(path)
+    try:
+        size = file.size()
+        head = file.pread(_ENTRIES_START, 0)
+        if len(head) < _ENTRIES_START or head[: len(MAGIC)] != MAGIC:
+            raise CorruptSegment(f"{path} is not a seal: {size} bytes without its magic", path=path, position=0)
+        crc = crc32c(head[: _HEAD.size])
+        for position in range(_ENTRIES_START, size, _PIECE_BYTES):
+            piece = file.pread(_PIECE_BYTES, position)
+            crc = crc32c(piece, crc)
+            yield len(piece)
+        if crc != _CRC.unpack_from(head, _HEAD.size)[0]:
+            raise CorruptSegment(f"{path} is damaged: checksum {crc:#010x} over {size} bytes", path=path, position=0)
+    finally:
+        file.close()
 
 
 def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_bytes: int) -> Seal | None:

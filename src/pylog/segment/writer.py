@@ -53,6 +53,7 @@ class SegmentWriter:
         )
         self.size_bytes = 0
         self.next_offset = base_offset
+        self.written_alone = True  # every batch was appended through this object
         self.first_timestamp_ms = -1
         self._max_timestamp_ms = -1
         self._max_timestamp_offset = base_offset
@@ -71,6 +72,7 @@ class SegmentWriter:
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
         start = self._offsets.last_position if self._offsets.last_position < size_bytes else 0
         self.size_bytes, self.next_offset = size_bytes, next_offset
+        self.written_alone = not size_bytes
         self.first_timestamp_ms = -1
         if start:
             for position, header in self._headers(0, 1):
@@ -127,6 +129,7 @@ class SegmentWriter:
 
     def adopt(self, position: int, header: BatchHeader) -> None:
         """Count in a whole batch that stands in the file at the end: of another process, or of a writer that died."""
+        self.written_alone = False
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
             self._offsets.refresh()  # its writer has probably indexed it
