@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
-from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchView, build_batch, check_header, read_header
-from pylog.codec.format import HEADER_BYTES
-from pylog.errors import Closed, ConfigError, CorruptRecord, ReadOnlyLog
+from pylog.codec.batch import BatchView
+from pylog.errors import Closed, ConfigError, ReadOnlyLog
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord, Record, TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.durability import Durability
+from pylog.partition.encoding import checked_batch, encoded_batch
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation, visible_end
 from pylog.partition.place import Place
 from pylog.partition.published import PublishedView
@@ -85,28 +84,19 @@ class Partition:
         ``expected_offset`` appends only if the log ends exactly there, else ``OffsetConflict``.
 
         On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of any process (page cache).
-        Raises a kind of ``NotAppended`` (certainly not in the log), or ``OutcomeUnknown``.
+        Raises a kind of ``NotAppended`` (certainly not in the log; ``RecordTooLarge`` where all of them together exceed
+        ``max_message_bytes``), or ``OutcomeUnknown``.
         """
         if acks not in ("all", 1, -1):
             raise ConfigError(f"acks={acks!r}, expected 'all' or 1", option="acks", value=acks)
-        if isinstance(records, bytes | bytearray | memoryview):  # noqa: SIM108  (mypy follows it only like this)
-            batch = _checked_batch(records)
+        if isinstance(records, bytes | bytearray | memoryview):
+            batch = checked_batch(records)
         else:
-            batch = self._encoded(records)
+            batch = encoded_batch(records, self._settings().max_message_bytes, self._clock.now_ms())
         result = self.append_batch(batch, expected_offset=expected_offset, timeout_ms=timeout_ms)
         if acks != 1:
             self.sync(result.last_offset + 1)
         return result
-
-    def _encoded(self, records: Iterable[ProducerRecord]) -> bytearray:
-        encoder = RecordEncoder(self._settings().max_message_bytes)
-        now_ms = self._clock.now_ms()
-        for record in records:
-            value, key, headers, timestamp_ms = record
-            encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers)
-        if encoder.count == 0:
-            raise ConfigError("append() got no records", option="records")
-        return build_batch(encoder)
 
     def append_batch(
         self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = _DEFAULT_TIMEOUT_MS
@@ -276,22 +266,3 @@ class Partition:
         if self._writer is not None:
             self._durability.close()
             self._writer.close()
-
-
-def _checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
-    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not."""
-    batch = bytearray(data)
-    if len(batch) < HEADER_BYTES:
-        raise CorruptRecord(f"a batch has at least {HEADER_BYTES} bytes, got {len(batch)}", size_bytes=len(batch))
-    header = read_header(batch)
-    problem = check_header(header)
-    if problem is None and header.size_bytes != len(batch):
-        problem = f"its length says {header.size_bytes} bytes, got {len(batch)}"
-    if problem is None and header.last_offset_delta != header.count - 1:
-        problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
-    if problem is not None:
-        raise CorruptRecord(f"not a batch: {problem}", problem=problem)
-    view = BatchView(batch, header)
-    view.check_crc()
-    view.records()
-    return batch
