@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pylog.errors import RecordTooLarge
+from pylog.errors import ConfigError, LogNotFound, PylogError, RecordTooLarge, StorageError
 from pylog.log import Log
 from pylog.model import ProducerRecord
 
@@ -40,3 +42,61 @@ def test_records_that_just_fit_into_one_batch_are_all_appended(log: Log) -> None
     with pytest.raises(RecordTooLarge, match=f"first {fitting} of {fitting + 1}"):
         partition.append([ProducerRecord(b"x")] * (fitting + 1))
     assert partition.latest_offset == fitting
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", 'got an empty one; "." is'),
+        (b"log", "got bytes"),
+        (None, "got NoneType"),
+        (5, "got int"),
+        ("a\0b", "has a null character"),
+        ("\ud800", "is not text"),
+    ],
+)
+def test_a_path_that_can_name_no_directory_is_refused(path: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"the path of a log is a str or a Path: .*{message}"):
+        Log(path)
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_of_the_disk() -> None:
+    with pytest.raises(StorageError, match="cannot create the directory '/proc/pylog'"):
+        Log("/proc/pylog")
+
+
+@pytest.mark.parametrize("option", ["create", "read_only", "auto_create_topics"])
+def test_a_switch_of_the_log_is_true_or_false(tmp_log_dir: Path, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} must be True or False, not 'no'"):
+        Log(tmp_log_dir, **{option: "no"})  # type: ignore[arg-type]
+    assert not tmp_log_dir.exists()
+
+
+def test_a_directory_that_holds_something_else_does_not_become_a_log(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "notes.txt").touch()
+    for path in (tmp_path / "plain", log.path / "t-0", log.path.parent):
+        before = sorted(path.rglob("*"))
+        with pytest.raises(LogNotFound, match=r"is neither a log .*, nor a Kafka .*, nor empty \(it holds '") as caught:
+            Log(path)
+        assert caught.value.path == str(path)
+        assert sorted(path.rglob("*")) == before
+
+
+def test_a_directory_becomes_a_log_if_it_is_empty_or_a_creation_was_cut_short(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut" / ".pylog" / "topics").mkdir(parents=True)
+    for name in ("empty", "cut"):
+        with Log(tmp_path / name) as log:
+            log.create_topic("t")
+        Log(tmp_path / name, create=False).close()
+
+
+def test_a_log_that_lost_its_manifest_is_not_created_over_its_topics(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+    (tmp_log_dir / ".pylog" / "manifest.json").unlink()
+    shutil.rmtree(tmp_log_dir / "t-0")
+    (tmp_log_dir / "t-0").mkdir()
+    with pytest.raises(PylogError, match="is neither a log"):
+        Log(tmp_log_dir)

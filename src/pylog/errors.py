@@ -44,7 +44,7 @@ class ConfigError(PylogError, ValueError):
 
 
 class LogNotFound(PylogError, FileNotFoundError):
-    """There is no log at this path. Open it with ``create=True``, or correct the path."""
+    """There is no log at this path. Correct it, or name a new or empty directory (``create=True``) to make one there."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         PylogError.__init__(self, message, **facts)

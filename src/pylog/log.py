@@ -21,6 +21,7 @@ from pylog.catalog import (
     read_manifest,
     write_manifest,
 )
+from pylog.checks import require_bool
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
     Closed,
@@ -32,41 +33,18 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.model import TopicPartition
+from pylog.opening import NETWORK_FILESYSTEMS, checked_path, refuse_directory_of_others
 from pylog.partition import Partition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child, fspath
+from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pylog.partition.verify import Problem, VerifyReport
-
-NETWORK_FILESYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "lustre",
-        "glusterfs",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "beegfs",
-        "gpfs",
-        "ncpfs",
-        "davfs",
-        "fuse.davfs2",
-    }
-)
 
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
@@ -76,7 +54,8 @@ _WAIT_GROWTH = 1.3
 class Log:
     """A directory of topics, shared by every process that opens it.
 
-    ``path`` is created unless ``create=False``. A log opens for reading only with ``read_only=True``, without permission to
+    A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it
+    is (``LogNotFound``). A log opens for reading only with ``read_only=True``, without permission to
     write, or where Kafka wrote the directory (no ``.pylog`` in it). ``auto_create_topics=True`` creates unknown topics on
     first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
 
@@ -95,10 +74,12 @@ class Log:
         filesystem: FileSystem | None = None,
         **topic_defaults: Any,
     ) -> None:
+        for option, value in (("create", create), ("read_only", read_only), ("auto_create_topics", auto_create_topics)):
+            require_bool(option, value)
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
-        self._layout = Layout(fspath(path))
+        self._layout = Layout(checked_path(path))
         self._boot = boot_of(self._filesystem)
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -131,6 +112,7 @@ class Log:
         if manifest is None:
             if self.read_only or not create:
                 raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
+            refuse_directory_of_others(filesystem, layout)
             self._check_locks_work()
             manifest, first_ids = self._create()
         elif not self.read_only:

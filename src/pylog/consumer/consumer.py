@@ -13,15 +13,16 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from pylog.checks import partition_of, partitions_of, require_count, require_seconds
 from pylog.consumer.assignment import Assignment
-from pylog.consumer.config import ConsumerConfig, Deserializer, require_count, require_seconds
+from pylog.consumer.config import ConsumerConfig, Deserializer
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.flight import Flight
 from pylog.consumer.lane import DECODE_RECORDS_MAX, Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.reset import no_position
 from pylog.consumer.sole_use import SoleUse
-from pylog.consumer.subscription import Subscription, name_of, partition_of, partitions_of
+from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.waiting import Taken, Waiting
 from pylog.errors import Closed, ConfigError, PylogError
 from pylog.model import EARLIEST, LATEST, OffsetAndTimestamp, Record, TopicPartition
