@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from pylog.errors import ConfigError, LogNotFound, PylogError, RecordTooLarge, StorageError
+from pylog.consumer import Consumer
+from pylog.errors import Closed, ConfigError, LogNotFound, PylogError, ReadOnlyLog, RecordTooLarge, StorageError
 from pylog.log import Log
 from pylog.model import ProducerRecord
+from pylog.producer import Producer
+
+KAFKA = Path(__file__).parent / "data" / "kafka-4.3.1" / "log"
 
 
 @pytest.fixture
@@ -100,3 +104,56 @@ def test_a_log_that_lost_its_manifest_is_not_created_over_its_topics(tmp_log_dir
     (tmp_log_dir / "t-0").mkdir()
     with pytest.raises(PylogError, match="is neither a log"):
         Log(tmp_log_dir)
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+@pytest.mark.parametrize("given", ["orders", None, Path("log"), Log], ids=repr)
+def test_producers_and_consumers_take_a_log(kind: Any, given: Any) -> None:
+    message = rf"the first argument is a Log, got .*\({type(given).__name__}\): {kind.__name__}\(Log\(path\)\)"
+    with pytest.raises(ConfigError, match=message):
+        kind(given)
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_producers_and_consumers_take_no_log_that_was_closed(kind: Any, log: Log) -> None:
+    log.close()
+    with pytest.raises(Closed, match="has been closed; open a new one"):
+        kind(log)
+
+
+@pytest.mark.parametrize("name", ["transactional_id", "transaction_timeout_ms"])
+def test_options_of_transactions_are_not_there_yet(log: Log, name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"{name}='x': transactions are not in this version; Partition.append"
+    ) as caught:
+        Producer(log, **{name: "x"})  # type: ignore[arg-type]
+    assert caught.value.facts == {"option": name, "value": "x"}
+    Producer(log, **{name: None}).close()
+
+
+@pytest.mark.parametrize("name", ["group_id", "enable_auto_commit", "assignor"])
+def test_options_of_consumer_groups_are_not_there_yet(log: Log, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}='x': consumer groups .* not in this version; .*assign.*seek"):
+        Consumer(log, **{name: "x"})  # type: ignore[arg-type]
+    Consumer(log, **{name: None}).close()
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_a_misspelled_option_is_named(kind: Any, log: Log) -> None:
+    with pytest.raises(ConfigError, match=rf"{kind.__name__} has no option 'max_pol_records'"):
+        kind(log, max_pol_records=5)
+
+
+def test_a_log_that_can_only_be_read_says_why(log: Log) -> None:
+    with Log(log.path, read_only=True) as asked, Log(KAFKA) as kafkas:
+        for opened, why in ((asked, "it was opened with read_only=True"), (kafkas, "Kafka wrote this directory")):
+            partition = opened.partition(opened.topics()[0], 0)
+            calls: list[Any] = [
+                lambda opened=opened: opened.create_topic("new"),
+                lambda opened=opened: Producer(opened),
+                lambda opened=opened: opened.next_producer_id(),
+                lambda partition=partition: partition.append([ProducerRecord(b"x")]),
+            ]
+            for call in calls:
+                with pytest.raises(ReadOnlyLog, match=f"can only be read: {why}"):
+                    call()

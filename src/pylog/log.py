@@ -33,7 +33,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.model import TopicPartition
-from pylog.opening import NETWORK_FILESYSTEMS, checked_path, refuse_directory_of_others
+from pylog.opening import NETWORK_FILESYSTEMS, checked_path, refuse_directory_of_others, why_read_only
 from pylog.partition import Partition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
@@ -90,6 +90,7 @@ class Log:
         self._waiting = 0
         self._closed = False
         self._open(create, read_only)
+        self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         after_fork_in_child(self._forget_parent)
 
     def _open(self, create: bool, read_only: bool) -> None:
@@ -226,10 +227,18 @@ class Log:
         self._check_open()
         return self._catalog.version()
 
+    def require_writable(self) -> None:
+        """``ReadOnlyLog``, with the reason, where records can't be appended; ``Closed``."""
+        self._writable_catalog()
+
+    def _read_only(self) -> ReadOnlyLog:
+        path, why = self._layout.root, self._why_read_only
+        return ReadOnlyLog(f"{path} can only be read: {why}", path=path, reason=why)
+
     def _writable_catalog(self) -> Catalog:
         self._check_open()
         if self.read_only or not isinstance(self._catalog, Catalog):
-            raise ReadOnlyLog(f"{self._layout.root} was opened for reading only", path=self._layout.root)
+            raise self._read_only()
         return self._catalog
 
     def _prepare(self, directory: str, topic_id: str) -> None:
@@ -269,6 +278,7 @@ class Log:
             self._boot,
             topic_id=topic_id,
             read_only=self.read_only,
+            why_read_only=self._why_read_only,
             foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self.notify,
@@ -293,7 +303,7 @@ class Log:
         """A producer id that no other producer of this log has or had. Reserved durably."""
         self._check_open()
         if self.read_only:
-            raise ReadOnlyLog(f"{self._layout.root} was opened for reading only", path=self._layout.root)
+            raise self._read_only()
         return self._producer_ids.next()
 
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:

@@ -127,6 +127,8 @@ class FakeDescription(NamedTuple):
 
 
 class FakeLog:
+    closed = False
+
     def __init__(self, *, partitions: int = 1, topic: str = "t", **config: Any) -> None:
         self.clock = ManualClock()
         self.auto_create_topics = False
@@ -162,6 +164,9 @@ class FakeLog:
         if name not in self.descriptions:
             raise TopicNotFound(f"no topic {name!r}", topic=name)
         return self.descriptions[name]
+
+    def require_writable(self) -> None:
+        pass
 
     def topic_to_send_to(self, name: str) -> FakeDescription:
         if name not in self.descriptions and self.auto_create_topics:

@@ -9,6 +9,13 @@ from pylog.checks import require_callable, require_count
 from pylog.consumer.reset import OffsetReset
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation
 
+NOT_YET = dict.fromkeys(
+    (
+        "group_id", "group_instance_id", "enable_auto_commit", "auto_commit_interval_ms", "max_poll_interval_ms", "assignor",
+    ),
+    "consumer groups and committed offsets are not in this version; subscribe or assign, keep position(partition) with "
+    "your results, and seek to it after a restart",
+)  # fmt: skip
 Deserializer = Callable[[bytes], Any]
 
 

@@ -48,11 +48,13 @@ class Partition:
         foreign: bool,
         log_start: int,
         notify: Callable[[], None],
+        why_read_only: str = "it was opened with read_only=True",
     ) -> None:
         self._clock = clock
         self._directory = directory
         self._settings = settings
         self._notify = notify
+        self._why_read_only = why_read_only
         self._closed = False
         self.topic_partition = topic_partition
         self.topic, self.number = topic_partition
@@ -128,7 +130,11 @@ class Partition:
         return self._writer.delete_before(offset, _DEFAULT_TIMEOUT_MS)
 
     def _read_only(self) -> ReadOnlyLog:
-        return ReadOnlyLog(f"{self._directory} was opened for reading only", path=self._directory)
+        return ReadOnlyLog(
+            f"{self._directory} can only be read: {self._why_read_only}",
+            path=self._directory,
+            reason=self._why_read_only,
+        )
 
     # Reading
 

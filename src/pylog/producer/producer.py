@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pylog.checks import refuse_options, require_log
 from pylog.errors import ConfigError, ForkedHandle, InvalidPartition, PylogError
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.bulk import BulkSender
-from pylog.producer.config import ACKS_ALL, ProducerConfig, Serializer, key_bytes, serialized
+from pylog.producer.config import ACKS_ALL, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
 from pylog.producer.memory import Memory
@@ -52,7 +53,7 @@ class Producer:
     batch is written, then to another. Serializers turn what is sent into bytes; None (no key, a tombstone) stays None.
     ``on_delivery`` is called with the ``Delivery`` of every record once its outcome is known.
 
-    Raises ``ConfigError``, or ``MissingCodec`` for a compression library that is not installed.
+    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a compression library that is not installed.
     """
 
     def __init__(
@@ -72,7 +73,11 @@ class Producer:
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
+        **not_yet: None,
     ) -> None:
+        require_log(log, "Producer")
+        log.require_writable()
+        refuse_options("Producer", not_yet, NOT_YET)
         self._config = config = ProducerConfig(
             acks=acks,
             linger_ms=linger_ms,
