@@ -17,11 +17,12 @@ from pylog.catalog import (
     Manifest,
     TopicConfig,
     TopicDescription,
+    check_topic_name,
     looks_like_kafka,
     read_manifest,
     write_manifest,
 )
-from pylog.checks import require_bool
+from pylog.checks import partition_of, require_bool, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
     Closed,
@@ -201,6 +202,8 @@ class Log:
     def describe_topic(self, name: str) -> TopicDescription:
         """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
         self._check_open()
+        if not isinstance(name, str):
+            check_topic_name(name)  # here, since a list can't be looked up
         version = self._catalog.version()
         with self._mutex:
             if version != self._topics_version:
@@ -297,7 +300,7 @@ class Log:
 
         Returns the log start offset. Durable on return. ``OffsetOutOfRange`` beyond the end.
         """
-        return self.partition(*topic_partition).delete_before(before)
+        return self.partition(*partition_of(topic_partition)).delete_before(before)
 
     def next_producer_id(self) -> int:
         """A producer id that no other producer of this log has or had. Reserved durably."""
@@ -328,7 +331,10 @@ class Log:
         from pylog.verification import verify_log
 
         self._check_open()
-        return verify_log(self._filesystem, self._layout, self._catalog, topics, progress=progress, report=report)
+        names = [
+            name if isinstance(name, str) else check_topic_name(name) for name in require_several("topics", topics)
+        ]
+        return verify_log(self._filesystem, self._layout, self._catalog, names, progress=progress, report=report)
 
     # Waiting
 

@@ -13,13 +13,27 @@ from pylog.model import ProducerRecord
 
 def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> bytearray:
     """The records as one batch of at most ``limit_bytes``. ``RecordTooLarge`` where they don't all fit into one."""
+    if isinstance(records, ProducerRecord) or not hasattr(records, "__iter__"):
+        raise _no_record(records, None)
     encoder = RecordEncoder(limit_bytes)
-    for value, key, headers, timestamp_ms in records:
+    for record in records:
+        if not isinstance(record, ProducerRecord):
+            raise _no_record(record, encoder.count)
+        value, key, headers, timestamp_ms = record
         if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):
             raise _too_many(records, encoder.count, limit_bytes)
     if encoder.count == 0:
         raise ConfigError("append() got no records", option="records")
     return build_batch(encoder)
+
+
+def _no_record(given: object, index: int | None) -> ConfigError:
+    what = f"{'one ' if isinstance(given, ProducerRecord) else ''}{type(given).__name__}"
+    return ConfigError(
+        f"expected ProducerRecord values, got {what}{'' if index is None else f' at index {index}'}; "
+        "append([ProducerRecord(value, key)])",
+        option="records", value=given, index=index,
+    )  # fmt: skip
 
 
 def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int) -> RecordTooLarge:

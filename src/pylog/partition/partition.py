@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pylog.checks import require_count, require_whole
 from pylog.clock import Clock
 from pylog.codec.batch import BatchView
-from pylog.errors import Closed, ConfigError, ReadOnlyLog
-from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord, Record, TopicPartition
+from pylog.errors import Closed, ReadOnlyLog
+from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
+from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.durability import Durability
 from pylog.partition.encoding import checked_batch, encoded_batch
-from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation, visible_end
+from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, visible_end
 from pylog.partition.place import Place
 from pylog.partition.published import PublishedView
 from pylog.partition.reader import Cursor, Fetched, PartitionReader
@@ -89,8 +91,7 @@ class Partition:
         Raises a kind of ``NotAppended`` (certainly not in the log; ``RecordTooLarge`` where all of them together exceed
         ``max_message_bytes``), or ``OutcomeUnknown``.
         """
-        if acks not in ("all", 1, -1):
-            raise ConfigError(f"acks={acks!r}, expected 'all' or 1", option="acks", value=acks)
+        check_append(acks, expected_offset, timeout_ms)
         if isinstance(records, bytes | bytearray | memoryview):
             batch = checked_batch(records)
         else:
@@ -114,7 +115,7 @@ class Partition:
         """Return when everything below ``end_offset`` is on the medium. ``OutcomeUnknown`` if the disk refused."""
         if self._writer is None:
             raise self._read_only()
-        self._durability.sync(end_offset)
+        self._durability.sync(require_whole("end_offset", end_offset))
         self._notify()
 
     def roll(self) -> None:
@@ -127,7 +128,7 @@ class Partition:
         """Advance the log start offset, and remove segments that lie wholly before it. Durable on return."""
         if self._writer is None:
             raise self._read_only()
-        return self._writer.delete_before(offset, _DEFAULT_TIMEOUT_MS)
+        return self._writer.delete_before(require_whole("offset", offset), _DEFAULT_TIMEOUT_MS)
 
     def _read_only(self) -> ReadOnlyLog:
         return ReadOnlyLog(
@@ -150,7 +151,7 @@ class Partition:
 
         ``OffsetOutOfRange``; ``CorruptRecord`` where the batch at the offset is damaged.
         """
-        check_isolation(isolation_level)
+        check_read(offset, max_bytes, max_records, isolation_level)
         records: list[Record] = []
         cursor = Cursor(offset)
         while not records:  # a batch may have lost all its records behind the offset to compaction
@@ -166,9 +167,17 @@ class Partition:
         return records
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
-        """Every record from offset ``start`` (the earliest) to ``end`` (exclusive; the latest at the time of the call)."""
-        cursor = Cursor(self.earliest_offset if start is None else start)
-        stop = self.latest_offset if end is None else end
+        """Every record from offset ``start`` (the earliest) to ``end`` (exclusive; the latest at the time of the call).
+
+        ``OffsetOutOfRange`` where ``start`` is not in the log; ``CorruptRecord`` at a damaged batch.
+        """
+        return self._scan(*self._range(start, end))
+
+    def _range(self, start: int | None, end: int | None) -> OffsetRange:
+        return offset_range(start, end, self.topic_partition, self._published())
+
+    def _scan(self, start: int, stop: int) -> Iterator[Record]:
+        cursor = Cursor(start)
         while cursor.offset < stop:
             fetched = self.fetch(
                 cursor, max_bytes=_DEFAULT_FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN
@@ -188,12 +197,11 @@ class Partition:
     def to_arrow(self, start: int | None = None, end: int | None = None, *, headers: bool = False) -> pa.Table:
         """The records from ``start`` to ``end`` as an Arrow table with the columns of Spark's Kafka source.
 
-        Needs the ``arrow`` extra (``ConfigError`` without it).
+        Needs the ``arrow`` extra (``ConfigError`` without it). ``OffsetOutOfRange`` where ``start`` is not in the log.
         """
         from pylog import arrow
 
-        first = self.earliest_offset if start is None else start
-        stop = self.latest_offset if end is None else end
+        first, stop = self._range(start, end)
         return arrow.table(self._views(first, stop), self.topic_partition, first, stop, headers=headers)
 
     def _views(self, start: int, stop: int) -> Iterator[BatchView]:
@@ -249,7 +257,7 @@ class Partition:
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record at or after a time; None if all are older."""
-        return self._reader.offset_for_time(timestamp_ms)
+        return self._reader.offset_for_time(require_count("timestamp_ms", timestamp_ms, 0))
 
     @property
     def segments(self) -> tuple[SegmentInfo, ...]:
