@@ -26,7 +26,7 @@ HOUSE = """
     partition | catalog | producer_ids
     segment
     index
-    codec | storage
+    codec | storage | changes
     clock | observe | turn | checks
     model
     errors

@@ -23,6 +23,7 @@ from pylog.errors import (
     RecordTooLarge,
     SerializationError,
     StorageError,
+    TopicExists,
 )
 from pylog.log import Log
 from pylog.model import ProducerRecord, TopicPartition
@@ -313,3 +314,32 @@ def test_a_scan_of_deleted_records_is_empty_unless_it_begins_with_them(log: Log)
     assert list(partition.scan(end=1)) == []
     with pytest.raises(OffsetOutOfRange, match="offset 1 of t-0 is out of range: the log holds 2 to 3"):
         partition.scan(1)
+
+
+def test_a_topic_that_is_there_is_returned_as_it_is_if_asked_for(log: Log) -> None:
+    there = log.create_topic("orders", partitions=3, retention_ms=7)
+    assert log.create_topic("orders", if_not_exists=True) == there
+    assert log.create_topic("orders", partitions=5, retention_ms=9, if_not_exists=True) == there
+    assert log.create_topic("new", partitions=2, if_not_exists=True).partitions == 2
+    for name, options in (("orders", {}), ("Orders", {"if_not_exists": True})):
+        with pytest.raises(TopicExists):
+            log.create_topic(name, **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="if_not_exists must be True or False"):
+        log.create_topic("other", if_not_exists=1)  # type: ignore[arg-type]
+    for wrong in ({"partitions": 0}, {"retention": 5}):
+        with pytest.raises(ConfigError):
+            log.create_topic("orders", if_not_exists=True, **wrong)  # type: ignore[arg-type]
+
+
+def test_kafkas_name_of_an_option_is_answered_with_the_name_here(log: Log) -> None:
+    options: dict[str, Any] = {"retention.ms": 5}
+    calls: list[Callable[[], object]] = [
+        lambda: log.create_topic("new", **options),
+        lambda: log.alter_topic("t", **options),
+        lambda: Log(log.path, **options),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"no topic option 'retention.ms'; here it is retention_ms") as caught:
+            call()
+        assert caught.value.expected == "retention_ms"
+    assert log.topics() == ["t"]

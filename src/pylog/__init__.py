@@ -20,7 +20,7 @@ In short::
 #   segment                         one .log file with its indexes: written, read, recovered
 #   index                           from offsets and times to positions
 #   arrow                           decoded columns as Arrow record batches
-#   codec  storage                  bytes and records (compiled where possible); the operating system
+#   codec  storage                  bytes and records (compiled where possible); the operating system (and changes: waiting)
 #   clock  checks                   time; what a caller may pass
 #   model                           the values every room speaks
 #   errors                          what can go wrong, and what to do about it

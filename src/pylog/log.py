@@ -6,7 +6,7 @@ working in a forked child.
 
 from __future__ import annotations
 
-import threading  # threads share the table of open partitions, and wait here for one another's appends
+import threading  # threads share the table of open partitions
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from pylog.catalog import (
     read_manifest,
     write_manifest,
 )
+from pylog.changes import Changes
 from pylog.checks import partition_of, require_bool, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
@@ -34,7 +35,13 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.model import TopicPartition
-from pylog.opening import NETWORK_FILESYSTEMS, checked_path, refuse_directory_of_others, why_read_only
+from pylog.opening import (
+    NETWORK_FILESYSTEMS,
+    check_topic_options,
+    checked_path,
+    refuse_directory_of_others,
+    why_read_only,
+)
 from pylog.partition import Partition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
@@ -46,10 +53,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pylog.partition.verify import Problem, VerifyReport
-
-_WAIT_MIN_S = 50e-6
-_WAIT_MAX_S = 20e-3
-_WAIT_GROWTH = 1.3
 
 
 class Log:
@@ -82,13 +85,13 @@ class Log:
         self._filesystem: FileSystem = filesystem or OsFileSystem()
         self._layout = Layout(checked_path(path))
         self._boot = boot_of(self._filesystem)
+        check_topic_options(topic_defaults)
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
-        self._condition = threading.Condition()
-        self._waiting = 0
+        self._changes = Changes(self.clock)
         self._closed = False
         self._open(create, read_only)
         self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
@@ -173,12 +176,22 @@ class Log:
 
     # Topics
 
-    def create_topic(self, name: str, *, partitions: int = 1, **config: Any) -> TopicDescription:
+    def create_topic(
+        self, name: str, *, partitions: int = 1, if_not_exists: bool = False, **config: Any
+    ) -> TopicDescription:
         """Create a topic. ``config`` are fields of ``TopicConfig``. Durable on return.
 
-        ``TopicExists``, ``InvalidTopicName``, ``ConfigError``, ``ReadOnlyLog``, ``StorageFull``.
+        ``TopicExists``, but with ``if_not_exists=True`` a topic of this name is returned as it is, whatever its partitions
+        and configuration. ``InvalidTopicName``, ``ConfigError``, ``ReadOnlyLog``, ``StorageFull``.
         """
-        return self._writable_catalog().create(name, partitions, config, self._prepare)
+        require_bool("if_not_exists", if_not_exists)
+        check_topic_options(config)
+        try:
+            return self._writable_catalog().create(name, partitions, config, self._prepare)
+        except TopicExists as error:
+            if not if_not_exists or error.existing != name:
+                raise
+        return self.describe_topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
@@ -188,6 +201,7 @@ class Log:
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""
+        check_topic_options(config)
         return self._writable_catalog().alter(name, config)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
@@ -220,10 +234,7 @@ class Log:
         except TopicNotFound:
             if not self.auto_create_topics or self.read_only:
                 raise
-        try:
-            return self.create_topic(name)
-        except TopicExists:
-            return self.describe_topic(name)
+        return self.create_topic(name, if_not_exists=True)
 
     def catalog_version(self) -> int:
         """A number that changes whenever a topic is created, altered, grown or deleted by any process. Costs one stat."""
@@ -340,30 +351,11 @@ class Log:
 
     def notify(self) -> None:
         """Wake waiters of this process: something was published."""
-        if self._waiting:
-            with self._condition:
-                self._condition.notify_all()
+        self._changes.notify()
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``ready()`` or until the time is over; whether it was ready.
-
-        Appends of this process wake the wait; those of others are found by asking again after 50 µs, then less and less
-        often, at most every 20 ms.
-        """
-        deadline = self.clock.monotonic() + timeout_s
-        sleep_s = _WAIT_MIN_S
-        with self._condition:
-            self._waiting += 1
-            try:
-                while not ready():
-                    left_s = deadline - self.clock.monotonic()
-                    if left_s <= 0:
-                        return False
-                    self.clock.wait(self._condition, min(sleep_s, left_s))
-                    sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
-                return True
-            finally:
-                self._waiting -= 1
+        """Wait until ``ready()`` or until the time is over; whether it was ready."""
+        return self._changes.wait(ready, timeout_s)
 
     # The end
 
@@ -387,5 +379,4 @@ class Log:
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()
-        self._condition = threading.Condition()
-        self._waiting = 0
+        self._changes = Changes(self.clock)
