@@ -187,6 +187,7 @@ WRONG_CALLS_OF_A_PARTITION: dict[str, tuple[Callable[[Any], object], type[PylogE
     "append([dict])": (lambda p: p.append([*ONE, {"v": 1}]), ConfigError, NOT_RECORDS.format("dict at index 1")),
     "append([tuple])": (lambda p: p.append([(b"v", b"k")]), ConfigError, NOT_RECORDS.format("tuple at index 0")),
     "append(read)": (lambda p: p.append(p.read(0)), ConfigError, NOT_RECORDS.format("Record at index 0")),
+    "append([None])": (lambda p: p.append([None]), ConfigError, NOT_RECORDS.format("NoneType at index 0")),
     "append(None)": (lambda p: p.append(None), ConfigError, NOT_RECORDS.format("NoneType")),
     "append(5)": (lambda p: p.append(5), ConfigError, NOT_RECORDS.format("int")),
     "append(value str)": (
@@ -291,6 +292,16 @@ def test_wrong_calls_of_a_producer(log: Log, name: str) -> None:
             call(producer)
         assert type(caught.value) is error
         assert producer.send("t", b"last").result().offset in (3, 4)
+
+
+def test_an_error_of_the_iterable_itself_stays_as_it_is(log: Log) -> None:
+    def failing(before: int) -> Iterator[ProducerRecord]:
+        yield from ONE * before
+        raise ValueError("of the caller")
+
+    for before in (0, 1):
+        with pytest.raises(ValueError, match="of the caller"):
+            log.partition("t", 0).append(failing(before))
 
 
 def test_a_wrong_topic_is_one_error_without_the_look_up_that_failed_before(log: Log) -> None:
