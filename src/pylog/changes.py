@@ -17,13 +17,14 @@ class Changes:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._condition = threading.Condition()
+        self._wakeups = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
+        self._condition = threading.Condition(self._wakeups)
         self._waiting = 0
 
     def notify(self) -> None:
         """Wake waiters of this process: something was published."""
         if self._waiting:
-            with self._condition:
+            with self._wakeups:
                 self._condition.notify_all()
 
     def wait(self, ready: Callable[[], bool], timeout_s: float) -> bool:
@@ -32,17 +33,19 @@ class Changes:
         Appends of this process wake the wait; those of others are found by asking again after 50 µs, then less and less
         often, at most every 20 ms.
         """
-        deadline = self._clock.monotonic() + timeout_s
+        with self._wakeups:
+            return self._wait(ready, self._clock.monotonic() + timeout_s)
+
+    def _wait(self, ready: Callable[[], bool], deadline_s: float) -> bool:
         sleep_s = _WAIT_MIN_S
-        with self._condition:
-            self._waiting += 1
-            try:
-                while not ready():
-                    left_s = deadline - self._clock.monotonic()
-                    if left_s <= 0:
-                        return False
-                    self._clock.wait(self._condition, min(sleep_s, left_s))
-                    sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
-                return True
-            finally:
-                self._waiting -= 1
+        self._waiting += 1
+        try:
+            while not ready():
+                left_s = deadline_s - self._clock.monotonic()
+                if left_s <= 0:
+                    return False
+                self._clock.wait(self._condition, min(sleep_s, left_s))
+                sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
+            return True
+        finally:
+            self._waiting -= 1

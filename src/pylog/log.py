@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading  # threads share the table of open partitions
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from pylog.catalog import (
     Catalog,
@@ -36,7 +37,6 @@ from pylog.errors import (
 )
 from pylog.model import TopicPartition
 from pylog.opening import (
-    NETWORK_FILESYSTEMS,
     check_topic_options,
     checked_path,
     refuse_directory_of_others,
@@ -47,12 +47,19 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
+from pylog.storage import LOCK_KIND, NETWORK_FILESYSTEMS, FileSystem, OsFileSystem, after_fork_in_child
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pylog.partition.verify import Problem, VerifyReport
+
+
+class Flushable(Protocol):
+    """A producer, as a log that is closed sees it."""
+
+    def flush(self, timeout_s: float | None) -> bool:
+        """Write all, or have it fail."""
 
 
 class Log:
@@ -92,6 +99,7 @@ class Log:
         self._topics_version = -1
         self._mutex = threading.RLock()
         self._changes = Changes(self.clock)
+        self._to_flush: WeakSet[Flushable] = WeakSet()
         self._closed = False
         self._open(create, read_only)
         self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
@@ -364,8 +372,14 @@ class Log:
         """Whether ``close`` was called."""
         return self._closed
 
+    def flush_on_close(self, producer: Flushable) -> None:
+        """Have ``close`` write what the producer, if it is there still, has not written by then."""
+        self._to_flush.add(producer)
+
     def close(self) -> None:
-        """Give all files back. Producers should be closed first: theirs is the unsent data. Closing twice is allowed."""
+        """Write what producers of this log hold, and give all files back. Closing twice is allowed."""
+        for producer in [] if self._closed else list(self._to_flush):
+            producer.flush(None)
         with self._mutex:
             self._closed = True
             partitions, self._partitions = list(self._partitions.values()), {}

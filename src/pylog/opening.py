@@ -9,30 +9,6 @@ from pylog.storage import FileSystem, fspath
 
 NAMES_SHOWN = 3
 
-NETWORK_FILESYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "lustre",
-        "glusterfs",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "beegfs",
-        "gpfs",
-        "ncpfs",
-        "davfs",
-        "fuse.davfs2",
-    }
-)
-
 
 def checked_path(path: object) -> str:
     """The path as a str. ``ConfigError`` for what cannot name a directory, an empty str among it: write ``"."`` for that."""
