@@ -22,12 +22,12 @@ HOUSE = """
     transaction
     group | cleaner | replication
     log | arrow
-    verification
+    verification | opening
     partition | catalog | producer_ids
     segment
     index
-    codec | storage
-    clock | observe | turn
+    codec | storage | changes
+    clock | observe | turn | checks
     model
     errors
 """

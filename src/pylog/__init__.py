@@ -15,13 +15,13 @@ In short::
 #   cli  spark  testing             the command line; Spark's source; a pytest plugin
 #   producer  consumer              batching and sending; fetching, positions and iteration
 #   log                             the directory, which wires the parts
-#   verification                    everything in the directory checked
+#   verification  opening           everything in the directory checked; which path may be a log
 #   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
 #   segment                         one .log file with its indexes: written, read, recovered
 #   index                           from offsets and times to positions
 #   arrow                           decoded columns as Arrow record batches
-#   codec  storage                  bytes and records (compiled where possible); the operating system
-#   clock                           time
+#   codec  storage                  bytes and records (compiled where possible); the operating system (and changes: waiting)
+#   clock  checks                   time; what a caller may pass
 #   model                           the values every room speaks
 #   errors                          what can go wrong, and what to do about it
 #

@@ -44,7 +44,7 @@ class ConfigError(PylogError, ValueError):
 
 
 class LogNotFound(PylogError, FileNotFoundError):
-    """There is no log at this path. Open it with ``create=True``, or correct the path."""
+    """There is no log at this path. Correct it, or name a new or empty directory (``create=True``) to make one there."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         PylogError.__init__(self, message, **facts)
@@ -89,7 +89,10 @@ class OutcomeUnknown(PylogError):
 
 
 class RecordTooLarge(NotAppended, ValueError):
-    """The record, encoded, exceeds the topic's ``max_message_bytes``. Send less, or raise that limit on the topic."""
+    """The record, or the records of one ``append``, encoded, exceed the topic's ``max_message_bytes``.
+
+    Send less at a time, or raise that limit on the topic.
+    """
 
 
 class DeliveryTimeout(NotAppended, TimeoutError):
@@ -152,7 +155,7 @@ class LogLocked(PylogError):
 
 
 class ReadOnlyLog(PylogError):
-    """The log was opened for reading: ``read_only=True``, a Kafka directory, or no permission to write."""
+    """The log can only be read: ``read_only=True``, a Kafka directory, or no permission to write; ``reason`` says which."""
 
 
 class ForkedHandle(PylogError):

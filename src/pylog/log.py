@@ -6,7 +6,7 @@ working in a forked child.
 
 from __future__ import annotations
 
-import threading  # threads share the table of open partitions, and wait here for one another's appends
+import threading  # threads share the table of open partitions
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -18,11 +18,14 @@ from pylog.catalog import (
     Manifest,
     TopicConfig,
     TopicDescription,
+    check_topic_name,
     look_at,
     no_such_partition,
     read_manifest,
     write_manifest,
 )
+from pylog.changes import Changes
+from pylog.checks import partition_of, require_bool, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
     Closed,
@@ -33,6 +36,13 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.model import TopicPartition
+from pylog.opening import (
+    check_locks_work,
+    check_topic_options,
+    checked_path,
+    refuse_directory_of_others,
+    why_read_only,
+)
 from pylog.partition import Partition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
@@ -40,11 +50,9 @@ from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
 from pylog.storage import (
     LOCK_KIND,
-    NETWORK_FILESYSTEMS,
     FileSystem,
     OsFileSystem,
     after_fork_in_child,
-    fspath,
     make_directory_durably,
 )
 
@@ -52,10 +60,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pylog.partition.verify import Problem, VerifyReport
-
-_WAIT_MIN_S = 50e-6
-_WAIT_MAX_S = 20e-3
-_WAIT_GROWTH = 1.3
 
 
 class Flushable(Protocol):
@@ -68,7 +72,8 @@ class Flushable(Protocol):
 class Log:
     """A directory of topics, shared by every process that opens it.
 
-    ``path`` is created unless ``create=False``. A log opens for reading only with ``read_only=True``, without permission to
+    A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it
+    is (``LogNotFound``). A log opens for reading only with ``read_only=True``, without permission to
     write, or where Kafka wrote the directory (no ``.pylog`` in it). ``auto_create_topics=True`` creates unknown topics on
     first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
 
@@ -87,20 +92,24 @@ class Log:
         filesystem: FileSystem | None = None,
         **topic_defaults: Any,
     ) -> None:
+        for option, value in (("create", create), ("read_only", read_only), ("auto_create_topics", auto_create_topics)):
+            require_bool(option, value)
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
-        self._layout = Layout(fspath(path))
+        self._layout = Layout(checked_path(path))
         self._boot = boot_of(self._filesystem)
+        check_topic_options(topic_defaults)
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
+        self._changes = Changes(self.clock)
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._closed = False
-        self._make_condition()
         self._open(create, read_only)
+        self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         after_fork_in_child(self._forget_parent)
 
     def _open(self, create: bool, read_only: bool) -> None:
@@ -121,10 +130,11 @@ class Log:
         if manifest is None:
             if self.read_only or not create:
                 raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
-            self._check_locks_work()
+            refuse_directory_of_others(filesystem, layout)
+            check_locks_work(filesystem, layout)
             manifest, first_ids = self._create()
         elif not self.read_only:
-            self._check_locks_work()
+            check_locks_work(filesystem, layout)
         if not self.read_only and manifest.locks != LOCK_KIND:
             raise LogLocked(
                 f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
@@ -137,21 +147,6 @@ class Log:
         self._producer_ids = ProducerIds(
             filesystem, self.clock, layout.producer_ids, layout.producer_ids_lock, first_ids
         )
-
-    def _check_locks_work(self) -> None:
-        """Refuse to write where exclusion between writers can't be relied on."""
-        root = self._layout.root
-        kind = self._filesystem.kind(root)
-        if kind in NETWORK_FILESYSTEMS:
-            raise LogLocked(
-                f"{root} is on a network filesystem ({kind}), where locks between hosts can't be relied on; "
-                "open it with read_only=True, or write from the host that has the disk",
-                path=root,
-                filesystem=kind,
-            )
-        make_directory_durably(self._filesystem, self._layout.topics)
-        if not self._filesystem.locks_exclude(self._layout.catalog_lock + ".probe"):
-            raise LogLocked(f"{root}: the filesystem ({kind}) granted one lock twice; it can only be read", path=root)
 
     def _create(self) -> tuple[Manifest, range | None]:
         """Write the manifest, unless another process does so first: the catalog's lock decides."""
@@ -179,12 +174,22 @@ class Log:
 
     # Topics
 
-    def create_topic(self, name: str, *, partitions: int = 1, **config: Any) -> TopicDescription:
+    def create_topic(
+        self, name: str, *, partitions: int = 1, if_not_exists: bool = False, **config: Any
+    ) -> TopicDescription:
         """Create a topic. ``config`` are fields of ``TopicConfig``. Durable on return.
 
-        ``TopicExists``, ``InvalidTopicName``, ``ConfigError``, ``ReadOnlyLog``, ``StorageFull``.
+        ``TopicExists``, but with ``if_not_exists=True`` a topic of this name is returned as it is, whatever its partitions
+        and configuration. ``InvalidTopicName``, ``ConfigError``, ``ReadOnlyLog``, ``StorageFull``.
         """
-        return self._writable_catalog().create(name, partitions, config, self._prepare)
+        require_bool("if_not_exists", if_not_exists)
+        check_topic_options(config)
+        try:
+            return self._writable_catalog().create(name, partitions, config, self._prepare)
+        except TopicExists as error:
+            if not if_not_exists or error.existing != name:
+                raise
+        return self.describe_topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
@@ -194,6 +199,7 @@ class Log:
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""
+        check_topic_options(config)
         return self._writable_catalog().alter(name, config)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
@@ -208,6 +214,8 @@ class Log:
     def describe_topic(self, name: str) -> TopicDescription:
         """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
         self._check_open()
+        if not isinstance(name, str):
+            check_topic_name(name)  # here, since a list can't be looked up
         version = self._catalog.version()
         with self._mutex:
             if version != self._topics_version:
@@ -224,20 +232,25 @@ class Log:
         except TopicNotFound:
             if not self.auto_create_topics or self.read_only:
                 raise
-        try:
-            return self.create_topic(name)
-        except TopicExists:
-            return self.describe_topic(name)
+        return self.create_topic(name, if_not_exists=True)
 
     def catalog_version(self) -> int:
         """A number that changes whenever a topic is created, altered, grown or deleted by any process. Costs one stat."""
         self._check_open()
         return self._catalog.version()
 
+    def require_writable(self) -> None:
+        """``ReadOnlyLog``, with the reason, where records can't be appended; ``Closed``."""
+        self._writable_catalog()
+
+    def _read_only(self) -> ReadOnlyLog:
+        path, why = self._layout.root, self._why_read_only
+        return ReadOnlyLog(f"{path} can only be read: {why}", path=path, reason=why)
+
     def _writable_catalog(self) -> Catalog:
         self._check_open()
         if self.read_only or not isinstance(self._catalog, Catalog):
-            raise ReadOnlyLog(f"{self._layout.root} was opened for reading only", path=self._layout.root)
+            raise self._read_only()
         return self._catalog
 
     def _prepare(self, directory: str, topic_id: str) -> None:
@@ -272,6 +285,7 @@ class Log:
             self._boot,
             topic_id=topic_id,
             read_only=self.read_only,
+            why_read_only=self._why_read_only,
             foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self.notify,
@@ -301,13 +315,13 @@ class Log:
 
         Returns the log start offset. Durable on return. ``OffsetOutOfRange`` beyond the end.
         """
-        return self.partition(*topic_partition).delete_before(before)
+        return self.partition(*partition_of(topic_partition)).delete_before(before)
 
     def next_producer_id(self) -> int:
         """A producer id that no other producer of this log has or had. Reserved durably."""
         self._check_open()
         if self.read_only:
-            raise ReadOnlyLog(f"{self._layout.root} was opened for reading only", path=self._layout.root)
+            raise self._read_only()
         return self._producer_ids.next()
 
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
@@ -332,43 +346,20 @@ class Log:
         from pylog.verification import verify_log
 
         self._check_open()
-        return verify_log(self._filesystem, self._layout, self._catalog, topics, progress=progress, report=report)
+        names = [
+            name if isinstance(name, str) else check_topic_name(name) for name in require_several("topics", topics)
+        ]
+        return verify_log(self._filesystem, self._layout, self._catalog, names, progress=progress, report=report)
 
     # Waiting
 
-    def _make_condition(self) -> None:
-        self._wakeups = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
-        self._condition = threading.Condition(self._wakeups)
-        self._waiting = 0
-
     def notify(self) -> None:
         """Wake waiters of this process: something was published."""
-        if self._waiting:
-            with self._wakeups:
-                self._condition.notify_all()
+        self._changes.notify()
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``ready()`` or until the time is over; whether it was ready.
-
-        Appends of this process wake the wait; those of others are found by asking again after 50 µs, then less and less
-        often, at most every 20 ms.
-        """
-        with self._wakeups:
-            return self._wait(ready, self.clock.monotonic() + timeout_s)
-
-    def _wait(self, ready: Callable[[], bool], deadline_s: float) -> bool:
-        sleep_s = _WAIT_MIN_S
-        self._waiting += 1
-        try:
-            while not ready():
-                left_s = deadline_s - self.clock.monotonic()
-                if left_s <= 0:
-                    return False
-                self.clock.wait(self._condition, min(sleep_s, left_s))
-                sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
-            return True
-        finally:
-            self._waiting -= 1
+        """Wait until ``ready()`` or until the time is over; whether it was ready."""
+        return self._changes.wait(ready, timeout_s)
 
     # The end
 
@@ -398,4 +389,4 @@ class Log:
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()
-        self._make_condition()
+        self._changes = Changes(self.clock)

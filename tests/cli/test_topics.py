@@ -16,6 +16,15 @@ def test_create_makes_the_log_and_the_topic(pylog: Run, log_dir: Path) -> None:
         assert log.describe_topic("orders").partitions == 3
 
 
+def test_create_leaves_a_directory_that_holds_something_else_as_it_is(pylog: Run, log_dir: Path) -> None:
+    log_dir.mkdir()
+    (log_dir / "notes.txt").touch()
+    code, out, err = pylog("topics", "create", "orders")
+    assert (code, out) == (3, "")
+    assert "is neither a log (it has no .pylog), nor a Kafka broker's log directory, nor empty" in err
+    assert [path.name for path in log_dir.rglob("*")] == ["notes.txt"]
+
+
 def test_create_takes_options(pylog: Run, log: Log) -> None:
     ran = pylog("topics", "create", "t", "--config", "retention.ms=5", "--config", "segment_bytes=2048", "--json")
     assert pylog("topics", "create", "one", "--partitions", "1").out == "one created (1 partition)\n"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.consumer.subscription import Subscription, Topic, change_of, partition_of, partitions_of
+from pylog.checks import partition_of, partitions_of
+from pylog.consumer.subscription import Subscription, Topic, change_of
 from pylog.errors import ConfigError
 from pylog.model import TopicPartition
 

@@ -95,6 +95,8 @@ class PartitionAgainstAList(RuleBasedStateMachine):
             )
             self.records.append(Kept(b"cas", now))
             return
+        if end + off_by < 0:
+            return  # no offset at all
         with pytest.raises(OffsetConflict) as caught:
             self.handles[which].append(batch(b"cas"), acks=1, expected_offset=end + off_by)
         assert (caught.value.log_end_offset, caught.value.expected_offset) == (end, end + off_by)

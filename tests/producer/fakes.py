@@ -130,6 +130,8 @@ class FakeDescription(NamedTuple):
 
 
 class FakeLog:
+    closed = False
+
     def flush_on_close(self, _: object) -> None:
         """It is never closed."""
 
@@ -168,6 +170,9 @@ class FakeLog:
         if name not in self.descriptions:
             raise TopicNotFound(f"no topic {name!r}", topic=name)
         return self.descriptions[name]
+
+    def require_writable(self) -> None:
+        pass
 
     def topic_to_send_to(self, name: str) -> FakeDescription:
         if name not in self.descriptions and self.auto_create_topics:

@@ -11,6 +11,7 @@ from pylog.errors import (
     Closed,
     InvalidPartition,
     InvalidTimestamp,
+    InvalidTopicName,
     RecordTooLarge,
     SerializationError,
     TopicNotFound,
@@ -116,8 +117,8 @@ def test_what_is_wrong_with_a_record_is_raised_at_once_and_spoils_nothing(
 
 
 @pytest.mark.parametrize("topic", [None, 5, ["t"], b"t"])
-def test_a_topic_that_is_no_name_is_not_found(topic: Any) -> None:
-    with FakeLog().producer() as producer, pytest.raises((TopicNotFound, TypeError)):
+def test_a_topic_that_is_no_name_is_refused(topic: Any) -> None:
+    with FakeLog().producer() as producer, pytest.raises(InvalidTopicName):
         producer.send(topic, b"v")
 
 

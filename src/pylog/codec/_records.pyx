@@ -159,7 +159,7 @@ cdef bytes as_bytes(str field, object value):
 cdef int64_t as_timestamp(object timestamp_ms) except -1:
     cdef int overflow = 1
     cdef int64_t value = 0
-    if PyLong_Check(timestamp_ms):
+    if PyLong_Check(timestamp_ms) and timestamp_ms is not True and timestamp_ms is not False:
         value = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
     if overflow or value < 0:
         raise faults.unusable_timestamp(timestamp_ms)

@@ -29,7 +29,7 @@ _TABLED = len(VARINTS)
 
 
 def _check_timestamp(timestamp_ms: int) -> None:
-    if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= INT64_MAX:
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms <= INT64_MAX:
         raise faults.unusable_timestamp(timestamp_ms)
 
 

@@ -13,15 +13,16 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from pylog.checks import partition_of, partitions_of, refuse_options, require_count, require_log, require_seconds
 from pylog.consumer.assignment import Assignment
-from pylog.consumer.config import ConsumerConfig, Deserializer, require_count, require_seconds
+from pylog.consumer.config import NOT_YET, ConsumerConfig, Deserializer
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.flight import Flight
 from pylog.consumer.lane import DECODE_RECORDS_MAX, Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.reset import no_position
 from pylog.consumer.sole_use import SoleUse
-from pylog.consumer.subscription import Subscription, name_of, partition_of, partitions_of
+from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.waiting import Taken, Waiting
 from pylog.errors import Closed, ConfigError, PylogError
 from pylog.model import EARLIEST, LATEST, OffsetAndTimestamp, Record, TopicPartition
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class Consumer:
     """Reads records of topics or partitions, each partition in order.
 
-    Options, by keyword (``ConfigError`` for a wrong one):
+    Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` where the log is):
 
     - ``auto_offset_reset``: where to start without a position, or when the position is not in the log: ``"latest"``,
       ``"earliest"``, ``"none"`` (raise), or ``"by_duration:PT1H"`` (the last hour; any ISO 8601 duration).
@@ -65,7 +66,10 @@ class Consumer:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         consumer_timeout_ms: int | None = None,
+        **not_yet: None,
     ) -> None:
+        require_log(log, "Consumer")
+        refuse_options("Consumer", not_yet, NOT_YET)
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,

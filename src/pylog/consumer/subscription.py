@@ -82,26 +82,6 @@ def change_of(current: Mapping[TopicPartition, TopicId], topics: Iterable[Topic]
     )
 
 
-def partition_of(value: object) -> TopicPartition:
-    """``value`` as a ``TopicPartition``: it may be any pair of a topic's name and a number."""
-    if isinstance(value, tuple) and len(value) == 2:
-        topic, number = value
-        if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool):
-            return TopicPartition(topic, number)
-    raise ConfigError(f"expected a TopicPartition or a pair (topic, number), not {value!r}", partition=value)
-
-
-def partitions_of(values: Iterable[object]) -> list[TopicPartition]:
-    """``values`` as partitions, each once, in the order given."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ConfigError(f"expected several TopicPartitions, not {values!r}", partitions=values)
-    if isinstance(values, TopicPartition):
-        raise ConfigError(
-            f"expected several TopicPartitions, not the single {values!r}: pass a list", partitions=values
-        )
-    return list(dict.fromkeys(partition_of(value) for value in values))
-
-
 def name_of(partition: TopicPartition) -> str:
     """How messages name a partition: ``orders-3``, as its directory is named."""
     return f"{partition.topic}-{partition.partition}"

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pylog.checks import require_count, require_whole
 from pylog.clock import Clock
-from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchView, build_batch, check_header, read_header
-from pylog.codec.format import HEADER_BYTES
-from pylog.errors import Closed, ConfigError, CorruptRecord, ReadOnlyLog
-from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord, Record, TopicPartition
+from pylog.codec.batch import BatchView
+from pylog.errors import Closed, ReadOnlyLog
+from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
+from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.durability import Durability
-from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation, visible_end
+from pylog.partition.encoding import checked_batch, encoded_batch
+from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, visible_end
 from pylog.partition.place import Place
 from pylog.partition.published import PublishedView
 from pylog.partition.reader import Cursor, Fetched, PartitionReader
@@ -49,11 +50,13 @@ class Partition:
         foreign: bool,
         log_start: int,
         notify: Callable[[], None],
+        why_read_only: str = "it was opened with read_only=True",
     ) -> None:
         self._clock = clock
         self._directory = directory
         self._settings = settings
         self._notify = notify
+        self._why_read_only = why_read_only
         self._closed = False
         self.topic_partition = topic_partition
         self.topic, self.number = topic_partition
@@ -85,28 +88,18 @@ class Partition:
         ``expected_offset`` appends only if the log ends exactly there, else ``OffsetConflict``.
 
         On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of any process (page cache).
-        Raises a kind of ``NotAppended`` (certainly not in the log), or ``OutcomeUnknown``.
+        Raises a kind of ``NotAppended`` (certainly not in the log; ``RecordTooLarge`` where all of them together exceed
+        ``max_message_bytes``), or ``OutcomeUnknown``.
         """
-        if acks not in ("all", 1, -1):
-            raise ConfigError(f"acks={acks!r}, expected 'all' or 1", option="acks", value=acks)
-        if isinstance(records, bytes | bytearray | memoryview):  # noqa: SIM108  (mypy follows it only like this)
-            batch = _checked_batch(records)
+        check_append(acks, expected_offset, timeout_ms)
+        if isinstance(records, bytes | bytearray | memoryview):
+            batch = checked_batch(records)
         else:
-            batch = self._encoded(records)
+            batch = encoded_batch(records, self._settings().max_message_bytes, self._clock.now_ms())
         result = self.append_batch(batch, expected_offset=expected_offset, timeout_ms=timeout_ms)
         if acks != 1:
             self.sync(result.last_offset + 1)
         return result
-
-    def _encoded(self, records: Iterable[ProducerRecord]) -> bytearray:
-        encoder = RecordEncoder(self._settings().max_message_bytes)
-        now_ms = self._clock.now_ms()
-        for record in records:
-            value, key, headers, timestamp_ms = record
-            encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers)
-        if encoder.count == 0:
-            raise ConfigError("append() got no records", option="records")
-        return build_batch(encoder)
 
     def append_batch(
         self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = _DEFAULT_TIMEOUT_MS
@@ -122,7 +115,7 @@ class Partition:
         """Return when everything below ``end_offset`` is on the medium. ``OutcomeUnknown`` if the disk refused."""
         if self._writer is None:
             raise self._read_only()
-        self._durability.sync(end_offset)
+        self._durability.sync(require_whole("end_offset", end_offset))
         self._notify()
 
     def is_syncing_here(self) -> bool:
@@ -139,10 +132,14 @@ class Partition:
         """Advance the log start offset, and remove segments that lie wholly before it. Durable on return."""
         if self._writer is None:
             raise self._read_only()
-        return self._writer.delete_before(offset, _DEFAULT_TIMEOUT_MS)
+        return self._writer.delete_before(require_whole("offset", offset), _DEFAULT_TIMEOUT_MS)
 
     def _read_only(self) -> ReadOnlyLog:
-        return ReadOnlyLog(f"{self._directory} was opened for reading only", path=self._directory)
+        return ReadOnlyLog(
+            f"{self._directory} can only be read: {self._why_read_only}",
+            path=self._directory,
+            reason=self._why_read_only,
+        )
 
     # Reading
 
@@ -158,7 +155,7 @@ class Partition:
 
         ``OffsetOutOfRange``; ``CorruptRecord`` where the batch at the offset is damaged.
         """
-        check_isolation(isolation_level)
+        check_read(offset, max_bytes, max_records, isolation_level)
         records: list[Record] = []
         cursor = Cursor(offset)
         while not records:  # a batch may have lost all its records behind the offset to compaction
@@ -174,9 +171,17 @@ class Partition:
         return records
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
-        """Every record from offset ``start`` (the earliest) to ``end`` (exclusive; the latest at the time of the call)."""
-        cursor = Cursor(self.earliest_offset if start is None else start)
-        stop = self.latest_offset if end is None else end
+        """Every record from offset ``start`` (the earliest) to ``end`` (exclusive; the latest at the time of the call).
+
+        ``OffsetOutOfRange`` where ``start`` is not in the log; ``CorruptRecord`` at a damaged batch.
+        """
+        return self._scan(*self._range(start, end))
+
+    def _range(self, start: int | None, end: int | None) -> OffsetRange:
+        return offset_range(start, end, self.topic_partition, self._published())
+
+    def _scan(self, start: int, stop: int) -> Iterator[Record]:
+        cursor = Cursor(start)
         while cursor.offset < stop:
             fetched = self.fetch(
                 cursor, max_bytes=_DEFAULT_FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN
@@ -196,12 +201,11 @@ class Partition:
     def to_arrow(self, start: int | None = None, end: int | None = None, *, headers: bool = False) -> pa.Table:
         """The records from ``start`` to ``end`` as an Arrow table with the columns of Spark's Kafka source.
 
-        Needs the ``arrow`` extra (``ConfigError`` without it).
+        Needs the ``arrow`` extra (``ConfigError`` without it). ``OffsetOutOfRange`` where ``start`` is not in the log.
         """
         from pylog import arrow
 
-        first = self.earliest_offset if start is None else start
-        stop = self.latest_offset if end is None else end
+        first, stop = self._range(start, end)
         return arrow.table(self._views(first, stop), self.topic_partition, first, stop, headers=headers)
 
     def _views(self, start: int, stop: int) -> Iterator[BatchView]:
@@ -257,7 +261,7 @@ class Partition:
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record at or after a time; None if all are older."""
-        return self._reader.offset_for_time(timestamp_ms)
+        return self._reader.offset_for_time(require_count("timestamp_ms", timestamp_ms, 0))
 
     @property
     def segments(self) -> tuple[SegmentInfo, ...]:
@@ -280,22 +284,3 @@ class Partition:
         if self._writer is not None:
             self._durability.close()
             self._writer.close()
-
-
-def _checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
-    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not."""
-    batch = bytearray(data)
-    if len(batch) < HEADER_BYTES:
-        raise CorruptRecord(f"a batch has at least {HEADER_BYTES} bytes, got {len(batch)}", size_bytes=len(batch))
-    header = read_header(batch)
-    problem = check_header(header)
-    if problem is None and header.size_bytes != len(batch):
-        problem = f"its length says {header.size_bytes} bytes, got {len(batch)}"
-    if problem is None and header.last_offset_delta != header.count - 1:
-        problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
-    if problem is not None:
-        raise CorruptRecord(f"not a batch: {problem}", problem=problem)
-    view = BatchView(batch, header)
-    view.check_crc()
-    view.records()
-    return batch

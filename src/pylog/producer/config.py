@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 _ACKS = {0: 0, 1: 1, -1: ACKS_ALL, "0": 0, "1": 1, "-1": ACKS_ALL, "all": ACKS_ALL}
+NOT_YET = dict.fromkeys(
+    ("transactional_id", "transaction_timeout_ms"),
+    "transactions are not in this version; Partition.append writes the records of one partition all or none, and "
+    "expected_offset tells whether somebody else wrote meanwhile",
+)
 _SMALLEST_BATCH_BYTES = HEADER_BYTES + MAX_RECORD_OVERHEAD
 
 Serializer = Callable[[Any], bytes]

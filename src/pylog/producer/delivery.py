@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pylog.checks import require_callable, require_timeout
 from pylog.codec import COMPILED, Receipt
 from pylog.errors import BufferTimeout, PylogError
 from pylog.model import Header, RecordMetadata
@@ -169,6 +170,8 @@ class Delivery(Receipt):
         return fresh(batch.error)
 
     def _decided(self, timeout: float | None) -> PendingBatch:
+        if timeout is not None:
+            require_timeout(timeout)
         batch = self.batch
         if not batch.done and not batch.buffer.finish(batch, timeout):
             raise TimeoutError(f"{self!r} is not decided after {timeout} s; it is still under way")
@@ -179,6 +182,7 @@ class Delivery(Receipt):
 
         Callbacks of a partition run in the order of its offsets. An error of ``function`` is logged.
         """
+        require_callable("function", function, "the Delivery")
         batch = self.batch
         batch.callbacks.append((function, self))
         if batch.called:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pylog.catalog import check_topic_name
+from pylog.checks import refuse_options, require_log, require_several, require_timeout
 from pylog.errors import ConfigError, ForkedHandle, InvalidPartition, PylogError
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.bulk import BulkSender
-from pylog.producer.config import ACKS_ALL, ProducerConfig, Serializer, key_bytes, serialized
+from pylog.producer.config import ACKS_ALL, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
 from pylog.producer.memory import Memory
@@ -52,7 +54,7 @@ class Producer:
     batch is written, then to another. Serializers turn what is sent into bytes; None (no key, a tombstone) stays None.
     ``on_delivery`` is called with the ``Delivery`` of every record once its outcome is known.
 
-    Raises ``ConfigError``, or ``MissingCodec`` for a compression library that is not installed.
+    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a compression library that is not installed.
     """
 
     def __init__(
@@ -72,7 +74,11 @@ class Producer:
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
+        **not_yet: None,
     ) -> None:
+        require_log(log, "Producer")
+        log.require_writable()
+        refuse_options("Producer", not_yet, NOT_YET)
         self._config = config = ProducerConfig(
             acks=acks,
             linger_ms=linger_ms,
@@ -126,7 +132,7 @@ class Producer:
         try:
             topic_buffers = self._known_topics[topic]
         except (KeyError, TypeError):
-            topic_buffers = self._topics.find(topic)
+            topic_buffers = self._find(topic)
         buffer = topic_buffers.only
         if buffer is None or partition is not None:
             buffers = topic_buffers.buffers
@@ -164,6 +170,14 @@ class Producer:
             serialized("value", self._config.value_serializer, value),
         )
 
+    def _find(self, topic: str) -> TopicBuffers:
+        """The buffers of a topic that is not known yet. Its error stands alone, without that of the look-up before."""
+        try:
+            return self._topics.find(topic if isinstance(topic, str) else check_topic_name(topic))
+        except PylogError as error:
+            error.__suppress_context__ = True
+            raise
+
     def _buffer(self, topic: TopicBuffers, partition: int) -> PartitionBuffer:
         """The buffer of a partition named by the caller."""
         if isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
@@ -190,12 +204,12 @@ class Producer:
         They need not fit into the buffer. Raises as ``send`` for the first record that is refused; the error's ``index`` is
         its place, and all values before it were accepted. (After ``BufferTimeout`` some behind it may be, too.)
         """
-        values = values if isinstance(values, list | tuple) else list(values)
+        values = require_several("values", values)
         if keys is not None:
-            keys = keys if isinstance(keys, list | tuple) else list(keys)
+            keys = require_several("keys", keys)
             if len(keys) != len(values):
                 raise ConfigError(f"{len(keys)} keys for {len(values)} values", keys=len(keys), values=len(values))
-        topic_buffers = self._topics.find(topic)
+        topic_buffers = self._find(topic)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         buffer = None if partition is None else self._buffer(topic_buffers, partition)
@@ -204,13 +218,14 @@ class Producer:
     def partitions_for(self, topic: str) -> set[int]:
         """The numbers of the topic's partitions. ``TopicNotFound``."""
         self._topics.refresh()
-        return set(range(len(self._topics.find(topic).buffers)))
+        return set(range(len(self._find(topic).buffers)))
 
     def flush(self, timeout: float | None = None) -> None:
         """Write everything sent before, and return when each of it is acknowledged or has failed, and callbacks have run.
 
         Raises TimeoutError if that takes longer than ``timeout`` seconds. Failures are in the deliveries.
         """
+        require_timeout(timeout)
         if not self._sender.flush(timeout):
             raise TimeoutError(f"{len(self._memory.unsettled)} batches are still under way after {timeout} s")
 
@@ -220,6 +235,7 @@ class Producer:
         What could not be written within ``timeout`` seconds fails with ``DeliveryTimeout``. Raises the first error of a
         record whose delivery nobody has looked at: a failure is never silent.
         """
+        require_timeout(timeout)
         self._topics.close()
         if not self._sender.flush(timeout):
             self._sender.give_up()

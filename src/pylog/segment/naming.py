@@ -19,7 +19,6 @@ SEAL = ".seal"
 UNSYNCED = ".unsynced"
 DELETED = ".deleted"  # behind the name of a file on its way out
 REWRITE = ".rewrite"  # behind the name of a log that is being copied
-TEMPORARY = ".tmp"  # behind the name of a file that is being written
 
 COMMIT_SLOTS = ".commit"
 LOCK = ".lock"

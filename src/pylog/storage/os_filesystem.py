@@ -141,7 +141,10 @@ class OsFileSystem:
 
     def make_directory(self, path: str) -> None:
         with translated("create the directory", path):
-            os.makedirs(path, exist_ok=True)
+            try:
+                os.makedirs(path, exist_ok=True)
+            except FileNotFoundError as error:  # where none can be made, as in /proc
+                raise storage_error("create the directory", path, error) from error
 
     def replace(self, source: str, target: str) -> None:
         with translated("rename", source):

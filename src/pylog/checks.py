@@ -1,0 +1,111 @@
+"""What a caller may pass: each check returns, or raises one error that says what was given and what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pylog.errors import Closed, ConfigError
+from pylog.model import TopicPartition
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def require_whole(option: str, value: object) -> int:
+    """``value`` if it is a whole number; else ``ConfigError`` (True is not a number here)."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{option} must be a whole number, not {value!r:.80}", option=option, value=value)
+    return value
+
+
+def require_count(option: str, value: object, least: int) -> int:
+    """``value`` if it is a whole number of at least ``least``; else ``ConfigError``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(
+            f"{option} must be a whole number of at least {least}, not {value!r:.80}", option=option, value=value
+        )
+    return value
+
+
+def require_seconds(option: str, value: object) -> None:
+    """``ConfigError`` unless ``value`` is a number of seconds from 0 to infinity."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+        raise ConfigError(
+            f"{option} must be a number of seconds of at least 0, not {value!r:.80}", option=option, value=value
+        )
+
+
+def require_timeout(value: object) -> None:
+    """``ConfigError`` unless ``value`` is a number of seconds, or None for no limit. A time that is over may be below 0."""
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+        raise ConfigError(
+            f"timeout must be a number of seconds, or None, not {value!r:.80}", option="timeout", value=value
+        )
+
+
+def require_bool(option: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{option} must be True or False, not {value!r:.80}", option=option, value=value)
+
+
+def require_callable(option: str, value: _Function, takes: str) -> _Function:
+    if not callable(value):
+        raise ConfigError(
+            f"{option} must be a callable that takes {takes}, not {value!r:.80}", option=option, value=value
+        )
+    return value
+
+
+def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
+    """``values`` as a list or tuple. One str or bytes is a single value that was not put into a list."""
+    if isinstance(values, list | tuple):
+        return values
+    if isinstance(values, str | bytes | bytearray | memoryview) or not hasattr(values, "__iter__"):
+        raise ConfigError(
+            f"{option} must be several values, as a list, not {type(values).__name__}", option=option, value=values
+        )
+    return list(values)
+
+
+def require_log(log: Any, reader: str) -> None:
+    """``ConfigError`` unless ``log`` has what a ``Log`` has; ``Closed`` where it was closed."""
+    if isinstance(log, type) or not hasattr(log, "describe_topic"):
+        raise ConfigError(
+            f"the first argument is a Log, got {log!r:.80} ({type(log).__name__}): {reader}(Log(path))",
+            option="log",
+            value=log,
+        )
+    if log.closed:
+        raise Closed(f"the log {log.path} has been closed; open a new one", path=str(log.path))
+
+
+def refuse_options(owner: str, given: Mapping[str, object], not_yet: Mapping[str, str]) -> None:
+    """``ConfigError`` for keywords that ``owner`` does not have. Those of ``not_yet`` may be None, or False, which ask for
+    nothing."""
+    for option, value in given.items():
+        if option not in not_yet:
+            raise ConfigError(f"{owner} has no option {option!r}", option=option, value=value)
+        if value is not None and value is not False:
+            raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
+
+
+def partition_of(value: object) -> TopicPartition:
+    """``value`` as a ``TopicPartition``: it may be any pair of a topic's name and a number."""
+    if isinstance(value, tuple) and len(value) == 2:
+        topic, number = value
+        if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool):
+            return TopicPartition(topic, number)
+    raise ConfigError(f"expected a TopicPartition or a pair (topic, number), not {value!r}", partition=value)
+
+
+def partitions_of(values: Iterable[object]) -> list[TopicPartition]:
+    """``values`` as partitions, each once, in the order given."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(f"expected several TopicPartitions, not {values!r}", partitions=values)
+    if isinstance(values, TopicPartition):
+        raise ConfigError(
+            f"expected several TopicPartitions, not the single {values!r}: pass a list", partitions=values
+        )
+    return list(dict.fromkeys(partition_of(value) for value in values))

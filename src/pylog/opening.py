@@ -1,0 +1,82 @@
+"""Which path may be opened as a log, or become one, and be written."""
+
+from __future__ import annotations
+
+from pylog.catalog import Layout, TopicConfig, read_manifest
+from pylog.catalog.layout import PRIVATE
+from pylog.errors import ConfigError, LogLocked, LogNotFound
+from pylog.storage import NETWORK_FILESYSTEMS, FileSystem, fspath, make_directory_durably
+
+NAMES_SHOWN = 3
+
+
+def checked_path(path: object) -> str:
+    """The path as a str. ``ConfigError`` for what cannot name a directory, an empty str among it: write ``"."`` for that."""
+    try:
+        text: object = fspath(path)  # type: ignore[call-overload]  # that is the question
+    except TypeError:
+        text = path
+    if not isinstance(text, str):
+        raise _wrong_path(path, f"got {type(path).__name__}")
+    if not text:
+        raise _wrong_path(path, 'got an empty one; "." is the current directory')
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise _wrong_path(path, f"{text!r:.80} is not text") from None
+    if "\0" in text:
+        raise _wrong_path(path, f"{text!r:.80} has a null character")
+    return text
+
+
+def _wrong_path(path: object, reason: str) -> ConfigError:
+    return ConfigError(f"the path of a log is a str or a Path: {reason}", option="path", value=path)
+
+
+def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
+    """``LogNotFound`` where a directory without a manifest holds anything but what a creation cut short left.
+
+    Another process may be creating the log now: its manifest is there before its first topic.
+    """
+    others = [name for name in filesystem.names(layout.root) if name != PRIVATE]
+    if others and read_manifest(filesystem, layout.manifest) is None:
+        shown = ", ".join(map(repr, others[:NAMES_SHOWN])) + (", ..." if len(others) > NAMES_SHOWN else "")
+        raise LogNotFound(
+            f"{layout.root!r} is neither a log (it has no .pylog), nor a Kafka broker's log directory, nor empty (it holds "
+            f"{shown}): name a log, or a new or empty directory to create one in",
+            path=layout.root,
+        )
+
+
+def check_locks_work(filesystem: FileSystem, layout: Layout) -> None:
+    """``LogLocked`` where exclusion between writers can't be relied on."""
+    kind = filesystem.kind(layout.root)
+    if kind in NETWORK_FILESYSTEMS:
+        raise LogLocked(
+            f"{layout.root} is on a network filesystem ({kind}), where locks between hosts can't be relied on; "
+            "open it with read_only=True, or write from the host that has the disk",
+            path=layout.root,
+            filesystem=kind,
+        )
+    make_directory_durably(filesystem, layout.topics)
+    if not filesystem.locks_exclude(layout.catalog_lock + ".probe"):
+        raise LogLocked(
+            f"{layout.root}: the filesystem ({kind}) granted one lock twice; it can only be read", path=layout.root
+        )
+
+
+def check_topic_options(options: dict[str, object]) -> None:
+    """``ConfigError`` for Kafka's dotted name of an option, with the name it has here."""
+    for option in options:
+        here = option.replace(".", "_").replace("-", "_")
+        if here != option and here in TopicConfig._fields:
+            raise ConfigError(f"no topic option {option!r}; here it is {here}", option=option, expected=here)
+
+
+def why_read_only(asked: bool, is_kafka_directory: bool) -> str:
+    """Why a log that can only be read is so, as a part of a sentence."""
+    if asked:
+        return "it was opened with read_only=True"
+    if is_kafka_directory:
+        return "Kafka wrote this directory (it has no .pylog)"
+    return "there is no permission to write to it"

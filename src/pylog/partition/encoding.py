@@ -1,0 +1,73 @@
+"""What ``Partition.append`` was given, as one batch: all of it, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import BatchView, build_batch, check_header, read_header
+from pylog.codec.format import HEADER_BYTES
+from pylog.errors import ConfigError, CorruptRecord, RecordTooLarge
+from pylog.model import ProducerRecord
+
+_NONE_YET = ProducerRecord(None)
+
+
+def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> bytearray:
+    """The records as one batch of at most ``limit_bytes``. ``RecordTooLarge`` where they don't all fit into one.
+
+    What is no ``ProducerRecord`` is found by what fails with it: to look at the type of each takes a tenth of an append's time.
+    """
+    if isinstance(records, ProducerRecord) or not hasattr(records, "__iter__"):
+        raise _no_record(records, None)
+    encoder = RecordEncoder(limit_bytes)
+    record: object = _NONE_YET
+    try:
+        for record in records:
+            value, key, headers, timestamp_ms = record
+            if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):
+                raise _too_many(records, encoder.count, limit_bytes)
+    except (TypeError, ValueError):
+        if isinstance(record, ProducerRecord):  # then it is about what is in the record, or from the iterable itself
+            raise
+        raise _no_record(record, encoder.count) from None
+    if encoder.count == 0:
+        raise ConfigError("append() got no records", option="records")
+    return build_batch(encoder)
+
+
+def _no_record(given: object, index: int | None) -> ConfigError:
+    what = f"{'one ' if isinstance(given, ProducerRecord) else ''}{type(given).__name__}"
+    return ConfigError(
+        f"expected ProducerRecord values, got {what}{'' if index is None else f' at index {index}'}; "
+        "append([ProducerRecord(value, key)])",
+        option="records", value=given, index=index,
+    )  # fmt: skip
+
+
+def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int) -> RecordTooLarge:
+    count = len(records) if isinstance(records, Sized) else None
+    return RecordTooLarge(
+        f"the first {fitting} {f'of {count} ' if count else ''}records fill a batch of {limit_bytes} bytes, the topic's "
+        "max_message_bytes; nothing was appended: append fewer at a time, or raise max_message_bytes with alter_topic",
+        limit_bytes=limit_bytes, fitting=fitting, count=count,
+    )  # fmt: skip
+
+
+def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
+    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not."""
+    batch = bytearray(data)
+    if len(batch) < HEADER_BYTES:
+        raise CorruptRecord(f"a batch has at least {HEADER_BYTES} bytes, got {len(batch)}", size_bytes=len(batch))
+    header = read_header(batch)
+    problem = check_header(header)
+    if problem is None and header.size_bytes != len(batch):
+        problem = f"its length says {header.size_bytes} bytes, got {len(batch)}"
+    if problem is None and header.last_offset_delta != header.count - 1:
+        problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
+    if problem is not None:
+        raise CorruptRecord(f"not a batch: {problem}", problem=problem)
+    view = BatchView(batch, header)
+    view.check_crc()
+    view.records()
+    return batch

@@ -1,0 +1,356 @@
+"""Calls with wrong arguments: each raises one typed error, at once, and changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.consumer import Consumer
+from pylog.errors import (
+    Closed,
+    ConfigError,
+    InvalidTimestamp,
+    InvalidTopicName,
+    LogNotFound,
+    OffsetOutOfRange,
+    PylogError,
+    ReadOnlyLog,
+    RecordTooLarge,
+    SerializationError,
+    StorageError,
+    TopicExists,
+)
+from pylog.log import Log
+from pylog.model import ProducerRecord, TopicPartition
+from pylog.partition import Partition
+from pylog.producer import Producer
+
+KAFKA = Path(__file__).parent / "data" / "kafka-4.3.1" / "log"
+
+
+@pytest.fixture
+def log(tmp_log_dir: Path) -> Iterator[Log]:
+    """A log with one topic ``t`` of one partition and three records."""
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append([ProducerRecord(b"%d" % number) for number in range(3)], acks=1)
+        yield log
+
+
+@pytest.mark.parametrize("sized", [True, False], ids=["list", "generator"])
+def test_records_that_do_not_fit_into_one_batch_are_refused_together(log: Log, sized: bool) -> None:
+    partition = log.partition("t", 0)
+    records = [ProducerRecord(b"x" * 500_000)] * 5
+    with pytest.raises(RecordTooLarge, match=r"first 2 .*nothing was appended: append fewer") as caught:
+        partition.append(records if sized else iter(records))
+    limit = log.describe_topic("t").config.max_message_bytes
+    assert caught.value.facts == {"limit_bytes": limit, "fitting": 2, "count": 5 if sized else None}
+    assert partition.latest_offset == 3
+
+
+def test_records_that_just_fit_into_one_batch_are_all_appended(log: Log) -> None:
+    log.create_topic("small", max_message_bytes=128)
+    partition = log.partition("small", 0)
+    fitting = (128 - 61) // 8  # a record of one byte takes eight
+    assert partition.append([ProducerRecord(b"x")] * fitting, acks=1).last_offset == fitting - 1
+    with pytest.raises(RecordTooLarge, match=f"first {fitting} of {fitting + 1}"):
+        partition.append([ProducerRecord(b"x")] * (fitting + 1))
+    assert partition.latest_offset == fitting
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", 'got an empty one; "." is'),
+        (b"log", "got bytes"),
+        (None, "got NoneType"),
+        (5, "got int"),
+        ("a\0b", "has a null character"),
+        ("\ud800", "is not text"),
+    ],
+)
+def test_a_path_that_can_name_no_directory_is_refused(path: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"the path of a log is a str or a Path: .*{message}"):
+        Log(path)
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_of_the_disk() -> None:
+    with pytest.raises(StorageError, match="cannot create the directory '/proc/pylog'"):
+        Log("/proc/pylog")
+
+
+@pytest.mark.parametrize("option", ["create", "read_only", "auto_create_topics"])
+def test_a_switch_of_the_log_is_true_or_false(tmp_log_dir: Path, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} must be True or False, not 'no'"):
+        Log(tmp_log_dir, **{option: "no"})  # type: ignore[arg-type]
+    assert not tmp_log_dir.exists()
+
+
+def test_a_directory_that_holds_something_else_does_not_become_a_log(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "notes.txt").touch()
+    for path in (tmp_path / "plain", log.path / "t-0", log.path.parent):
+        before = sorted(path.rglob("*"))
+        with pytest.raises(LogNotFound, match=r"is neither a log .*, nor a Kafka .*, nor empty \(it holds '") as caught:
+            Log(path)
+        assert caught.value.path == str(path)
+        assert sorted(path.rglob("*")) == before
+
+
+def test_a_directory_becomes_a_log_if_it_is_empty_or_a_creation_was_cut_short(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut" / ".pylog" / "topics").mkdir(parents=True)
+    for name in ("empty", "cut"):
+        with Log(tmp_path / name) as log:
+            log.create_topic("t")
+        Log(tmp_path / name, create=False).close()
+
+
+def test_a_log_that_lost_its_manifest_is_not_created_over_its_topics(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+    (tmp_log_dir / ".pylog" / "manifest.json").unlink()
+    shutil.rmtree(tmp_log_dir / "t-0")
+    (tmp_log_dir / "t-0").mkdir()
+    with pytest.raises(PylogError, match="is neither a log"):
+        Log(tmp_log_dir)
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+@pytest.mark.parametrize("given", ["orders", None, Path("log"), Log], ids=repr)
+def test_producers_and_consumers_take_a_log(kind: Any, given: Any) -> None:
+    message = rf"the first argument is a Log, got .*\({type(given).__name__}\): {kind.__name__}\(Log\(path\)\)"
+    with pytest.raises(ConfigError, match=message):
+        kind(given)
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_producers_and_consumers_take_no_log_that_was_closed(kind: Any, log: Log) -> None:
+    log.close()
+    with pytest.raises(Closed, match="has been closed; open a new one"):
+        kind(log)
+
+
+@pytest.mark.parametrize("name", ["transactional_id", "transaction_timeout_ms"])
+def test_options_of_transactions_are_not_there_yet(log: Log, name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"{name}='x': transactions are not in this version; Partition.append"
+    ) as caught:
+        Producer(log, **{name: "x"})  # type: ignore[arg-type]
+    assert caught.value.facts == {"option": name, "value": "x"}
+    Producer(log, **{name: None}).close()
+
+
+@pytest.mark.parametrize("name", ["group_id", "enable_auto_commit", "assignor"])
+def test_options_of_consumer_groups_are_not_there_yet(log: Log, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}='x': consumer groups .* not in this version; .*assign.*seek"):
+        Consumer(log, **{name: "x"})  # type: ignore[arg-type]
+    Consumer(log, **{name: None}).close()
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_a_misspelled_option_is_named(kind: Any, log: Log) -> None:
+    with pytest.raises(ConfigError, match=rf"{kind.__name__} has no option 'max_pol_records'"):
+        kind(log, max_pol_records=5)
+
+
+def test_a_log_that_can_only_be_read_says_why(log: Log) -> None:
+    with Log(log.path, read_only=True) as asked, Log(KAFKA) as kafkas:
+        for opened, why in ((asked, "it was opened with read_only=True"), (kafkas, "Kafka wrote this directory")):
+            partition = opened.partition(opened.topics()[0], 0)
+            calls: list[Any] = [
+                lambda opened=opened: opened.create_topic("new"),
+                lambda opened=opened: Producer(opened),
+                lambda opened=opened: opened.next_producer_id(),
+                lambda partition=partition: partition.append([ProducerRecord(b"x")]),
+            ]
+            for call in calls:
+                with pytest.raises(ReadOnlyLog, match=f"can only be read: {why}"):
+                    call()
+
+
+ONE = [ProducerRecord(b"x")]
+NOT_RECORDS = r"expected ProducerRecord values, got {}; append\(\[ProducerRecord"
+WHOLE = "must be a whole number"
+SECONDS = "timeout must be a number of seconds, or None"
+
+# The call (of a partition with three records, as Any), the error, and what its message says.
+WRONG_CALLS_OF_A_PARTITION: dict[str, tuple[Callable[[Any], object], type[PylogError], str]] = {
+    "append(record)": (lambda p: p.append(ONE[0]), ConfigError, NOT_RECORDS.format("one ProducerRecord")),
+    "append([bytes])": (lambda p: p.append([b"abcd"]), ConfigError, NOT_RECORDS.format("bytes at index 0")),
+    "append(str)": (lambda p: p.append("abcd"), ConfigError, NOT_RECORDS.format("str at index 0")),
+    "append([dict])": (lambda p: p.append([*ONE, {"v": 1}]), ConfigError, NOT_RECORDS.format("dict at index 1")),
+    "append([tuple])": (lambda p: p.append([(b"v", b"k")]), ConfigError, NOT_RECORDS.format("tuple at index 0")),
+    "append(read)": (lambda p: p.append(p.read(0)), ConfigError, NOT_RECORDS.format("Record at index 0")),
+    "append([None])": (lambda p: p.append([None]), ConfigError, NOT_RECORDS.format("NoneType at index 0")),
+    "append(None)": (lambda p: p.append(None), ConfigError, NOT_RECORDS.format("NoneType")),
+    "append(5)": (lambda p: p.append(5), ConfigError, NOT_RECORDS.format("int")),
+    "append(value str)": (
+        lambda p: p.append([ProducerRecord("v")]),
+        SerializationError,
+        "value is str, expected bytes",
+    ),  # type: ignore[arg-type]
+    "expected_offset=str": (lambda p: p.append(ONE, expected_offset="10"), ConfigError, f"expected_offset {WHOLE}"),
+    "expected_offset=True": (lambda p: p.append(ONE, expected_offset=True), ConfigError, f"expected_offset {WHOLE}"),
+    "expected_offset=-1": (lambda p: p.append(ONE, expected_offset=-1), ConfigError, "at least 0, not -1"),
+    "expected_offset=float": (lambda p: p.append(ONE, expected_offset=3.0), ConfigError, f"expected_offset {WHOLE}"),
+    "timeout_ms=-5": (lambda p: p.append(ONE, timeout_ms=-5), ConfigError, f"timeout_ms {WHOLE} of at least 0, not -5"),
+    "timeout_ms=str": (lambda p: p.append(ONE, timeout_ms="1"), ConfigError, f"timeout_ms {WHOLE}"),
+    "acks=True": (lambda p: p.append(ONE, acks=True), ConfigError, "acks=True, expected 'all' or 1"),
+    "acks=0": (lambda p: p.append(ONE, acks=0), ConfigError, "acks=0, expected 'all' or 1"),
+    "acks=list": (lambda p: p.append(ONE, acks=[]), ConfigError, r"acks=\[\], expected 'all' or 1"),
+    "read(str)": (lambda p: p.read("0"), ConfigError, f"offset {WHOLE}, not '0'"),
+    "read(float)": (lambda p: p.read(2.0), ConfigError, f"offset {WHOLE}, not 2.0"),
+    "read(True)": (lambda p: p.read(True), ConfigError, f"offset {WHOLE}"),
+    "read(-1)": (lambda p: p.read(-1), OffsetOutOfRange, "the log holds 0 to 3"),
+    "max_bytes=0": (lambda p: p.read(0, max_bytes=0), ConfigError, f"max_bytes {WHOLE} of at least 1, not 0"),
+    "max_bytes=-1": (lambda p: p.read(0, max_bytes=-1), ConfigError, "max_bytes .* not -1"),
+    "max_records=-1": (lambda p: p.read(0, max_records=-1), ConfigError, "max_records .* of at least 0, not -1"),
+    "max_records=str": (lambda p: p.read(0, max_records="a"), ConfigError, f"max_records {WHOLE}"),
+    "isolation_level": (lambda p: p.read(0, isolation_level=3), ConfigError, "isolation_level=3, expected"),
+    "scan(str)": (lambda p: p.scan("a"), ConfigError, f"start {WHOLE}, not 'a'"),
+    "scan(-1)": (lambda p: p.scan(-1), OffsetOutOfRange, "offset -1 of t-0 is out of range: the log holds 0 to 3"),
+    "scan(9999)": (lambda p: p.scan(9999), OffsetOutOfRange, "offset 9999 of t-0 .* 0 to 3"),
+    "scan(0, str)": (lambda p: p.scan(0, "a"), ConfigError, f"end {WHOLE}"),
+    "scan(0, -1)": (lambda p: p.scan(0, -1), ConfigError, "end .* at least 0, not -1"),
+    "scan(2, 1)": (lambda p: p.scan(2, 1), ConfigError, "end 1 is before start 2"),
+    "to_arrow(str)": (lambda p: p.to_arrow("a"), ConfigError, f"start {WHOLE}"),
+    "to_arrow(50, 2)": (lambda p: p.to_arrow(50, 2), OffsetOutOfRange, "offset 50 of t-0"),
+    "to_arrow(2, 1)": (lambda p: p.to_arrow(2, 1), ConfigError, "end 1 is before start 2"),
+    "offset_for_time(str)": (lambda p: p.offset_for_time("a"), ConfigError, f"timestamp_ms {WHOLE}"),
+    "offset_for_time(-1)": (lambda p: p.offset_for_time(-1), ConfigError, "timestamp_ms .* at least 0, not -1"),
+    "delete_before(float)": (lambda p: p.delete_before(0.5), ConfigError, f"offset {WHOLE}, not 0.5"),
+    "delete_before(9999)": (lambda p: p.delete_before(9999), OffsetOutOfRange, "holds 0 to 3"),
+    "sync(str)": (lambda p: p.sync("a"), ConfigError, f"end_offset {WHOLE}"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS_OF_A_PARTITION)
+def test_wrong_calls_of_a_partition(log: Log, name: str) -> None:
+    call, error, message = WRONG_CALLS_OF_A_PARTITION[name]
+    partition = log.partition("t", 0)
+    with pytest.raises(PylogError, match=message) as caught:
+        call(partition)
+    assert type(caught.value) is error
+    assert (partition.earliest_offset, partition.latest_offset) == (0, 3)
+
+
+WRONG_CALLS_OF_A_LOG: dict[str, tuple[Callable[[Any], object], type[PylogError], str]] = {
+    "partition(list)": (lambda log: log.partition(["t"], 0), InvalidTopicName, "a topic name is a str, got list"),
+    "describe_topic(list)": (lambda log: log.describe_topic([]), InvalidTopicName, "a topic name is a str, got list"),
+    "delete_records(str)": (
+        lambda log: log.delete_records("t", 0),
+        ConfigError,
+        "expected a TopicPartition .* not 't'",
+    ),
+    "delete_records(int)": (lambda log: log.delete_records(5, 0), ConfigError, "expected a TopicPartition"),
+    "delete_records(before)": (lambda log: log.delete_records(("t", 0), "1"), ConfigError, f"offset {WHOLE}"),
+    "verify(5)": (lambda log: log.verify(5), InvalidTopicName, "a topic name is a str, got int"),
+    "find_problems(str)": (lambda log: log.find_problems("t"), ConfigError, "topics must be several values"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS_OF_A_LOG)
+def test_wrong_calls_of_a_log(log: Log, name: str) -> None:
+    call, error, message = WRONG_CALLS_OF_A_LOG[name]
+    with pytest.raises(PylogError, match=message) as caught:
+        call(log)
+    assert type(caught.value) is error
+    assert log.partition("t", 0).earliest_offset == 0
+
+
+WRONG_CALLS_OF_A_PRODUCER: dict[str, tuple[Callable[[Any], object], type[PylogError], str]] = {
+    "send(list)": (lambda p: p.send([], b"x"), InvalidTopicName, "a topic name is a str, got list"),
+    "send(typo)": (lambda p: p.send("typo topic", b"x"), InvalidTopicName, "'typo topic' is no topic name"),
+    "timestamp_ms=True": (lambda p: p.send("t", b"x", timestamp_ms=True), InvalidTimestamp, "timestamp True"),
+    "send_many(5)": (lambda p: p.send_many("t", 5), ConfigError, "values must be several values, .* not int"),
+    "send_many(bytes)": (lambda p: p.send_many("t", b"ab"), ConfigError, "values must be several values, .* not bytes"),
+    "send_many(keys=5)": (lambda p: p.send_many("t", [b"x"], keys=5), ConfigError, "keys must be several values"),
+    "send_many(list)": (lambda p: p.send_many([], [b"x"]), InvalidTopicName, "a topic name is a str, got list"),
+    "partitions_for(list)": (lambda p: p.partitions_for([]), InvalidTopicName, "a topic name is a str, got list"),
+    "flush(str)": (lambda p: p.flush("a"), ConfigError, SECONDS),
+    "flush(nan)": (lambda p: p.flush(float("nan")), ConfigError, f"{SECONDS}, not nan"),
+    "close(str)": (lambda p: p.close("a"), ConfigError, SECONDS),
+    "result(str)": (lambda p: p.send("t", b"x").result("a"), ConfigError, SECONDS),
+    "exception(True)": (lambda p: p.send("t", b"x").exception(True), ConfigError, f"{SECONDS}, not True"),
+    "add_done_callback(None)": (
+        lambda p: p.send("t", b"x").add_done_callback(None), ConfigError, "function must be a callable .* not None",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS_OF_A_PRODUCER)
+def test_wrong_calls_of_a_producer(log: Log, name: str) -> None:
+    call, error, message = WRONG_CALLS_OF_A_PRODUCER[name]
+    with Producer(log, acks=1) as producer:
+        with pytest.raises(PylogError, match=message) as caught:
+            call(producer)
+        assert type(caught.value) is error
+        assert producer.send("t", b"last").result().offset in (3, 4)
+
+
+def test_an_error_of_the_iterable_itself_stays_as_it_is(log: Log) -> None:
+    def failing(before: int) -> Iterator[ProducerRecord]:
+        yield from ONE * before
+        raise ValueError("of the caller")
+
+    for before in (0, 1):
+        with pytest.raises(ValueError, match="of the caller"):
+            log.partition("t", 0).append(failing(before))
+
+
+def test_a_wrong_topic_is_one_error_without_the_look_up_that_failed_before(log: Log) -> None:
+    with Producer(log) as producer, pytest.raises(InvalidTopicName) as caught:
+        producer.send("typo topic", b"x")
+    assert "During handling" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_scan_ends_where_the_log_ended_when_it_was_called(log: Log) -> None:
+    partition: Partition = log.partition("t", 0)
+    records = partition.scan()
+    partition.append(ONE, acks=1)
+    assert [record.offset for record in records] == [0, 1, 2]
+    assert [record.offset for record in partition.scan(3, 99)] == [3]
+    assert list(partition.scan(4)) == []
+
+
+def test_a_scan_of_deleted_records_is_empty_unless_it_begins_with_them(log: Log) -> None:
+    log.delete_records(TopicPartition("t", 0), 2)
+    partition = log.partition("t", 0)
+    assert list(partition.scan(end=1)) == []
+    with pytest.raises(OffsetOutOfRange, match="offset 1 of t-0 is out of range: the log holds 2 to 3"):
+        partition.scan(1)
+
+
+def test_a_topic_that_is_there_is_returned_as_it_is_if_asked_for(log: Log) -> None:
+    there = log.create_topic("orders", partitions=3, retention_ms=7)
+    assert log.create_topic("orders", if_not_exists=True) == there
+    assert log.create_topic("orders", partitions=5, retention_ms=9, if_not_exists=True) == there
+    assert log.create_topic("new", partitions=2, if_not_exists=True).partitions == 2
+    for name, options in (("orders", {}), ("Orders", {"if_not_exists": True})):
+        with pytest.raises(TopicExists):
+            log.create_topic(name, **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="if_not_exists must be True or False"):
+        log.create_topic("other", if_not_exists=1)  # type: ignore[arg-type]
+    for wrong in ({"partitions": 0}, {"retention": 5}):
+        with pytest.raises(ConfigError):
+            log.create_topic("orders", if_not_exists=True, **wrong)  # type: ignore[arg-type]
+
+
+def test_kafkas_name_of_an_option_is_answered_with_the_name_here(log: Log) -> None:
+    options: dict[str, Any] = {"retention.ms": 5}
+    calls: list[Callable[[], object]] = [
+        lambda: log.create_topic("new", **options),
+        lambda: log.alter_topic("t", **options),
+        lambda: Log(log.path, **options),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"no topic option 'retention.ms'; here it is retention_ms") as caught:
+            call()
+        assert caught.value.expected == "retention_ms"
+    assert log.topics() == ["t"]
