@@ -48,8 +48,13 @@ class Board:
         return sum(self.planned.values())
 
     @property
+    def is_announced(self) -> bool:
+        """Whether all producers have said how many departures they have, so that ``expected`` is the final number."""
+        return set(self.planned) == set(self.airports)
+
+    @property
     def is_complete(self) -> bool:
-        return set(self.planned) == set(self.airports) and self.read >= self.expected
+        return self.is_announced and self.read >= self.expected
 
     @property
     def per_second(self) -> float:

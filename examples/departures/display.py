@@ -72,14 +72,15 @@ def _picture(board: Board) -> Group:
     rows = [_late_row(late) for late in board.latest_hour(WORST)]
     for row in rows + [("",) * 5] * (WORST - len(rows)):
         worst.add_row(*(Text(cell) for cell in row))
-    bar = ProgressBar(total=max(board.expected, 1), completed=board.read)
+    bar = ProgressBar(total=max(board.expected, 1) if board.is_announced else None, completed=board.read)
     return Group(airports, worst, Text(_progress(board)), bar)
 
 
 def _progress(board: Board) -> str:
     if not board.planned:
         return "waiting for the producers"
-    return f"read {board.read:,} of {board.expected:,} departures, {board.per_second:,.0f} records/s"
+    of_all = f" of {board.expected:,}" if board.is_announced else ""
+    return f"read {board.read:,}{of_all} departures, {board.per_second:,.0f} records/s"
 
 
 def _row(board: Board, airport: str) -> tuple[str, ...]:

@@ -45,7 +45,11 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A year of flight departures through pylog and Spark, to a plot.")
+    parser = argparse.ArgumentParser(
+        prog=os.environ.get("PYLOG_DEMO"),
+        allow_abbrev=False,
+        description="A year of flight departures through pylog and Spark, to a plot.",
+    )
     parser.add_argument("--directory", type=Path, help="where to put the log, and keep it; default: a temporary place")
     parser.add_argument("--keep", action="store_true", help="keep the log in its temporary place")
     parser.add_argument("--airports", nargs="+", choices=AIRPORTS, default=list(AIRPORTS))
@@ -100,6 +104,8 @@ def run(directory: Path, arguments: argparse.Namespace) -> int:
     print("\nAll totals agree." if all(agree) else "\nTHE TOTALS DIFFER, see above.")
     if arguments.directory or arguments.keep:
         print(f"The log stays in {directory}. Look inside: pylog topics list --log {directory}")
+    else:
+        print("The log is removed; --keep keeps it.")
     return 0 if all(agree) else 1
 
 

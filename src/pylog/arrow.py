@@ -25,7 +25,8 @@ try:
     import pyarrow.compute as pc
 except ImportError as error:
     raise ConfigError(
-        "Arrow output needs pyarrow, which is not installed: pip install 'pylog-embedded[arrow]'", extra="arrow"
+        "Arrow output needs pyarrow, which is not installed: pip install 'pylog-embedded[arrow]', or pip install pyarrow",
+        extra="arrow",
     ) from error
 
 PIECE_BYTES = 1 << 20

@@ -75,3 +75,12 @@ def start(log_dir: Path, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
     """``python -m pylog`` as a process of its own."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(log_dir), **options}
     return subprocess.Popen([sys.executable, "-m", "pylog", *argv], **options)
+
+
+@pytest.fixture
+def without_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the extra ``codecs`` were not installed."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("lz4", "cramjam")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("lz4", "lz4.frame", "cramjam"):
+        monkeypatch.setitem(sys.modules, name, None)

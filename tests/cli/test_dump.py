@@ -256,3 +256,9 @@ def test_a_huge_small_file_is_not_read(pylog: Run, tmp_path: Path) -> None:
         file.truncate(1 << 40)
     assert "more than such a file ever has" in pylog("dump", path).lines[1]
     assert file_of(tmp_path, 0, ".snapshot") == path
+
+
+def test_a_path_that_is_not_there_is_code_3_whatever_its_name(pylog: Run, tmp_path: Path) -> None:
+    for name in ("missing", "00000000000000000000.log"):
+        path = tmp_path / name
+        assert pylog("dump", path) == (3, "", f"pylog: error: {path}: No such file or directory\n")

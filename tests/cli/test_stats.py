@@ -118,3 +118,17 @@ def test_a_log_of_kafkas_has_kafkas_offsets(pylog: Run) -> None:
         assert (row["earliest_offset"], row["last_stable_offset"], row["latest_offset"]) == (
             wanted["log_start_offset"], wanted["last_stable_offset"], wanted["high_watermark"],
         )  # fmt: skip
+
+
+def test_a_codec_that_is_missing_hides_nothing_but_the_first_time(pylog: Run, without_codecs: None) -> None:
+    log = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
+    code, out, err = pylog("stats", "codec-gzip", "codec-lz4", "--json", "--log", log)
+    assert code == 0
+    gzip, lz4 = map(json.loads, out.splitlines())
+    assert gzip["first_timestamp_ms"] is not None
+    assert lz4["first_timestamp_ms"] is None
+    assert (lz4["compression"], lz4["latest_offset"]) == (["lz4"], gzip["latest_offset"])
+    assert err == (
+        "pylog: warning: the first record's time is not known of codec-lz4-0: codec lz4 needs the package lz4: "
+        "pip install 'pylog-embedded[codecs]', or pip install lz4\n"
+    )

@@ -30,8 +30,8 @@ def test_a_good_log_is_code_0(pylog: Run, filled: Log) -> None:
     assert pylog("verify") == (0, f"3 partitions, 3 segments, 7 batches, 7 records, {size} B: all good\n", "")
     assert pylog("verify", "--json").objects == [
         {
-            "type": "summary", "problems": 0, "partitions": 3, "segments": 3, "unsealed_segments": 0, "batches": 7,
-            "records": 7, "size_bytes": size, "unfinished_bytes": 0,
+            "type": "summary", "problems": 0, "not_checked": 0, "partitions": 3, "segments": 3, "unsealed_segments": 0,
+            "batches": 7, "records": 7, "size_bytes": size, "unfinished_bytes": 0,
         }
     ]  # fmt: skip
 
@@ -116,3 +116,23 @@ def test_a_log_of_kafkas_is_good(pylog: Run) -> None:
     expected = [json.loads(line) for line in (log.parent / "expected" / "dump.jsonl").read_text().splitlines()]
     assert summary["batches"] == sum(file.get("batches", 0) for file in expected)
     assert (summary["problems"], summary["unfinished_bytes"]) == (0, 0)
+
+
+def test_records_of_a_codec_that_is_missing_are_not_checked_and_no_problem(pylog: Run, without_codecs: None) -> None:
+    log = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
+    code, out, err = pylog("verify", "codec-gzip", "codec-lz4", "codec-snappy", "--log", log)
+    assert (code, err) == (1, "")
+    *unchecked, summary = out.splitlines()
+    assert unchecked == [
+        f"not checked: the records of 1 segment: codec {codec} needs the package {package}: "
+        f"pip install 'pylog-embedded[codecs]', or pip install {package}"
+        for codec, package in (("lz4", "lz4"), ("snappy", "cramjam"))
+    ]
+    assert summary.endswith(": 0 problems, but not everything was checked")
+    *found, total = pylog("verify", "codec-lz4", "codec-snappy", "--json", "--log", log).objects
+    assert [(one["type"], one["topic"], one["kind"]) for one in found] == [
+        ("not_checked", "codec-lz4", "records"),
+        ("not_checked", "codec-snappy", "records"),
+    ]
+    assert (total["problems"], total["not_checked"]) == (0, 2)
+    assert pylog("verify", "codec-gzip", "--log", log).code == 0

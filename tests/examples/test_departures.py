@@ -45,6 +45,7 @@ def test_a_small_run_agrees_with_pandas_and_draws_the_plot(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All totals agree." in done.stdout
     assert "DIFFERENT" not in done.stdout
+    assert "--keep" not in done.stdout
     assert f"read {3 * LIMIT} of {3 * LIMIT} departures" in done.stdout
     assert "\x1b" not in done.stdout
     assert plot.read_bytes().startswith(PNG)
@@ -188,3 +189,20 @@ def test_the_display_shows_no_control_characters_of_the_data(capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "30 min" in shown
     assert all(character.isprintable() for character in shown.replace("\n", ""))
+
+
+def test_the_total_is_shown_once_all_producers_have_told_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    from board import Board
+    from display import display
+
+    board = Board(["EWR", "JFK"])
+    for airport, planned, wanted in (("EWR", 3, "read 0 departures, "), ("JFK", 4, "read 0 of 7 departures, ")):
+        board.planned[airport] = planned
+        with display(board):
+            pass
+        assert capsys.readouterr().out.startswith(wanted)
+
+
+def test_the_help_names_the_script_that_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYLOG_DEMO", "scripts/demo")
+    assert run("--help").stdout.startswith("usage: scripts/demo ")

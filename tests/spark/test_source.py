@@ -280,3 +280,25 @@ def test_a_directory_nobody_may_write_is_read_and_stays_as_it_is(
     finally:
         for path in below:
             path.chmod(0o755)
+
+
+# What there is not yet
+
+
+def test_a_stream_fails_with_one_sentence(spark: SparkSession, orders: Log, tmp_path: Path) -> None:
+    stream = spark.readStream.format("pylog").load(str(orders.path)).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match="ConfigError: pylog has no streaming source for Spark yet: ") as caught:
+        query.processAllAvailable()
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_writing_fails_with_one_sentence(spark: SparkSession, orders: Log, tmp_path: Path) -> None:
+    said = "ConfigError: pylog has no sink for Spark yet: "
+    for mode in ("append", "overwrite"):
+        with pytest.raises(Exception, match=said):
+            load(spark, orders.path).write.format("pylog").mode(mode).save(str(orders.path))
+    stream = spark.readStream.format("rate").load().writeStream.format("pylog").option("path", str(orders.path))
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match=said):
+        query.processAllAvailable()

@@ -63,6 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _files(filesystem: FileSystem, path: str) -> Iterator[str]:
     """The file, or those of a directory that are known; of a log, those of its partitions."""
     if not filesystem.is_directory(path):
+        filesystem.size(path)  # FileNotFoundError before anything is said of the name
         if _kind(os.path.basename(path)) is None:
             raise UsageError(f"{path}: by its name no file of a partition")
         yield path

@@ -59,7 +59,7 @@ def whole_number(least: int | None = None) -> Any:
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
         number = int(text)
         if least is not None and number < least:
-            raise argparse.ArgumentTypeError(f"{number}, expected {least} or more")
+            raise argparse.ArgumentTypeError(f"{number}: expected {least} or more")
         return number
 
     return whole_number
@@ -94,8 +94,10 @@ def topic_config(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         option = name.replace(".", "_").replace("-", "_")
-        if not equals or option not in known:
-            raise UsageError(f"--config {pair!r}: expected OPTION=VALUE, with one of {', '.join(known)}")
+        if not equals:
+            raise UsageError(f"--config {pair!r}: expected OPTION=VALUE")
+        if option not in known:
+            raise UsageError(f"--config {pair!r}: no option {name!r}; there are {', '.join(known)}")
         chosen[option] = _typed(option, value, known[option])
     return chosen
 
@@ -110,7 +112,7 @@ def _typed(option: str, value: str, default: object) -> object:
         try:
             return type(default)(value)
         except ValueError:
-            raise UsageError(f"--config {option}={value}: expected a number") from None
+            raise UsageError(f"--config {option}={value}: {value!r} is no whole number") from None
     return value
 
 
@@ -118,5 +120,5 @@ def header_pair(text: str) -> tuple[str, bytes]:
     """A type for argparse: ``name=value`` of ``--header``."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
     return name, os.fsencode(value)

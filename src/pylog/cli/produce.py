@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 _UNDECIDED_RECORDS_MAX = 65_536  # asking for a result writes its batch, so ask late
 _SPARE_LINE_BYTES = 1 << 16
 _JSON_GROWTH = 6  # a byte takes at most six characters of JSON text: \u0000
+_JSON_TYPES = {
+    int: "a number", float: "a number", bool: "a boolean", str: "a string", list: "an array", dict: "an object",
+    type(None): "null",
+}  # fmt: skip
 _FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers")
 
 
@@ -259,7 +263,7 @@ def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
         raise UsageError(f"both {name} and {name}_base64")
     for field, value in ((name, text), (f"{name}_base64", encoded)):
         if value is not None and not isinstance(value, str):
-            raise UsageError(f"{field} is a {type(value).__name__}, expected a string or null")
+            raise UsageError(f"{field} is {_JSON_TYPES[type(value)]}, expected a string or null")
     try:
         if encoded is not None:
             return base64.b64decode(encoded, validate=True)
@@ -270,7 +274,7 @@ def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
 
 def _headers_of(headers: object) -> Iterator[Header]:
     if not isinstance(headers, list):
-        raise UsageError("headers is no list")
+        raise UsageError(f"headers is {_JSON_TYPES[type(headers)]}, expected an array")
     for header in headers:
         if not isinstance(header, dict) or not isinstance(header.get("key"), str):
             raise UsageError('a header is {"key": "name", "value": "text"}')

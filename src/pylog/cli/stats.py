@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.cli.exits import OK, code_of
 from pylog.cli.options import Commands, log_options, open_log
 from pylog.cli.output import complain, print_json, print_table, size_text, time_text
-from pylog.errors import CorruptRecord, PylogError, StorageError
+from pylog.errors import CorruptRecord, MissingCodec, PylogError, StorageError
 
 if TYPE_CHECKING:
     from pylog.codec.batch import BatchHeader
@@ -43,6 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     filesystem = OsFileSystem()
     rows: list[dict[str, Any]] = []
+    unread: dict[str, list[str]] = {}
     code = OK
     with open_log(arguments) as log:
         for topic in dict.fromkeys(arguments.topics or log.topics()):
@@ -54,25 +55,36 @@ def _run(arguments: argparse.Namespace) -> int:
                 continue
             for number in numbers:
                 try:
-                    rows.append(_statistics(filesystem, log.partition(topic, number)))
+                    row, lacking = _statistics(filesystem, log.partition(topic, number))
                 except (PylogError, FileNotFoundError) as error:
                     complain("error", f"{topic}-{number}: {error}")
                     code = code_of(error)
+                    continue
+                rows.append(row)
+                if lacking is not None:
+                    unread.setdefault(str(lacking), []).append(f"{topic}-{number}")
     if arguments.json:
         for row in rows:
             print_json(row)
     else:
         print_table(_TITLES, [_cells(row) for row in rows])
+    for missing, names in unread.items():
+        complain("warning", f"the first record's time is not known of {', '.join(names)}: {missing}")
     return code
 
 
-def _statistics(filesystem: FileSystem, partition: Partition) -> dict[str, Any]:
+def _statistics(filesystem: FileSystem, partition: Partition) -> tuple[dict[str, Any], MissingCodec | None]:
+    """What can be told of a partition; and, where the first record cannot be read for want of a library, which."""
     segments = partition.segments
     earliest, latest = partition.earliest_offset, partition.latest_offset
-    first = partition.read(earliest, max_bytes=1, max_records=1) if earliest < latest else []
+    first, missing = [], None
+    try:
+        first = partition.read(earliest, max_bytes=1, max_records=1) if earliest < latest else []
+    except MissingCodec as error:
+        missing = error
     sample = _newest_headers(filesystem, partition, segments[-1]) if segments else []
     data = [header for header in sample if not header.is_control]
-    return {
+    row = {
         "topic": partition.topic,
         "partition": partition.number,
         "earliest_offset": earliest,
@@ -87,6 +99,7 @@ def _statistics(filesystem: FileSystem, partition: Partition) -> dict[str, Any]:
         "compression": _codecs(data),
         "sampled_batches": len(data),
     }
+    return row, missing
 
 
 def _codecs(headers: list[BatchHeader]) -> list[str]:

@@ -15,7 +15,8 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
         raise
     raise ConfigError(
-        f"the Spark source needs {error.name}, which is not installed: pip install 'pylog-embedded[spark]'",
+        f"the Spark source needs {error.name}, which is not installed: pip install 'pylog-embedded[spark]', "
+        "or pip install pyspark pyarrow pandas",
         extra="spark",
     ) from error
 

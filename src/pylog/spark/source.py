@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -48,6 +51,39 @@ class PylogDataSource(DataSource):
         """Reads the columns of ``schema``: all there are, or those the query was given."""
         options = SourceOptions.parse(self.options)
         return BatchReader(options, arrow_schema(schema, include_headers=options.include_headers))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as those below
+        """A reader that says there is none: an error here would end in another one, of Spark's own."""
+        return NoStreamReader()
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """``ConfigError``: not yet."""
+        raise _no_sink()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        """``ConfigError``: not yet."""
+        raise _no_sink()
+
+
+class NoStreamReader(DataSourceStreamReader):
+    """``ConfigError`` from what a stream asks first."""
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802
+        raise _no_stream()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise _no_stream()
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        raise _no_stream()
+
+
+def _no_stream() -> ConfigError:
+    return ConfigError("pylog has no streaming source for Spark yet: spark.read.format('pylog') reads what there is")
+
+
+def _no_sink() -> ConfigError:
+    return ConfigError("pylog has no sink for Spark yet: write to a log with pylog.Producer")
 
 
 def spark_schema(*, include_headers: bool) -> StructType:
