@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import json
 import os
 import shutil
 import threading
+import weakref
 from pathlib import Path
 
 import crc32c
@@ -16,6 +18,7 @@ import pytest
 from pylog.errors import Closed, ConfigError, LogNotFound, OffsetOutOfRange, PylogError, ReadOnlyLog, TopicNotFound
 from pylog.log import Log
 from pylog.model import TopicPartition
+from pylog.producer import Producer
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
 from tests.storage.filesystems import OtherBoot
 
@@ -386,3 +389,29 @@ def test_verify_goes_past_a_damaged_topic_file_and_names_directories_of_no_topic
             log.verify("lost")
     with pytest.raises(Closed):
         log.find_problems()
+
+
+def test_closing_a_log_writes_what_its_producers_hold(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", partitions=3)
+        forgotten = [Producer(log, linger_ms=60_000, acks=acks) for acks in ("all", 1, 0)]
+        deliveries = [
+            producer.send("t", b"%d" % number, partition=number % 3) for number in range(30) for producer in forgotten
+        ]
+    assert all(delivery.done() for delivery in deliveries)
+    assert all(delivery.exception() is None for delivery in deliveries)
+    log.close()
+    with Log(tmp_log_dir) as log:
+        found = [value for number in range(3) for value in values(log.partition("t", number).read(0))]
+    assert sorted(found) == sorted(f"{number}" for number in range(30) for _ in range(3))
+
+
+def test_a_log_that_is_closed_does_not_keep_its_producers(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        producer = Producer(log, linger_ms=0)  # else the linger thread holds it a little longer
+        producer.send("t", b"v").result()
+        dropped = weakref.ref(producer._sender)
+        del producer
+        gc.collect()
+        assert dropped() is None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading  # threads share the table of open partitions, and wait here for one another's appends
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from pylog.catalog import (
     Catalog,
@@ -37,40 +38,23 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child, fspath
+from pylog.storage import LOCK_KIND, NETWORK_FILESYSTEMS, FileSystem, OsFileSystem, after_fork_in_child, fspath
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pylog.partition.verify import Problem, VerifyReport
 
-NETWORK_FILESYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "lustre",
-        "glusterfs",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "beegfs",
-        "gpfs",
-        "ncpfs",
-        "davfs",
-        "fuse.davfs2",
-    }
-)
-
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
 _WAIT_GROWTH = 1.3
+
+
+class Flushable(Protocol):
+    """A producer, as a log that is closed sees it."""
+
+    def flush(self, timeout_s: float | None) -> bool:
+        """Write all, or have it fail."""
 
 
 class Log:
@@ -105,9 +89,9 @@ class Log:
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
-        self._condition = threading.Condition()
-        self._waiting = 0
+        self._to_flush: WeakSet[Flushable] = WeakSet()
         self._closed = False
+        self._make_condition()
         self._open(create, read_only)
         after_fork_in_child(self._forget_parent)
 
@@ -340,10 +324,15 @@ class Log:
 
     # Waiting
 
+    def _make_condition(self) -> None:
+        self._wakeups = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
+        self._condition = threading.Condition(self._wakeups)
+        self._waiting = 0
+
     def notify(self) -> None:
         """Wake waiters of this process: something was published."""
         if self._waiting:
-            with self._condition:
+            with self._wakeups:
                 self._condition.notify_all()
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float) -> bool:
@@ -352,20 +341,22 @@ class Log:
         Appends of this process wake the wait; those of others are found by asking again after 50 µs, then less and less
         often, at most every 20 ms.
         """
-        deadline = self.clock.monotonic() + timeout_s
+        with self._wakeups:
+            return self._wait(ready, self.clock.monotonic() + timeout_s)
+
+    def _wait(self, ready: Callable[[], bool], deadline_s: float) -> bool:
         sleep_s = _WAIT_MIN_S
-        with self._condition:
-            self._waiting += 1
-            try:
-                while not ready():
-                    left_s = deadline - self.clock.monotonic()
-                    if left_s <= 0:
-                        return False
-                    self.clock.wait(self._condition, min(sleep_s, left_s))
-                    sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
-                return True
-            finally:
-                self._waiting -= 1
+        self._waiting += 1
+        try:
+            while not ready():
+                left_s = deadline_s - self.clock.monotonic()
+                if left_s <= 0:
+                    return False
+                self.clock.wait(self._condition, min(sleep_s, left_s))
+                sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
+            return True
+        finally:
+            self._waiting -= 1
 
     # The end
 
@@ -374,8 +365,14 @@ class Log:
         """Whether ``close`` was called."""
         return self._closed
 
+    def flush_on_close(self, producer: Flushable) -> None:
+        """Have ``close`` write what the producer, if it is there still, has not written by then."""
+        self._to_flush.add(producer)
+
     def close(self) -> None:
-        """Give all files back. Producers should be closed first: theirs is the unsent data. Closing twice is allowed."""
+        """Write what producers of this log hold, and give all files back. Closing twice is allowed."""
+        for producer in [] if self._closed else list(self._to_flush):
+            producer.flush(None)
         with self._mutex:
             self._closed = True
             partitions, self._partitions = list(self._partitions.values()), {}
@@ -389,5 +386,4 @@ class Log:
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()
-        self._condition = threading.Condition()
-        self._waiting = 0
+        self._make_condition()

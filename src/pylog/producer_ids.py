@@ -27,7 +27,7 @@ class ProducerIds:
         self._path = path
         self._lock_path = lock_path
         self._left = list(reversed(block)) if block is not None else []
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         after_fork_in_child(self._forget_parent)
 
     def next(self) -> int:
@@ -52,5 +52,5 @@ class ProducerIds:
         return int(data)
 
     def _forget_parent(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._left = []

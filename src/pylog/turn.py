@@ -28,6 +28,11 @@ import threading  # that threads take turns is what this is about
 NOT_MINE = RuntimeError
 
 
+def is_mine(lock: threading.RLock) -> bool:
+    """Whether this thread holds the lock: what a signal handler asks before it takes a lock that it may have interrupted."""
+    return lock._is_owned()  # type: ignore[no-any-return, attr-defined]  # what threading.Condition asks of a lock
+
+
 class Turn:
     """One thread at a time. ``take`` is RLock's ``acquire``, and would let the thread in twice: ask ``is_mine`` first."""
 

@@ -25,13 +25,14 @@ from pylog.errors import (
     InvalidTopicName,
     LogLocked,
     LogNotFound,
-    PylogError,
+    NotAppended,
     ReadOnlyLog,
     TopicExists,
     TopicNotFound,
 )
 from pylog.log import Log
 from pylog.model import TopicPartition
+from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
 from tests.partition.logs import ManualClock, one, snapshot_of, values
 from tests.storage.filesystems import Network
@@ -274,25 +275,61 @@ def _encoded() -> bytes:
     return bytes(batch(b"v"))
 
 
-def test_a_topic_created_anew_is_not_written_by_handles_of_the_old_one_unlocked(tmp_log_dir: Path) -> None:
+@pytest.mark.parametrize("records", [0, 1, 3, 5])
+def test_a_topic_created_anew_is_another_one_for_handles_of_the_old(tmp_log_dir: Path, records: int) -> None:
+    """Made by another handle, with the same name, the same offsets and batches of the same size."""
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t")
         old = other.partition("t", 0)
-        for _ in range(3):
-            old.append(one("old"), acks=1)
+        for number in range(3):
+            old.append(one(f"old {number}"))
+        assert len(old.read(0)) == 3
         log.delete_topic("t")
         fresh_id = log.create_topic("t").id
         fresh = log.partition("t", 0)
-        fresh.append(one("new"), acks=1)
-        try:
-            appended = old.append(one("late"), acks=1).base_offset
-        except PylogError:
-            appended = -1
+        for number in range(records):
+            fresh.append(one(f"new {number}"))
+        for _ in range(2):  # it does not become another's by trying again
+            with pytest.raises(TopicNotFound):
+                old.append(one("late"))
+            with pytest.raises(TopicNotFound):
+                old.read(0)
+            with pytest.raises(TopicNotFound):
+                old.sync(4)
         again = other.partition("t", 0)
         assert again.topic_id == fresh_id
-        fresh.append(one("newer"), acks=1)
-        expected = ["new", "late", "newer"] if appended >= 0 else ["new", "newer"]
+        again.append(one("newer"))
+        assert again.durable_offset == records + 1
+        expected = [*(f"new {number}" for number in range(records)), "newer"]
         assert values(again.read(0)) == values(fresh.read(0)) == expected
+
+
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+def test_a_producer_goes_on_in_a_topic_created_anew_and_fails_what_was_for_the_old_one(
+    tmp_log_dir: Path, linger_ms: int
+) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t")
+        producer = Producer(other, linger_ms=linger_ms)
+        assert [producer.send("t", b"old").result().offset for _ in range(3)] == [0, 1, 2]
+        waiting = producer.send("t", b"for the old one") if linger_ms else None
+        log.delete_topic("t")
+        log.create_topic("t")
+        fresh = log.partition("t", 0)
+        for number in range(3):
+            fresh.append(one(f"new {number}"))
+        if waiting is not None:
+            assert isinstance(waiting.exception(), NotAppended)
+        sent = 0
+        for _ in range(3):
+            try:
+                producer.send("t", b"later").result()
+                sent += 1
+            except NotAppended as refused:
+                assert "gone" in str(refused)  # noqa: PT017
+        assert sent >= 2
+        producer.close()
+        assert values(fresh.read(0)) == ["new 0", "new 1", "new 2", *["later"] * sent]
 
 
 def test_leftovers_of_a_crashed_creation_are_cleared_away(tmp_log_dir: Path) -> None:

@@ -84,6 +84,9 @@ class FakePartition:
         self.batches.append(bytes(batch))
         return AppendResult(base, self.end_offset - 1, self.append_time_ms, False)
 
+    def is_syncing_here(self) -> bool:
+        return False
+
     @property
     def end_offset(self) -> int:
         return read_header(self.batches[-1]).last_offset + 1 if self.batches else 0
@@ -127,6 +130,9 @@ class FakeDescription(NamedTuple):
 
 
 class FakeLog:
+    def flush_on_close(self, _: object) -> None:
+        """It is never closed."""
+
     def __init__(self, *, partitions: int = 1, topic: str = "t", **config: Any) -> None:
         self.clock = ManualClock()
         self.auto_create_topics = False

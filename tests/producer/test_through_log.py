@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from collections import defaultdict
 from pathlib import Path
@@ -136,17 +137,18 @@ def test_a_log_for_reading_only_appends_nothing(tmp_log_dir: Path) -> None:
         assert isinstance(error.__cause__, ReadOnlyLog)
 
 
-def test_records_of_a_log_that_was_closed_first_are_not_appended_and_say_so(tmp_log_dir: Path) -> None:
+def test_a_producer_whose_log_was_closed_first_has_written_what_it_held_and_takes_no_more(tmp_log_dir: Path) -> None:
     log = Log(tmp_log_dir)
     log.create_topic("t")
     producer = Producer(log, linger_ms=60_000)
     delivery = producer.send("t", b"v")
     log.close()
+    assert delivery.result(timeout=0).offset == 0
     with pytest.raises(Closed):
         producer.send("new", b"v")
-    with pytest.raises(NotAppended):
-        producer.close()
-    assert isinstance(delivery.exception(), NotAppended)
+    with pytest.raises((Closed, NotAppended)):
+        producer.send("t", b"late").result()
+    producer.close()
 
 
 def test_a_topic_deleted_under_a_producer_fails_what_was_on_its_way(tmp_log_dir: Path) -> None:
@@ -232,3 +234,50 @@ def test_a_send_from_inside_a_bulk_send_tears_nothing_apart(tmp_path: Path) -> N
         assert middle in (b"outer", b"x")
         assert [values[offset] for offset in offsets] == [b"a", b"b", middle, b"c", b"d"]
         assert [value for value in values if value != b"nested"] == [b"first", b"a", b"b", middle, b"c", b"d"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="this system has no timer for processor time")
+@pytest.mark.parametrize(
+    "options", [{"acks": 1, "linger_ms": 0}, {"linger_ms": 0}, {"acks": 1, "batch_bytes": 1000}], ids=str
+)
+@pytest.mark.parametrize("topic", ["same", "other"])
+def test_a_signal_handler_that_sends_and_returns_loses_nothing_and_hangs_nobody(
+    tmpfs_dir: Path, options: dict[str, Any], topic: str, seed: int
+) -> None:
+    random = Random(seed)
+    sent: list[bytes] = []
+    refused = number = 0
+    with Log(tmpfs_dir / "log") as log:
+        for name in ("same", "other"):
+            log.create_topic(name, partitions=2, segment_bytes=20_000)
+        producer = Producer(log, **options)
+
+        def handler(*_: object) -> None:
+            nonlocal refused
+            signal.setitimer(signal.ITIMER_VIRTUAL, random.uniform(1e-5, 1e-3))
+            value = b"handler %d" % len(sent)
+            try:
+                producer.send(topic, value, key=value)
+            except NotAppended:  # at some places it has to try again later
+                refused += 1
+            else:
+                sent.append(value)
+
+        before = signal.signal(signal.SIGVTALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 1e-4)
+            while len(sent) < 30 and number < 1_000_000:
+                producer.send("same", b"%d" % number, partition=0)
+                number += 1
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+        producer.close()
+        main = [record.value for record in records_of(log, "same") if not (record.value or b"").startswith(b"handler")]
+        assert main == [b"%d" % n for n in range(number)]
+        stored = [
+            r.value for name in ("same", "other") for r in records_of(log, name) if r.value.startswith(b"handler")
+        ]
+        assert sorted(stored) == sorted(sent)
+        assert len(sent) == 30
+        print(f"{len(sent)} sent by the handler, {refused} refused")

@@ -18,6 +18,7 @@ from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
 from pylog.segment.naming import LOG, file_path
 from pylog.storage import AppendableFile, after_fork_in_child
+from pylog.turn import is_mine
 
 logger = logging.getLogger("pylog.partition")
 
@@ -47,7 +48,7 @@ class Durability:
         """
         if self._durable_offset >= end_offset:
             return
-        if self._lock._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks of a lock
+        if self.is_syncing_here():
             raise self._unknown(end_offset, "a signal handler has interrupted the sync that this thread is in")
         with self._lock:
             if self._durable_offset < end_offset:
@@ -55,6 +56,10 @@ class Durability:
                     self._sync_published(end_offset)
                 except (StorageError, CorruptSegment, NotAppended) as error:
                     raise self._unknown(end_offset, error) from error
+
+    def is_syncing_here(self) -> bool:
+        """Whether this thread is in the midst of ``sync``."""
+        return is_mine(self._lock)
 
     def _unknown(self, end_offset: int, reason: object) -> OutcomeUnknown:
         return OutcomeUnknown(
@@ -147,7 +152,7 @@ class Durability:
             file.close()
 
     def close(self) -> None:
-        if not self._lock._is_owned():  # type: ignore[attr-defined]  # else a signal handler interrupted a sync
+        if not is_mine(self._lock):  # else a signal handler has interrupted a sync
             with self._lock:
                 self._close_file()
 

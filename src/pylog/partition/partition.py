@@ -58,7 +58,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic, self.number = topic_partition
         self.topic_id = topic_id
-        place = Place(filesystem, clock, directory, topic_partition, settings, boot)
+        place = Place(filesystem, clock, directory, topic_partition, settings, boot, topic_id or None)
         self._view = PublishedView(place, foreign=foreign, log_start=log_start)
         self._writer: PartitionWriter | None = None
         if not read_only:
@@ -124,6 +124,10 @@ class Partition:
             raise self._read_only()
         self._durability.sync(end_offset)
         self._notify()
+
+    def is_syncing_here(self) -> bool:
+        """Whether this thread is in the midst of ``sync``: a signal handler, which has interrupted it, can't sync."""
+        return self._writer is not None and self._durability.is_syncing_here()
 
     def roll(self) -> None:
         """Close the active segment and begin a new one, unless it is empty."""

@@ -12,8 +12,10 @@ from pylog.model import TopicPartition
 from pylog.partition.segments import Segments
 from pylog.partition.settings import PartitionSettings
 from pylog.segment import SegmentWriter
-from pylog.segment.naming import file_path
-from pylog.storage import FileSystem
+from pylog.segment.naming import PARTITION_METADATA, file_path
+from pylog.storage import FileSystem, read_whole
+
+_METADATA_LIMIT_BYTES = 4096
 
 
 def boot_of(filesystem: FileSystem) -> int:
@@ -22,7 +24,7 @@ def boot_of(filesystem: FileSystem) -> int:
 
 
 class Place(NamedTuple):
-    """One partition directory. ``boot`` is ``boot_of`` its filesystem."""
+    """One partition directory. ``boot`` is ``boot_of`` its filesystem, ``topic_id`` the topic's that it is to belong to."""
 
     filesystem: FileSystem
     clock: Clock
@@ -30,6 +32,7 @@ class Place(NamedTuple):
     topic_partition: TopicPartition
     settings: Callable[[], PartitionSettings]
     boot: int
+    topic_id: str | None = None
 
     def path(self, base: int, kind: str) -> str:
         return file_path(self.directory, base, kind)
@@ -49,6 +52,21 @@ class Place(NamedTuple):
             index_interval_bytes=settings.index_interval_bytes,
             index_max_bytes=settings.segment_index_bytes,
         )
+
+    def check_topic(self) -> None:
+        """``TopicNotFound`` where another topic of the same name has the directory now.
+
+        For whoever opens files there anew: what they remember of the old ones does not hold for these.
+        """
+        if self.topic_id is None:
+            return
+        try:
+            metadata = read_whole(self.filesystem, f"{self.directory}/{PARTITION_METADATA}", _METADATA_LIMIT_BYTES)
+        except FileNotFoundError:
+            return  # lost: nothing says that it is another one
+        found = [line for line in metadata.splitlines() if line.startswith(b"topic_id:")]
+        if found and found[0] != f"topic_id: {self.topic_id}".encode():
+            raise self.gone()
 
     def missing(self, error: FileNotFoundError) -> PylogError:
         """What it means that a file was not found: the topic is gone, or the partition is damaged."""

@@ -63,6 +63,7 @@ class PublishedView:
                 slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}"))
             except FileNotFoundError:
                 return _NothingPublished()
+            self._place.check_topic()
             self._slots = slots
         return slots
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout, NotAppended
+from pylog.errors import Closed, DeliveryTimeout
 from pylog.partition.commit_slots import CommitSlots
 from pylog.partition.place import Place
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
@@ -51,10 +51,11 @@ class WriterLock:
         """
         turn = self._turn
         if turn.is_mine():
-            raise NotAppended(
+            raise DeliveryTimeout(
                 f"{self._place.directory} is being written by this very thread, further up the stack: it was interrupted by a "
                 "signal handler, which cannot write here; try again when the handler has returned",
                 path=self._place.directory,
+                timeout_ms=0,
             )
         try:
             if not turn.take(timeout=seconds_to_wait(timeout_ms / 1000)):
@@ -102,6 +103,11 @@ class WriterLock:
         except FileNotFoundError as error:
             raise place.gone() from error
         self._lock, self._release = lock, lock.release
+        try:
+            place.check_topic()
+        except BaseException:
+            self._drop()
+            raise
         return lock
 
     def reopen(self, timeout_ms: int) -> None:

@@ -69,6 +69,7 @@ class WriterView:
     def _follow(self) -> None:
         state = self._lock.slots.read()
         if state is None:
+            self._drop_segment()  # of a directory that may stand here no more
             self._lock.reopen(RECOVERY_TIMEOUT_MS)
             state = self._lock.slots.read()
         if state is None or state.boot != self._place.boot:

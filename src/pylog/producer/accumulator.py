@@ -62,7 +62,7 @@ class Accumulator:
             if buffer.open is not NO_BATCH:
                 with buffer.lock:
                     batch = buffer.open
-                    delivery = batch.encoder.enter(Delivery, batch, timestamp_ms, key, value, headers)
+                    delivery = batch.enter(Delivery, batch, timestamp_ms, key, value, headers)
                     if delivery is not None:
                         return delivery
                 self._make_way(buffer, end_s)

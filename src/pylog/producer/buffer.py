@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pylog.codec import RecordEncoder
 from pylog.model import TopicPartition
-from pylog.producer.delivery import PendingBatch
+from pylog.producer.delivery import PendingBatch, interrupted
 from pylog.producer.memory import Memory
 from pylog.producer.partitioner import Choice
-from pylog.turn import Turn
+from pylog.turn import Turn, is_mine
 
 if TYPE_CHECKING:
     from pylog.partition import Partition
@@ -129,7 +129,7 @@ class PartitionBuffer:
 
     def is_interrupted(self) -> bool:
         """Whether this thread is in the middle of a bulk send to it: then a signal handler asks, or a value's ``__bytes__``."""
-        return self.is_extended and self.lock._is_owned()  # type: ignore[attr-defined]
+        return self.is_extended and is_mine(self.lock)
 
     def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
         return self.driver.finish(batch, timeout_s)
@@ -141,9 +141,11 @@ class PartitionBuffer:
         """Make a batch that holds a record the open one, if none is open and its limit can be reserved. Under ``lock``.
 
         An exception of a signal handler comes before all of it or after, and so does what the handler sends: there is no
-        call in between.
+        call in between (a jump, where Python 3.10 runs handlers, too: what the handler sends then is refused).
         """
         memory = self.memory
+        if is_mine(memory.lock):
+            raise interrupted(self)
         with memory.lock:
             if self.open is not NO_BATCH or memory.reserved_bytes + batch.limit_bytes > memory.limit_bytes:
                 return False
@@ -176,9 +178,12 @@ class PartitionBuffer:
 
     def rest(self) -> None:
         """Need nobody's care any more, if all is settled."""
+        is_settled = not self.unacknowledged()
         with self.lock:
-            if self.open is NO_BATCH and self.sealed is None and not (self.appended and self.unacknowledged()):
+            if is_settled and self.open is NO_BATCH and self.sealed is None:
                 self.memory.waiting.pop(self, None)
+                if self.open is not NO_BATCH:  # a signal handler has just sent something
+                    self.memory.waiting[self] = None
 
     def unacknowledged(self) -> list[PendingBatch]:
         """The batches that are in the log and not settled, in their order."""

@@ -29,12 +29,17 @@ R = TypeVar("R", bound=Receipt)
 def refuse_reentry(buffer: PartitionBuffer) -> None:
     """A signal handler may come while this thread sends in bulk. What it sends then would tear the batch apart."""
     if buffer.is_interrupted():
-        raise BufferTimeout(
-            f"{buffer.topic.name}-{buffer.number} was sent to from inside a send of the same thread (by a signal handler?); "
-            "nothing was appended, send again when that is over",
-            topic=buffer.topic.name,
-            partition=buffer.number,
-        )
+        raise interrupted(buffer)
+
+
+def interrupted(buffer: PartitionBuffer) -> BufferTimeout:
+    """The error for a send from inside another one of the same thread, at a place where that can't be."""
+    return BufferTimeout(
+        f"{buffer.topic.name}-{buffer.number} was sent to from inside a send of the same thread (by a signal handler?); "
+        "nothing was appended, send again when that is over",
+        topic=buffer.topic.name,
+        partition=buffer.number,
+    )
 
 
 class PendingBatch:
@@ -60,6 +65,7 @@ class PendingBatch:
         "end_offset",
         "enter",
         "error",
+        "is_entered",
         "limit_bytes",
         "observed",
         "raw_bytes",
@@ -81,7 +87,7 @@ class PendingBatch:
         self.count = self.raw_bytes = 0
         self.base_offset = self.end_offset = self.append_time_ms = -1
         self.error: PylogError | None = None
-        self.written = self.settled = self.done = self.called = False
+        self.written = self.settled = self.done = self.called = self.is_entered = False
         self.was_interrupted = False  # in an append: it may be in the log
         self.callbacks: deque[tuple[Callable[[Delivery], object], Delivery]] = deque()
         self.observed: set[int] = set()  # of a failed batch: the records whose error somebody has seen
@@ -90,7 +96,13 @@ class PendingBatch:
         self, kind: type[R], batch: object, timestamp_ms: int | None, key: Any, value: Any, headers: Sequence[Header]
     ) -> R | None:
         with self.buffer.lock:
-            return self.encoder.enter(kind, batch, timestamp_ms, key, value, headers)
+            if self.is_entered:  # a signal handler sends in the midst of it
+                raise interrupted(self.buffer)
+            self.is_entered = True
+            try:
+                return self.encoder.enter(kind, batch, timestamp_ms, key, value, headers)
+            finally:
+                self.is_entered = False
 
     def is_observed(self) -> bool:
         """Whether every failed record of the batch was looked at."""

@@ -16,6 +16,7 @@ import weakref
 from typing import Protocol
 
 from pylog.storage import after_fork_in_child
+from pylog.turn import is_mine
 
 logger = logging.getLogger("pylog.producer")
 
@@ -44,7 +45,7 @@ class Linger:
         after_fork_in_child(self._start_anew)
 
     def _start_anew(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)  # entered by its lock: see turn.py
         self._senders: dict[LingeringSender, None] = {}
         self._has_news = False
@@ -60,6 +61,8 @@ class Linger:
 
         False at the end of the interpreter: nobody will come by, the caller must write by itself.
         """
+        if is_mine(self._lock):  # a signal handler sends, and has interrupted this
+            return False
         with self._lock:
             if self._is_over or (self._thread is None and not self._start()):
                 return False

@@ -31,7 +31,7 @@ class Memory:
         """Nothing is held: at the start, and in a forked child."""
         self.waiting: dict[PartitionBuffer, None] = {}
         self.unsettled: dict[PendingBatch, None] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.reserved_bytes = 0
         self._period = 0  # partitions in use are counted anew in every period
         self._used_now = self._used_before = 0

@@ -250,7 +250,7 @@ class Producer:
     def metrics(self) -> dict[str, float]:
         """Counts since the producer was made (in a forked child: since the fork). Cheap; not one consistent moment."""
         return {
-            **self._sender.tally.metrics(),
+            **self._sender.metrics(),
             "buffered_bytes": self._memory.buffered_bytes(),
             "reserved_bytes": self._memory.reserved_bytes,
         }

@@ -48,11 +48,12 @@ class Sender:
         self.is_watched = False  # by the linger thread, which sets and clears it
         self.forget_parent()
         LINGER.know(self)
+        log.flush_on_close(self)
 
     def forget_parent(self) -> None:
         """Start anew: also in a forked child, where locks may be held by threads that are not there."""
-        self._lock = threading.Lock()
-        self._id_lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._id_lock = threading.RLock()
         self._producer_id = _NO_PRODUCER
         self.is_watched = False
         self.tally = Tally()
@@ -73,7 +74,8 @@ class Sender:
         end_s = float("inf") if timeout_s is None else self._monotonic() + timeout_s
         while not batch.settled:
             if batch.written or self.write(batch.buffer, end_s - self._monotonic()):
-                self.acknowledge(batch.buffer)
+                if not self.acknowledge(batch.buffer):
+                    return False
             elif (
                 batch.buffer.writing.is_mine()
                 or batch.buffer.is_interrupted()
@@ -215,7 +217,9 @@ class Sender:
         """This producer's id, taken with the first batch, and again after an unknown outcome."""
         with self._id_lock:
             if self._producer_id == _NO_PRODUCER:
-                self._producer_id = self._log.next_producer_id()
+                fresh = self._log.next_producer_id()
+                if self._producer_id == _NO_PRODUCER:  # else a signal handler has sent something meanwhile
+                    self._producer_id = fresh
             return self._producer_id
 
     def _open(self, buffer: PartitionBuffer) -> Partition:
@@ -224,15 +228,22 @@ class Sender:
 
     # What became of it
 
-    def acknowledge(self, buffer: PartitionBuffer) -> None:
-        """Settle what was appended, after a sync where ``acks`` asks for it, and call back."""
+    def acknowledge(self, buffer: PartitionBuffer) -> bool:
+        """Settle what was appended, after a sync where ``acks`` asks for it, and call back.
+
+        False where this is a signal handler that has interrupted a sync of the partition: others have to do it later.
+        """
         batches = buffer.unacknowledged()
         if batches:
+            if self._config.acks == ACKS_ALL and buffer.partition is not None and buffer.partition.is_syncing_here():
+                LINGER.watch(self)
+                return False
             error = self._sync(buffer, batches[-1].end_offset) if self._config.acks == ACKS_ALL else None
             for batch in batches:
                 self._settle(batch, error)
         self._call_back(buffer, 0)
         buffer.rest()
+        return True
 
     def _sync(self, buffer: PartitionBuffer, end_offset: int) -> PylogError | None:
         assert buffer.partition is not None  # something was appended
@@ -247,20 +258,27 @@ class Sender:
         batch.buffer.unseal()
 
     def _settle(self, batch: PendingBatch, error: PylogError | None) -> None:
-        """Decide the batch, once."""
+        """Decide the batch, once. A signal handler may send in the midst of it, and decide it first."""
         with self._lock:
             if batch.settled:
                 return
             self._memory.release(batch)
             batch.data = None
-            self.tally.add_decided(batch, error)
             if error is not None:
                 self._note_failure(batch, error)
+            if batch.settled:
+                return
             batch.settled = batch.done = True
+            self.tally.add_decided(batch, error)
         if error is not None:
             topic, partition = batch.buffer.topic_partition
             logger.warning("batch of %d records to %s-%d failed: %s: %s",
                            batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
+
+    def metrics(self) -> dict[str, float]:
+        """What has been counted."""
+        with self._lock:
+            return self.tally.metrics()
 
     def _note_failure(self, batch: PendingBatch, error: PylogError) -> None:
         batch.buffer.topic.is_stale = True

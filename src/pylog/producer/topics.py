@@ -11,11 +11,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from pylog.codec.compression import codec_id, compress
-from pylog.errors import Closed, InvalidPartition, TopicNotFound
+from pylog.errors import BufferTimeout, Closed, InvalidPartition, TopicNotFound
 from pylog.producer.buffer import Driver, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
 from pylog.producer.memory import Memory
 from pylog.producer.partitioner import Partitioner
+from pylog.turn import is_mine
 
 if TYPE_CHECKING:
     from pylog.log import Log
@@ -42,13 +43,19 @@ class Topics:
 
     def forget_parent(self) -> None:
         """In a forked child: the buffers are the parent's."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.known.clear()
         self._version = -1
         self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
         """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` where there is none."""
+        if is_mine(self._lock) and name not in self.known:
+            raise BufferTimeout(
+                f"{name} was sent to by a signal handler while the thread it interrupted looked for a topic; nothing was "
+                "appended, send again when that is over",
+                topic=name,
+            )
         with self._lock:
             if self.is_closed:
                 raise Closed("the producer is closed")
@@ -72,7 +79,7 @@ class Topics:
     def refresh(self) -> None:
         """Read the known topics again if the catalog has changed."""
         version = self._log.catalog_version()
-        if version == self._version:
+        if version == self._version or is_mine(self._lock):  # a signal handler may have interrupted this very thing
             return
         with self._lock:
             self._read_again()

@@ -6,11 +6,13 @@ from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.holding import holding
+from pylog.storage.network import NETWORK_FILESYSTEMS
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
 
 __all__ = [
     "LOCK_KIND",
+    "NETWORK_FILESYSTEMS",
     "AppendableFile",
     "Buffer",
     "FileLock",
