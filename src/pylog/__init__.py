@@ -19,7 +19,7 @@ In short::
 #   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
 #   segment                         one .log file with its indexes: written, read, recovered
 #   index                           from offsets and times to positions
-#   arrow                           decoded columns as Arrow record batches
+#   arrow                           decoded columns as Arrow record batches, tables as rows to send
 #   codec  storage                  bytes and records (compiled where possible); the operating system (and changes: waiting)
 #   clock  checks                   time; what a caller may pass
 #   model                           the values every room speaks

@@ -118,5 +118,5 @@ except pylog.errors.ConfigError as error:
     print(error.extra, error)
 """
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert shown.stdout.startswith("arrow Arrow output needs pyarrow"), shown.stderr
+    assert shown.stdout.startswith("arrow Arrow tables need pyarrow"), shown.stderr
     assert "pip install 'pylog-embedded[arrow]'" in shown.stdout

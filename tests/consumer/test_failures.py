@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +17,11 @@ from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
 from pylog.consumer import Consumer
 from pylog.errors import CorruptRecord, MissingCodec, OffsetOutOfRange, SerializationError, StorageError
-from pylog.model import TopicPartition
+from pylog.model import Record, TopicPartition
 from tests.consumer.fakes import FakeLog, consumer_of, numbered, offsets, values
 
 ORDERS = TopicPartition("orders", 0)
-ROOM = "/pylog/consumer/"
+ROOMS = re.compile("/pylog/(consumer|arrow)/")
 
 
 def damaged_log() -> FakeLog:
@@ -62,21 +63,39 @@ def drain(poll: Callable[[], list[Any]]) -> tuple[list[int], CorruptRecord | Non
         read += offsets(records)
 
 
+def poll_of(consumer: Consumer, way: str) -> Callable[[], list[Any]]:
+    """``poll``, or ``poll_arrow`` with its rows as records."""
+    if way == "poll":
+        return consumer.poll
+
+    def poll_arrow() -> list[Any]:
+        table = consumer.poll_arrow()
+        columns = [table.column(name).to_pylist() for name in ("topic", "partition", "offset", "value")]
+        return [Record(*row[:3], 0, None, row[3], ()) for row in zip(*columns, strict=True)]
+
+    return poll_arrow
+
+
+WAYS = pytest.mark.parametrize("way", ["poll", "poll_arrow"])
+
+
+@WAYS
 @pytest.mark.parametrize("max_records", [1, 7, 10, 30, 31, 500])
 def test_the_records_before_damage_are_delivered_then_it_is_raised_and_seeking_past_it_goes_on(
-    max_records: int,
+    max_records: int, way: str
 ) -> None:
     consumer = consumer_of(damaged_log(), "orders", max_poll_records=max_records)
-    read, error = drain(consumer.poll)
+    poll = poll_of(consumer, way)
+    read, error = drain(poll)
     assert read == list(range(30))
     assert error is not None
     assert (error.topic, error.partition, error.offset) == ("orders", 0, 30)
     assert consumer.position(ORDERS) == 30
-    again = drain(consumer.poll)
+    again = drain(poll)
     assert again[0] == []
     assert again[1] is not None
     consumer.seek(ORDERS, error.next_offset)
-    assert drain(consumer.poll) == (list(range(40, 100)), None)
+    assert drain(poll) == (list(range(40, 100)), None)
 
 
 def test_an_iteration_raises_damage_behind_the_records_before_it() -> None:
@@ -88,14 +107,16 @@ def test_an_iteration_raises_damage_behind_the_records_before_it() -> None:
     assert consumer.position(ORDERS) == 30
 
 
+@WAYS
 @pytest.mark.parametrize("max_records", [1, 7, 500])
-def test_a_batch_that_decodes_to_nonsense_is_named_with_its_offsets(max_records: int) -> None:
+def test_a_batch_that_decodes_to_nonsense_is_named_with_its_offsets(max_records: int, way: str) -> None:
     log = FakeLog(orders=1)
     log["orders"].append(*numbered(0, 10))
     log["orders"].append_batch(badly_framed(b"10"))
     log["orders"].append(*numbered(11, 20))
     consumer = consumer_of(log, "orders", max_poll_records=max_records)
-    read, error = drain(consumer.poll)
+    poll = poll_of(consumer, way)
+    read, error = drain(poll)
     assert read == list(range(10))
     assert error is not None
     assert (
@@ -105,20 +126,22 @@ def test_a_batch_that_decodes_to_nonsense_is_named_with_its_offsets(max_records:
     assert "orders-0, batch of offsets 10 to 10" in str(error)
     assert isinstance(error.__cause__, CorruptRecord)
     consumer.seek(ORDERS, error.next_offset)
-    assert drain(consumer.poll) == (list(range(11, 20)), None)
+    assert drain(poll) == (list(range(11, 20)), None)
 
 
-def test_nothing_of_a_small_damaged_batch_is_returned() -> None:
+@WAYS
+def test_nothing_of_a_small_damaged_batch_is_returned(way: str) -> None:
     log = FakeLog(orders=1)
     log["orders"].append_batch(badly_framed(*numbered(0, 5)))
-    read, error = drain(consumer_of(log, "orders").poll)
+    read, error = drain(poll_of(consumer_of(log, "orders"), way))
     assert read == []
     assert error is not None
     assert error.offset == 0
     assert error.next_offset == 5
 
 
-def test_a_damaged_partition_does_not_keep_the_others_from_being_read() -> None:
+@WAYS
+def test_a_damaged_partition_does_not_keep_the_others_from_being_read(way: str) -> None:
     log = FakeLog(orders=3)
     for number in range(3):
         for start in range(0, 100, 10):
@@ -128,7 +151,7 @@ def test_a_damaged_partition_does_not_keep_the_others_from_being_read() -> None:
     read, damaged = [], []
     for _ in range(40):
         try:
-            read += [(record.partition, record.offset) for record in consumer.poll()]
+            read += [(record.partition, record.offset) for record in poll_of(consumer, way)()]
         except CorruptRecord as error:
             damaged.append(error.partition)
     assert sorted(read) == [(number, offset) for number in (0, 2) for offset in range(100)]
@@ -136,28 +159,32 @@ def test_a_damaged_partition_does_not_keep_the_others_from_being_read() -> None:
     assert len(damaged) > 5
 
 
-def test_damage_met_behind_good_records_is_raised_by_the_very_next_poll() -> None:
+@WAYS
+def test_damage_met_behind_good_records_is_raised_by_the_very_next_poll(way: str) -> None:
     log = FakeLog(orders=3)
     for number in range(3):
         log.partition("orders", number).append(*numbered(0, 5))
         log.partition("orders", number).append(*numbered(5, 100))
     log.partition("orders", 1).damaged.add(0)
     consumer = consumer_of(log, "orders", max_poll_records=150)
-    assert {record.partition for record in consumer.poll()} == {0}
+    poll = poll_of(consumer, way)
+    assert {record.partition for record in poll()} == {0}
     with pytest.raises(CorruptRecord):
-        consumer.poll()
-    assert {record.partition for record in consumer.poll()} == {2}
+        poll()
+    assert {record.partition for record in poll()} == {2}
 
 
-def test_an_offset_that_stays_out_of_range_after_the_reset_is_raised() -> None:
+@WAYS
+def test_an_offset_that_stays_out_of_range_after_the_reset_is_raised(way: str) -> None:
     log = FakeLog(orders=1)
     log["orders"].fetch_error = OffsetOutOfRange("whatever the offset", earliest=0, latest=0)
     consumer = consumer_of(log, "orders")
     with pytest.raises(OffsetOutOfRange):
-        consumer.poll()
+        poll_of(consumer, way)()
 
 
-def test_a_codec_that_is_missing_is_raised_with_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+@WAYS
+def test_a_codec_that_is_missing_is_raised_with_the_place(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     log = FakeLog(orders=1)
     log["orders"].append(*numbered(0, 10))
     log["orders"].append(*[b"x" * 100] * 10, codec="gzip")
@@ -167,24 +194,26 @@ def test_a_codec_that_is_missing_is_raised_with_the_place(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("pylog.codec.batch.decompress", absent)
     consumer = consumer_of(log, "orders")
-    assert offsets(consumer.poll()) == list(range(10))
+    poll = poll_of(consumer, way)
+    assert offsets(poll()) == list(range(10))
     with pytest.raises(MissingCodec) as caught:
-        consumer.poll()
+        poll()
     assert caught.value.facts.items() >= {"topic": "orders", "partition": 0, "offset": 10}.items()
     monkeypatch.undo()
-    assert offsets(consumer.poll()) == list(range(10, 20))
+    assert offsets(poll()) == list(range(10, 20))
 
 
-def test_a_disk_that_fails_is_raised_and_reading_goes_on_once_it_works() -> None:
+@WAYS
+def test_a_disk_that_fails_is_raised_and_reading_goes_on_once_it_works(way: str) -> None:
     log = FakeLog(orders=1)
     log["orders"].append(*numbered(0, 10))
-    consumer = consumer_of(log, "orders")
+    poll = poll_of(consumer_of(log, "orders"), way)
     log["orders"].fetch_error = StorageError("the disk says no", path="orders-0")
     with pytest.raises(StorageError) as caught:
-        consumer.poll()
+        poll()
     assert caught.value.facts == {"path": "orders-0", "topic": "orders", "partition": 0, "offset": 0}
     log["orders"].fetch_error = None
-    assert offsets(consumer.poll()) == list(range(10))
+    assert offsets(poll()) == list(range(10))
 
 
 # Deserializers
@@ -307,7 +336,7 @@ class Interrupt(BaseException):
 
 @contextmanager
 def interrupt_at(step: int) -> Iterator[list[int]]:
-    """Raise at the ``step``-th place in the consumer's room where Python looks for signals.
+    """Raise at the ``step``-th place in the rooms of consumer and Arrow where Python looks for signals.
 
     Those are the start of a function, the end of a call of C and the turn of a loop, not the return of a function: no
     function could make up for that. The list says how many places were passed.
@@ -316,7 +345,7 @@ def interrupt_at(step: int) -> Iterator[list[int]]:
     last: dict[FrameType, str] = {}
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if ROOM not in frame.f_code.co_filename:
+        if not ROOMS.search(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes = True
         if event == "return" and frame.f_back is not None:
@@ -351,6 +380,11 @@ def poll_once(consumer: Consumer, into: list[tuple[int, int]]) -> None:
     into += [(record.partition, record.offset) for record in records]
 
 
+def poll_arrow_once(consumer: Consumer, into: list[tuple[int, int]]) -> None:
+    table = consumer.poll_arrow(max_records=8)
+    into += zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True)
+
+
 def iterate_once(consumer: Consumer, into: list[tuple[int, int]]) -> None:
     for record in consumer:
         into.append((record.partition, record.offset))
@@ -358,8 +392,8 @@ def iterate_once(consumer: Consumer, into: list[tuple[int, int]]) -> None:
             break
 
 
-@pytest.mark.parametrize("act", [poll_once, iterate_once])
-@pytest.mark.parametrize("before", ["a poll", "a break", "new partitions"])
+@pytest.mark.parametrize("act", [poll_once, poll_arrow_once, iterate_once])
+@pytest.mark.parametrize("before", ["a poll", "an Arrow poll", "a break", "new partitions"])
 def test_an_interrupt_anywhere_loses_no_record_and_repeats_none(
     before: str, act: Callable[[Consumer, list[tuple[int, int]]], None]
 ) -> None:
@@ -371,6 +405,8 @@ def test_an_interrupt_anywhere_loses_no_record_and_repeats_none(
         log, partitions = consumer._log, 2
         if before == "a poll":
             poll_once(consumer, read)
+        elif before == "an Arrow poll":
+            poll_arrow_once(consumer, read)
         elif before == "new partitions":
             log.add_partitions("orders", partitions := 4)
             for number in (2, 3):

@@ -60,6 +60,14 @@ class AgainstAList(RuleBasedStateMachine):
         assert len(records) <= count
         assert records or not self.left()
 
+    @rule(count=st.integers(1, 30), headers=st.booleans())
+    def poll_arrow(self, count: int, headers: bool) -> None:
+        table = self.consumer.poll_arrow(max_records=count, headers=headers)
+        columns = [table.column(name).to_pylist() for name in ("partition", "offset", "value")]
+        self.check([Record("orders", *row[:2], 0, None, int(row[2]), ()) for row in zip(*columns, strict=True)])
+        assert table.num_rows <= count
+        assert table.num_rows or not self.left()
+
     @rule(count=st.integers(1, 30))
     def iterate_and_break(self, count: int) -> None:
         read: list[Record] = []

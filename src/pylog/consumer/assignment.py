@@ -56,6 +56,9 @@ class Assignment:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions, in place of those before. Partitions in both keep their positions."""
+        if not partitions:
+            self.clear()
+            return
         if self.subscription is not None:
             raise ConfigError(f"assign() after subscribe(): {_MIXED}")
         version = self._log.catalog_version()

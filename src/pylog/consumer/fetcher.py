@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pylog.consumer.config import ConsumerConfig
-from pylog.consumer.deserialize import RecordDeserializer
+from pylog.consumer.form import Form, RecordForm, Taken
 from pylog.consumer.lane import Budget, Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.reset import OffsetReset, no_position
@@ -49,15 +49,13 @@ class Fetcher:
         self._round = 0  # counts the calls; no lane is asked again in the same one once it had nothing more
         self._undo: list[tuple[Lane, int | None]] = []
         self._records_committed = 0
-        self._transform = None
-        if config.key_deserializer is not None or config.value_deserializer is not None:
-            self._transform = RecordDeserializer(config.key_deserializer, config.value_deserializer)
+        self._as_records = RecordForm(config)
 
     # Lanes
 
     def add(self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None) -> None:
         """Read this partition too, from ``position``; it replaces a lane of the same name."""
-        lane = Lane(topic_partition, topic_id, self._budget, self._transform)
+        lane = Lane(topic_partition, topic_id, self._budget)
         lane.position = position
         self.remove(topic_partition)
         self.lanes[topic_partition] = lane
@@ -84,7 +82,7 @@ class Fetcher:
     def next_chunk(self, max_records: int) -> tuple[Lane, list[Record]] | None:
         """Up to ``max_records`` of the lane whose turn it is, or None where no lane has any (see ``caught_up``)."""
         self._round += 1
-        lane, records = self._next_turn(max_records)
+        lane, records = self._next_turn(self._as_records, max_records)
         if lane is not None and not records:
             raise lane.take_failure()
         self.records_taken += len(records)
@@ -92,21 +90,25 @@ class Fetcher:
 
     def collect(self, max_records: int) -> list[Record]:
         """Up to ``max_records``, lane after lane; [] where no lane has any (see ``caught_up``)."""
+        return self.collect_as(self._as_records, max_records)
+
+    def collect_as(self, form: Form[Taken], max_records: int) -> Taken:
+        """The same in another form."""
         self._round += 1
-        collected: list[Record] = []
-        while len(collected) < max_records:
-            lane, records = self._next_turn(max_records - len(collected))
+        collected = form.nothing()
+        while len(collected) < max_records and not form.is_full(collected):
+            lane, chunk = self._next_turn(form, max_records - len(collected))
             if lane is None:
                 break
-            if not records and collected:
+            if not chunk and collected:
                 self._turn -= 1  # it raises first thing in the next call
                 break
-            if not records:
+            if not chunk:
                 raise lane.take_failure()
             if collected:
-                collected += records
+                collected.extend(chunk)
             else:
-                collected = records
+                collected = chunk
         self.records_taken += len(collected)
         return collected
 
@@ -133,7 +135,7 @@ class Fetcher:
             return True
         return False
 
-    def _next_turn(self, max_records: int) -> tuple[Lane | None, list[Record]]:
+    def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
         """The next lane with records, or with a failure and no records; None after a round without either."""
         self.caught_up = True
         lanes = list(self.lanes.values())
@@ -142,26 +144,29 @@ class Fetcher:
             self._turn += 1
             if lane.paused or lane.idle_round == self._round:
                 continue
-            records = self._serve(lane, max_records)
+            chunk = self._serve(lane, form, max_records)
             if lane.quiet_token is not None and lane.is_drained:
                 lane.idle_round = self._round
             else:
                 self.caught_up = False
-            if records or lane.failure is not None:
-                return lane, records
-        return None, []
+            if chunk or lane.failure is not None:
+                return lane, chunk
+        return None, form.nothing()
 
-    def _serve(self, lane: Lane, max_records: int) -> list[Record]:
+    def _serve(self, lane: Lane, form: Form[Taken], max_records: int) -> Taken:
         """What the lane has buffered, else what one fetch brings."""
+        if lane.form is not form:
+            self._undo.append((lane, lane.position))
+            lane.change_form(form)
         try:
             if lane.is_drained and lane.failure is None and not self._fetch(lane):
-                return []
+                return form.nothing()
         except Closed:
             lane.forget_partition()  # with its topic, or the whole log: whoever opens it again will be told
         except PylogError as error:
             lane.failure = self._located(error, lane)
         self._undo.append((lane, lane.position))
-        return lane.take(max_records)
+        return lane.take(form, max_records)
 
     # Reading the log
 

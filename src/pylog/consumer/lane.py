@@ -9,27 +9,19 @@ are delivered.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec.batch import BatchView
 from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT
-from pylog.codec.format import NONE
+from pylog.consumer.form import Decoder, Form, Taken
 from pylog.consumer.subscription import name_of
 from pylog.errors import CorruptRecord, PylogError
 from pylog.model import Record, TopicPartition
 from pylog.partition import Cursor
 
 if TYPE_CHECKING:
-    from pylog.codec import RecordDecoder
     from pylog.consumer.subscription import TopicId
     from pylog.partition import Fetched, Partition
-
-DECODE_RECORDS_MAX = 4_096
-"""Records decoded in one call: bounds what a hostile batch can make of few bytes, and is plenty for speed."""
-
-Transform = Callable[[list[Record]], tuple[list[Record], PylogError | None]]
-"""What the deserializers do to records: the good ones before the first failure, and that failure."""
 
 
 class Budget:
@@ -64,27 +56,25 @@ class Lane:
     """One assigned partition. ``position`` is None until there is one (``auto_offset_reset="none"`` before a seek)."""
 
     __slots__ = (
-        "_batches", "_budget", "_cursor", "_decoder", "_opened", "_ready", "_transform",
-        "failure", "idle_round", "partition", "paused", "position", "quiet_token", "topic_id", "topic_partition",
+        "_batches", "_budget", "_cursor", "_decoder", "_opened", "_ready",
+        "failure", "form", "idle_round", "partition", "paused", "position", "quiet_token", "topic_id", "topic_partition",
     )  # fmt: skip
 
-    def __init__(
-        self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget, transform: Transform | None
-    ) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.partition: Partition | None = None  # opened when first needed, and again when the topic was replaced
         self.position: int | None = None
         self.paused = False
+        self.form: Form[Any] | None = None  # what is read ahead is decoded for
         self.failure: PylogError | None = None
         self.quiet_token: object = None  # the partition's change token when there was nothing more to read
         self.idle_round = 0  # the fetcher's round in which it had nothing more
         self._budget = budget
-        self._transform = transform
         self._cursor: Cursor | None = None
         self._batches: deque[BatchView] = deque()
         self._opened: BatchView | None = None
-        self._decoder: RecordDecoder | None = None
+        self._decoder: Decoder[Any] | None = None
         self._ready: list[Record] = []
 
     # Positions
@@ -104,6 +94,11 @@ class Lane:
         self._budget.stored_bytes.pop(self.topic_partition, None)
         self._budget.opened_bytes.pop(self.topic_partition, None)
         self.quiet_token = None
+
+    def change_form(self, form: Form[Any]) -> None:
+        """Hand out records as ``form``. What is read ahead for another one, and a failure met so, is read again."""
+        self.form = form
+        self.drop_read_ahead()
 
     def forget_partition(self) -> None:
         """Open the partition again before it is read: this handle of it is no longer good."""
@@ -152,23 +147,25 @@ class Lane:
 
     # Taking records
 
-    def take(self, max_records: int) -> list[Record]:
-        """Up to ``max_records`` of what is buffered; the position moves behind them.
+    def take(self, form: Form[Taken], max_records: int) -> Taken:
+        """Up to ``max_records`` of what is buffered, as ``form``, the lane's own; the position moves behind them.
 
-        [] where nothing is buffered, where the budget forbids to open another batch now, or with ``failure`` set.
+        None where nothing is buffered, where the budget forbids to open another batch now, or with ``failure`` set.
         """
         failure = self.failure
-        records = self._ready[:max_records]
-        if records:
+        if self._ready:
+            chunk = cast(Taken, self._ready[:max_records])  # an iteration gave them back: they are in its form
             del self._ready[:max_records]
         elif failure is None:
-            records, failure = self._decode(max_records)
-        self._advance(records, failure)
-        return records
+            chunk, failure = self._decode(form, max_records)
+        else:
+            chunk = form.nothing()
+        self._advance(form.next_offset(chunk) if chunk else None, failure)
+        return chunk
 
-    def _advance(self, records: list[Record], failure: PylogError | None) -> None:
-        if records:
-            self.position = records[-1].offset + 1
+    def _advance(self, position: int | None, failure: PylogError | None) -> None:
+        if position is not None:
+            self.position = position
         if failure is not self.failure:
             self.drop_read_ahead()
             self.failure = failure
@@ -176,41 +173,41 @@ class Lane:
             self._budget.stored_bytes.pop(self.topic_partition, None)
             self.position = self._cursor.offset
 
-    def _decode(self, max_records: int) -> tuple[list[Record], PylogError | None]:
+    def _decode(self, form: Form[Taken], max_records: int) -> tuple[Taken, PylogError | None]:
         """The next records of the fetched batches, and what stopped them short, if it was an error."""
-        records: list[Record] = []
+        chunk = form.nothing()
         failure: PylogError | None = None
-        while len(records) < max_records and (self._decoder is not None or self._batches):
+        while len(chunk) < max_records and not form.is_full(chunk) and (self._decoder is not None or self._batches):
             try:
-                decoder = self._decoder or self._open_batch()
+                decoder = self._decoder or self._open_batch(form)
                 if decoder is None:
                     break
-                more = decoder.take(min(max_records - len(records), DECODE_RECORDS_MAX))
+                more = decoder.take(min(max_records - len(chunk), form.at_once))
             except PylogError as error:
-                failure = self._located(error, records)
+                failure = self._located(error, form.next_offset(chunk) if chunk else None)
                 break
-            if records:
-                records += more
+            if chunk:
+                chunk.extend(more)
             else:
-                records = more
+                chunk = more
             if not decoder.remaining or not more:
                 self._close_batch()
-        if self._transform is None or not records:
-            return records, failure
-        records, unreadable = self._transform(records)
-        return records, unreadable or failure
+        if not chunk:
+            return chunk, failure
+        chunk, unfit = form.finish(chunk)
+        return chunk, unfit or failure
 
-    def _open_batch(self) -> RecordDecoder | None:
+    def _open_batch(self, form: Form[Taken]) -> Decoder[Taken] | None:
         """Start on the next batch; None while the budget forbids it."""
         if not self._budget.allows_open():
             return None
         view = self._opened = self._batches.popleft()
-        decoder = view.decoder(*self.topic_partition, self._budget.batch_limit_bytes)
+        decoder, held_bytes = form.decoder(view, self.topic_partition, self._budget.batch_limit_bytes)
         assert self.position is not None
         if view.base_offset < self.position:
             decoder.skip_to(self.position)
-        if view.header.codec != NONE:  # else the decoder reads the stored bytes themselves
-            self._budget.opened_bytes[self.topic_partition] = decoder.size_bytes
+        if held_bytes:
+            self._budget.opened_bytes[self.topic_partition] = held_bytes
         self._decoder = decoder
         return decoder
 
@@ -218,14 +215,17 @@ class Lane:
         self._decoder = self._opened = None
         self._budget.opened_bytes.pop(self.topic_partition, None)
 
-    def _located(self, error: PylogError, before: list[Record]) -> PylogError:
-        """``error`` of the open batch, with where it happened and, for damage, the offset behind the batch."""
+    def _located(self, error: PylogError, position: int | None) -> PylogError:
+        """``error`` of the open batch, met at ``position`` (None: the lane's), with where it happened.
+
+        For damage also with the offset behind the batch.
+        """
         topic, partition = self.topic_partition
-        assert self.position is not None
-        offset = before[-1].offset + 1 if before else self.position
+        offset = self.position if position is None else position
+        assert offset is not None
         view = self._opened
         if view is None or not isinstance(error, CorruptRecord):
-            error.facts.update(topic=topic, partition=partition, offset=offset)
+            error.facts.update({"offset": offset, **error.facts, "topic": topic, "partition": partition})
             return error
         facts = {**error.facts, "topic": topic, "partition": partition, "offset": max(offset, view.base_offset)}
         located = CorruptRecord(

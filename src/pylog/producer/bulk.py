@@ -7,7 +7,7 @@ out first, by encoding them once for nothing, which is cheaper than looking at e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pylog.codec import RecordEncoder
@@ -16,9 +16,10 @@ from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
-from pylog.producer.delivery import refuse_reentry
+from pylog.producer.delivery import Delivery, PendingBatch, refuse_reentry
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, KeyHash, Sticky
 from pylog.producer.sender import Sender
+from pylog.producer.topics import Topics
 
 STEP_RECORDS = 10_000  # between two looks at the partitioner
 
@@ -26,17 +27,21 @@ STEP_RECORDS = 10_000  # between two looks at the partitioner
 class Load:
     """What one call is to send. ``cut`` ends it before a refused record, whose error is raised when the rest is sent."""
 
-    __slots__ = ("keys", "refusal", "values")
+    __slots__ = ("keys", "partitions", "refusal", "values")
 
-    def __init__(self, values: Sequence[Any], keys: Sequence[Any] | None) -> None:
+    def __init__(
+        self, values: Sequence[Any], keys: Sequence[Any] | None, partitions: Sequence[int | None] | None = None
+    ) -> None:
         self.values = values
         self.keys = keys
+        self.partitions = partitions  # None of a record leaves it to the partitioner
         self.refusal: PylogError | None = None
 
     def cut(self, index: int, error: PylogError) -> None:
         error.facts["index"] = index
         self.values = self.values[:index]
         self.keys = None if self.keys is None else self.keys[:index]
+        self.partitions = None if self.partitions is None else self.partitions[:index]
         self.refusal = error
 
     def part(self, places: Sequence[int]) -> Load:
@@ -46,43 +51,53 @@ class Load:
 
 
 class BulkSender:
-    """``send_many`` of one producer."""
+    """``send_many`` of one producer, and what ``send_arrow`` sends in bulk."""
 
     def __init__(
-        self, accumulator: Accumulator, sender: Sender, config: ProducerConfig, key_hash: KeyHash | None
-    ) -> None:
+        self, accumulator: Accumulator, sender: Sender, topics: Topics, config: ProducerConfig,
+        key_hash: KeyHash | None,
+    ) -> None:  # fmt: skip
         self._accumulator = accumulator
+        self._topics = topics
         self._sender = sender
         self._config = config
         self._key_hash = key_hash
 
-    def send(
-        self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, values: Sequence[Any],
-        keys: Sequence[Any] | None,
-    ) -> Deliveries:  # fmt: skip
-        """Send everything up to the first record that is refused, to one ``buffer`` or to those the partitioner names."""
+    def load(self, values: Sequence[Any], keys: Sequence[Any] | None) -> Load:
+        """Keys and values through the serializers, up to the first record that one of them refuses."""
         load = Load(values, keys)
-        self._serialize(load)
-        all_runs: list[Runs] = []
-        buffer = buffer or topic.only
-        try:
-            if buffer is not None:
-                deliveries = self._to_one(load, buffer, timestamp_ms, all_runs)
-            elif load.keys is None and isinstance(topic.choice, Sticky):
-                deliveries = self._to_sticky(load, topic, timestamp_ms, all_runs)
-            else:
-                deliveries = self._to_many(load, topic, timestamp_ms, all_runs)
-        finally:
-            self._do_more(all_runs, timestamp_ms)
-        if load.refusal is not None:
-            raise load.refusal
-        return deliveries
-
-    def _serialize(self, load: Load) -> None:
         load.values = self._serialized(load, "value", self._config.value_serializer, load.values)
         if load.keys is not None:
             load.keys = self._serialized(load, "key", self._config.key_serializer, load.keys)
             load.values = load.values[: len(load.keys)]
+        return load
+
+    def send(self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, load: Load) -> Deliveries:
+        """Send everything up to the first record that is refused, to one ``buffer``, or to those that the load or else the
+        partitioner names."""
+        all_runs: list[Runs] = []
+        if buffer is None and load.partitions is None:
+            buffer = topic.only
+        try:
+            if buffer is not None:
+                deliveries = self._to_one(load, buffer, timestamp_ms, all_runs)
+            elif load.keys is None and load.partitions is None and isinstance(topic.choice, Sticky):
+                deliveries = self._to_sticky(load, topic, timestamp_ms, all_runs)
+            else:
+                deliveries = self._to_many(load, topic, timestamp_ms, all_runs)
+        finally:
+            for runs in all_runs:
+                self._do_more(runs, timestamp_ms)
+        if load.refusal is not None:
+            raise load.refusal
+        return deliveries
+
+    def way(self, topic: TopicBuffers, key: Any) -> int:
+        """The partition that the partitioner chooses for one record."""
+        count = len(topic.buffers)
+        if key is None or self._key_hash is None:
+            return topic.choice.choose(key, count)
+        return (self._key_hash(key) & POSITIVE) % count
 
     def _serialized(self, load: Load, field: str, serializer: Serializer | None, items: Sequence[Any]) -> Sequence[Any]:
         """The items through the serializer, up to the first it refuses, which cuts the load."""
@@ -140,6 +155,10 @@ class BulkSender:
         keys: Sequence[Any] = [None] * len(load.values) if load.keys is None else load.keys
         ways: list[int] = []
         try:
+            if load.partitions is not None:
+                for key, number in zip(keys, load.partitions, strict=True):
+                    ways.append(self.way(topic, key) if number is None else self._topics.buffer(topic, number).number)
+                return ways
             for key in keys:
                 if key is None or key_hash is None:
                     ways.append(choose(key, count))
@@ -193,11 +212,20 @@ class BulkSender:
                 index = max(start, int(error.facts.get("index", start)))
                 load.cut(index, error)  # the codec has taken the run back; the good part of it comes again
 
-    def _do_more(self, all_runs: list[Runs], timestamp_ms: int) -> None:
-        for runs in all_runs:
-            if self._config.on_delivery is not None:
-                for number in range(runs.count):
-                    runs.delivery(number, timestamp_ms).add_done_callback(self._config.on_delivery)
-            if self._config.linger_ms == 0:
-                for buffer in dict.fromkeys(batch.buffer for batch in runs.batches if not batch.settled):
-                    self._sender.drain(buffer, self._config.max_block_s)
+    def _do_more(self, runs: Runs, timestamp_ms: int) -> None:
+        if self._config.on_delivery is not None:
+            for number in range(runs.count):
+                runs.delivery(number, timestamp_ms).add_done_callback(self._config.on_delivery)
+        self._drain(runs.batches)
+
+    def do_more(self, deliveries: Sequence[Delivery]) -> None:
+        """What is to be done with records that were entered one by one: callbacks, and writing them where none may wait."""
+        if self._config.on_delivery is not None:
+            for delivery in deliveries:
+                delivery.add_done_callback(self._config.on_delivery)
+        self._drain(delivery.batch for delivery in deliveries)
+
+    def _drain(self, batches: Iterable[PendingBatch]) -> None:
+        if self._config.linger_ms == 0:
+            for buffer in dict.fromkeys(batch.buffer for batch in batches if not batch.settled):
+                self._sender.drain(buffer, self._config.max_block_s)

@@ -1,4 +1,4 @@
-"""The deliveries of one ``send_many``: a sequence that makes each ``Delivery`` when it is asked for.
+"""The deliveries of one ``send_many`` or ``send_arrow``: a sequence that makes each ``Delivery`` when it is asked for.
 
 A million records sent at once share a few hundred batches; what is kept is which run of them is in which batch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import overload
 
 from pylog.model import RecordMetadata
@@ -103,3 +104,47 @@ class SpreadDeliveries(Deliveries):
             self._places = places
         way = self._ways[number]
         return self._spread[way].delivery(bisect_left(self._places[way], number), self._timestamp_ms)
+
+
+class ListedDeliveries(Deliveries):
+    """The same for records that were entered one by one, each with its own time."""
+
+    __slots__ = ("_listed",)
+
+    def __init__(self, listed: list[Delivery]) -> None:
+        super().__init__(Runs(), 0)
+        self._listed = listed
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def _delivery(self, number: int) -> Delivery:
+        return self._listed[number]
+
+
+class JoinedDeliveries(Deliveries):
+    """Several, one behind the other."""
+
+    __slots__ = ("_count", "_parts", "_starts")
+
+    def __init__(self) -> None:
+        super().__init__(Runs(), 0)
+        self._count = 0
+        self._starts: list[int] = []
+        self._parts: list[Deliveries] = []
+
+    def add(self, part: Deliveries) -> None:
+        """These come next."""
+        self._starts.append(self._count)
+        self._parts.append(part)
+        self._count += len(part)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _delivery(self, number: int) -> Delivery:
+        at = bisect_right(self._starts, number) - 1
+        return self._parts[at][number - self._starts[at]]
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return chain.from_iterable(self._parts)

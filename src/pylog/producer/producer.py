@@ -2,7 +2,8 @@
 
 topics.py: a topic's buffers and settings. partitioner.py: which of them. buffer.py: a partition's open batch.
 accumulator.py: room for a record, when that batch is full. memory.py: the bytes all batches may take. bulk.py: send_many.
-sender.py: append, sync, outcome, callbacks. linger.py: the background thread. delivery.py: what became of a record.
+table.py: send_arrow. sender.py: append, sync, outcome, callbacks. linger.py: the background thread.
+delivery.py: what became of a record.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import check_topic_name
 from pylog.checks import refuse_options, require_log, require_several, require_timeout
-from pylog.errors import ConfigError, ForkedHandle, InvalidPartition, PylogError
+from pylog.errors import ConfigError, ForkedHandle, PylogError
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.buffer import PartitionBuffer, TopicBuffers
+from pylog.producer.buffer import TopicBuffers
 from pylog.producer.bulk import BulkSender
 from pylog.producer.config import ACKS_ALL, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
@@ -24,10 +25,13 @@ from pylog.producer.delivery import Delivery
 from pylog.producer.memory import Memory
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction, partitioner_for
 from pylog.producer.sender import Sender
+from pylog.producer.table import TableSender
 from pylog.producer.topics import Topics
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pylog.log import Log
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
@@ -99,7 +103,8 @@ class Producer:
         self._sender = Sender(log, config, self._memory)
         self._topics = Topics(log, config, chosen, self._memory, self._sender)
         self._accumulator = Accumulator(log.clock, config, self._memory, self._sender, self._topics)
-        self._bulk = BulkSender(self._accumulator, self._sender, config, chosen.key_hash)
+        self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config, chosen.key_hash)
+        self._table = TableSender(self._bulk, self._accumulator, self._topics, log.clock.now_ms)
         # What send needs for every record, one attribute away:
         self._known_topics = self._topics.known
         self._key_hash = chosen.key_hash
@@ -138,7 +143,7 @@ class Producer:
             buffers = topic_buffers.buffers
             key_hash = self._key_hash
             if partition is not None:
-                buffer = self._buffer(topic_buffers, partition)
+                buffer = self._topics.buffer(topic_buffers, partition)
             elif key is None or key_hash is None:
                 buffer = buffers[topic_buffers.choice.choose(key, len(buffers))]
             else:
@@ -178,18 +183,6 @@ class Producer:
             error.__suppress_context__ = True
             raise
 
-    def _buffer(self, topic: TopicBuffers, partition: int) -> PartitionBuffer:
-        """The buffer of a partition named by the caller."""
-        if isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
-            if partition >= len(topic.buffers):
-                self._topics.refresh()  # it may have been added since
-            if partition < len(topic.buffers):
-                return topic.buffers[partition]
-        raise InvalidPartition(
-            f"topic {topic.name!r} has partitions 0 to {len(topic.buffers) - 1}, got {partition!r}",
-            topic=topic.name, partition=partition, partitions=len(topic.buffers),
-        )  # fmt: skip
-
     def send_many(
         self,
         topic: str,
@@ -212,8 +205,26 @@ class Producer:
         topic_buffers = self._find(topic)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
-        buffer = None if partition is None else self._buffer(topic_buffers, partition)
-        return self._bulk.send(topic_buffers, buffer, timestamp_ms, values, keys)
+        buffer = None if partition is None else self._topics.buffer(topic_buffers, partition)
+        return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.load(values, keys))
+
+    def send_arrow(self, topic: str, table: pa.Table | pa.RecordBatch) -> Deliveries:
+        """Send each row of an Arrow table to one topic, in their order. Needs the ``arrow`` extra.
+
+        Columns: ``value`` (binary or string; null is a tombstone), and of these any: ``key`` (the same; null is none),
+        ``partition`` (an integer; null leaves it to the partitioner), ``timestamp`` (a timestamp, cut to milliseconds, of
+        UTC where it names no zone; or an integer of milliseconds; null is now), ``headers`` (lists of structs of ``key`` and
+        ``value``). Serializers do not apply. The table is taken piece by piece, and need not fit into the buffer. Rows are
+        sent as fast as by ``send_many``, but one by one where their timestamps differ or they have headers.
+
+        What a row has survived once its ``Delivery`` is done says ``acks``, as for ``send``. Raises ``ConfigError`` for
+        other columns or types, and without ``pyarrow``; nothing was sent then. Raises as ``send`` for the first row that is
+        refused; the error's ``index`` is its place, and all rows before it were accepted. (After ``BufferTimeout`` some
+        behind it may be, too.)
+        """
+        from pylog.arrow.rows import rows_of
+
+        return self._table.send(topic, rows_of(table))
 
     def partitions_for(self, topic: str) -> set[int]:
         """The numbers of the topic's partitions. ``TopicNotFound``."""

@@ -109,6 +109,18 @@ class Topics:
             topic=name, partition=number, partitions=len(buffers),
         )  # fmt: skip
 
+    def buffer(self, topic: TopicBuffers, partition: object) -> PartitionBuffer:
+        """The buffer of a partition named by the caller; ``InvalidPartition`` where there is none."""
+        if isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
+            if partition >= len(topic.buffers):
+                self.refresh()  # it may have been added since
+            if partition < len(topic.buffers):
+                return topic.buffers[partition]
+        raise InvalidPartition(
+            f"topic {topic.name!r} has partitions 0 to {len(topic.buffers) - 1}, got {partition!r}",
+            topic=topic.name, partition=partition, partitions=len(topic.buffers),
+        )  # fmt: skip
+
     def _read(self, name: str, topic: TopicBuffers | None) -> TopicBuffers:
         """The topic as the catalog has it now: ``topic`` brought up to date, or a new one."""
         description = self._log.topic_to_send_to(name) if topic is None else self._log.describe_topic(name)

@@ -1,36 +1,25 @@
-"""Batches as Arrow record batches, with the columns of Spark's Kafka source. Reads no file and knows no log.
+"""The columns of Spark's Kafka source, made of what the codec decoded.
 
-The buffers of keys, values and offsets are the decoder's own, not copies, where one batch fills a piece; small batches are
-put together. Memory is bounded by a piece and the largest batch, whatever the number of batches. Loading this module
-needs pyarrow, so nothing imports it before it is asked for.
+The buffers of keys, values and offsets are the decoder's own, not copies, where there is one batch; small ones are put
+together.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pylog.codec import Columns
 from pylog.codec.batch import BatchView
 from pylog.codec.format import INT64_MAX
-from pylog.errors import ConfigError, CorruptRecord, InvalidTimestamp
+from pylog.errors import InvalidTimestamp
 from pylog.model import CREATE_TIME, LOG_APPEND_TIME, TopicPartition
-
-try:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-except ImportError as error:
-    raise ConfigError(
-        "Arrow output needs pyarrow, which is not installed: pip install 'pylog-embedded[arrow]', or pip install pyarrow",
-        extra="arrow",
-    ) from error
-
-PIECE_BYTES = 1 << 20
-"""About how much one record batch holds: Spark's way from Arrow to rows is fastest with pieces of this size."""
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _HEADERS = pa.list_(pa.field("element", _HEADER))  # the name Spark's own conversion gives to what is in a list
@@ -55,80 +44,33 @@ def schema(*, headers: bool = False) -> pa.Schema:
     return pa.schema([field for field in _TYPES.items() if headers or field[0] != "headers"])
 
 
-def table(
-    views: Iterable[BatchView], topic_partition: TopicPartition, start: int, end: int, *, headers: bool = False
-) -> pa.Table:
-    """The records of ``views`` from offset ``start`` to ``end`` (exclusive) as one table. Raises as ``record_batches``."""
-    wanted = schema(headers=headers)
-    return pa.Table.from_batches(record_batches(views, topic_partition, start, end, wanted), wanted)
+def record_batch(parts: list[Part], topic_partition: TopicPartition, wanted: pa.Schema) -> pa.RecordBatch:
+    """The records of these parts. Raises ``InvalidTimestamp`` as ``check_times`` does."""
+    return pa.RecordBatch.from_arrays([_COLUMNS[name](parts, topic_partition) for name in wanted.names], schema=wanted)
 
 
-def record_batches(
-    views: Iterable[BatchView], topic_partition: TopicPartition, start: int, end: int, wanted: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """The records of ``views`` from offset ``start`` to ``end`` (exclusive), in pieces of about ``PIECE_BYTES``.
-
-    ``views`` are checked batches of one partition in order. ``wanted`` is ``schema()``, or some of its fields in any order.
-    Raises ``CorruptRecord``, ``MissingCodec``, and ``InvalidTimestamp`` for a time that is out of range in microseconds.
-    """
-    piece = _Piece(topic_partition, wanted)
-    for view in views:
-        piece.add(view, start, end)
-        if piece.size_bytes >= PIECE_BYTES:
-            yield from piece.take()
-    yield from piece.take()
+def check_times(columns: Columns, low: int, topic_partition: TopicPartition) -> tuple[int, InvalidTimestamp | None]:
+    """How far the records from ``low`` on have times that can be told in microseconds, and the error for the first other."""
+    times = _integers(columns.timestamps_ms[8 * low :])
+    extremes = pc.min_max(times)
+    if low == columns.count or max(-extremes["min"].as_py(), extremes["max"].as_py()) <= _LATEST_MS:
+        return columns.count, None
+    index = low + next(at for at, time in enumerate(int64s(columns.timestamps_ms[8 * low :])) if abs(time) > _LATEST_MS)
+    return index, _out_of_range(columns, index, topic_partition)
 
 
-class _Piece:
-    """Gathers parts of one partition until they are enough for a record batch."""
-
-    def __init__(self, topic_partition: TopicPartition, wanted: pa.Schema) -> None:
-        self._topic_partition = topic_partition
-        self._wanted = wanted
-        self._with_headers = "headers" in wanted.names
-        self._parts: list[_Part] = []
-        self.size_bytes = 0
-
-    def add(self, view: BatchView, start: int, end: int) -> None:
-        """Take the records of one batch that are in the range."""
-        columns = self._decode(view)
-        low, high = 0, columns.count
-        if view.base_offset < start or view.last_offset >= end:
-            offsets = _int64s(columns.offsets)
-            low, high = bisect_left(offsets, start), bisect_left(offsets, end)
-        if low < high:
-            part = _Part(columns, low, high, LOG_APPEND_TIME if view.header.is_log_append_time else CREATE_TIME)
-            self._parts.append(part)
-            self.size_bytes += part.size_bytes()
-
-    def take(self) -> Iterator[pa.RecordBatch]:
-        """What was added, as record batches; nothing if there was nothing."""
-        parts, self._parts = self._parts, []
-        size_bytes, self.size_bytes = self.size_bytes, 0
-        if parts:
-            arrays = [_COLUMNS[name](parts, self._topic_partition) for name in self._wanted.names]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self._wanted)
-            rows = -(-batch.num_rows // max(1, size_bytes // PIECE_BYTES))
-            yield from (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
-
-    def _decode(self, view: BatchView) -> Columns:
-        try:
-            return view.columns(with_headers=self._with_headers)
-        except CorruptRecord as damage:
-            topic, partition = self._topic_partition
-            raise CorruptRecord(
-                f"batch at offset {view.base_offset} of {topic}-{partition}: {damage}",
-                **{**damage.facts, "topic": topic, "partition": partition, "offset": view.base_offset},
-            ) from damage
-
-
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Records ``low`` to ``high`` (exclusive) of one decoded batch, and which kind of timestamps they have."""
 
     columns: Columns
     low: int
     high: int
     timestamp_type: int
+
+    @classmethod
+    def of(cls, view: BatchView, columns: Columns, low: int, high: int) -> Part:
+        """Some of what was decoded from ``view``."""
+        return cls(columns, low, high, LOG_APPEND_TIME if view.header.is_log_append_time else CREATE_TIME)
 
     def length(self) -> int:
         return self.high - self.low
@@ -189,9 +131,10 @@ def _integers(values: bytes) -> pa.Array:
 
 
 _US_PER_MS = _integers(array("q", [1000]).tobytes())[0]
+_LATEST_MS = INT64_MAX // 1000
 
 
-def _int64s(values: bytes) -> memoryview[int]:
+def int64s(values: bytes) -> memoryview[int]:
     return memoryview(values).cast("q")
 
 
@@ -199,7 +142,7 @@ def _int64s(values: bytes) -> memoryview[int]:
 # of a second for which every new Spark worker would wait.
 
 
-def _repeated(one: pa.Array, parts: Iterable[_Part]) -> pa.Array:
+def _repeated(one: pa.Array, parts: Iterable[Part]) -> pa.Array:
     return pa.repeat(one[0], sum(part.length() for part in parts))
 
 
@@ -212,34 +155,37 @@ def _int32(value: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(array("i", [value]).tobytes())])
 
 
-def _offsets(parts: list[_Part]) -> pa.Array:
+def _offsets(parts: list[Part]) -> pa.Array:
     return _integers(b"".join([part.offsets() for part in parts]))
 
 
-def _timestamps(parts: list[_Part], topic_partition: TopicPartition) -> pa.Array:
+def _timestamps(parts: list[Part], topic_partition: TopicPartition) -> pa.Array:
     milliseconds = b"".join([part.timestamps_ms() for part in parts])
     try:
         return pc.multiply_checked(_integers(milliseconds), _US_PER_MS).view(_MICROSECONDS)
     except pa.ArrowInvalid as error:
-        topic, partition = topic_partition
-        times = _int64s(milliseconds)
-        at = next(at for at, time in enumerate(times) if abs(time) > INT64_MAX // 1000)
-        offset = _offsets(parts)[at].as_py()
-        raise InvalidTimestamp(
-            f"offset {offset} of {topic}-{partition} has timestamp {times[at]} ms, out of range in microseconds",
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            timestamp_ms=times[at],
-        ) from error
+        for part in parts:
+            index, problem = check_times(part.columns, part.low, topic_partition)
+            if problem is not None and index < part.high:
+                raise problem from error
+        raise
 
 
-def _timestamp_types(parts: list[_Part]) -> pa.Array:
+def _out_of_range(columns: Columns, index: int, topic_partition: TopicPartition) -> InvalidTimestamp:
+    topic, partition = topic_partition
+    offset, timestamp_ms = int64s(columns.offsets)[index], int64s(columns.timestamps_ms)[index]
+    return InvalidTimestamp(
+        f"offset {offset} of {topic}-{partition} has timestamp {timestamp_ms} ms, out of range in microseconds",
+        topic=topic, partition=partition, offset=offset, timestamp_ms=timestamp_ms,
+    )  # fmt: skip
+
+
+def _timestamp_types(parts: list[Part]) -> pa.Array:
     runs = groupby(parts, attrgetter("timestamp_type"))
     return _joined([_repeated(_int32(kind), run) for kind, run in runs])
 
 
-_COLUMNS: dict[str, Callable[[list[_Part], TopicPartition], pa.Array]] = {
+_COLUMNS: dict[str, Callable[[list[Part], TopicPartition], pa.Array]] = {
     "key": lambda parts, _: _joined([part.keys() for part in parts]),
     "value": lambda parts, _: _joined([part.values() for part in parts]),
     "topic": lambda parts, of: _repeated(_text(of.topic), parts),
