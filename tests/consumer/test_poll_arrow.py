@@ -349,4 +349,5 @@ except pylog.errors.ConfigError as error:
 """
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert shown.stdout.startswith("arrow Arrow tables need pyarrow"), shown.stderr
-    assert "pip install 'pylog-embedded[arrow]' []" in shown.stdout
+    assert "pip install 'pylog-embedded[arrow]'" in shown.stdout
+    assert shown.stdout.endswith(" []\n")
