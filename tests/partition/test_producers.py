@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pylog.codec.batch import BatchView, read_header, stamp
 from pylog.errors import CorruptSegment, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction, TransactionIndexReader
+from pylog.model import TopicPartition
 from pylog.partition import Partition
+from pylog.partition.isolation import aborted_among
 from pylog.partition.producer_state import BatchTrace, ProducerEntry, ProducerStates
 from pylog.partition.snapshots import read, save
+from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
     START_MS,
@@ -330,7 +335,7 @@ def test_the_transaction_index_has_kafkas_fields(tmp_path: Path) -> None:
     append_encoded(partition, marker(8, 0, commit=False))
     path = file_of(directory, 0, ".txnindex")
     reader = TransactionIndexReader(OsFileSystem().open_readable(str(path)))
-    assert reader.entries() == [AbortedTransaction(7, 0, 2, 1), AbortedTransaction(8, 1, 3, 4)]
+    assert list(reader.entries()) == [AbortedTransaction(7, 0, 2, 1), AbortedTransaction(8, 1, 3, 4)]
     assert path.stat().st_size == 2 * 34
 
 
@@ -400,9 +405,59 @@ def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(tmp_path
     assert committed(open_partition(directory, OtherBoot(1))) == YES
 
 
-def test_an_abort_marker_adopted_from_a_writer_that_died_is_indexed_once(tmp_path: Path) -> None:
-    from pylog.codec.batch import stamp
+def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_matters(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    append_encoded(partition, batch(b"plain"))
+    with file_of(directory, 0, ".txnindex").open("ab") as file:
+        file.truncate(1 << 40)
+    assert committed(partition) == [b"plain"]
+    partition.roll()
+    in_transaction(partition, b"no", 0)
+    append_encoded(partition, marker(7, 0, commit=False))
+    assert committed(partition) == [b"plain"]  # the other segment's index decides about this one's batches
+    assert partition.read(0, isolation_level="read_committed")[0].value == b"plain"
+    partition = open_partition(directory)
+    append_encoded(partition, batch(b"last"))
+    in_transaction(partition, b"yes", 1)
+    append_encoded(partition, marker(7, 0, commit=True))
+    file_of(directory, 1, ".txnindex").unlink()
+    with file_of(directory, 1, ".txnindex").open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(CorruptSegment, match="markers at most") as caught:
+        committed(partition)
+    assert caught.value.path.endswith(".txnindex")
+    assert caught.value.offset == 1
+    assert [value for _, value in everything(partition)] == [b"plain", b"no", b"last", b"yes"]
+    problems = list(verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=True))
+    assert {problem.kind for problem in problems} == {"txnindex"}
 
+
+def test_as_many_aborted_transactions_are_read_as_decide_about_the_batches() -> None:
+    """A later abort may belong to a transaction that began before; one whose last stable offset lies behind says no."""
+    made = [batch(b"v", producer_id=producer, epoch=0, sequence=0, transactional=True) for producer in (7, 8, 7)]
+    for offset, encoded in enumerate(made):
+        stamp(encoded, offset, 0)
+    views = [BatchView(encoded, read_header(encoded)) for encoded in made]
+    taken: list[int] = []
+
+    def markers(*transactions: AbortedTransaction) -> Iterator[AbortedTransaction]:
+        for transaction in transactions:
+            taken.append(transaction.last_offset)
+            yield transaction
+
+    first, second = AbortedTransaction(7, 0, 1, 1), AbortedTransaction(8, 1, 9, 10)
+    assert aborted_among(views, markers(first, second, AbortedTransaction(7, 2, 20, 21))) == {0, 1}
+    assert taken == [1, 9]
+    taken.clear()
+    assert aborted_among(views[:1], markers(first, second)) == {0}
+    assert taken == [1]
+    plain = batch(b"plain")
+    assert aborted_among([BatchView(plain, read_header(plain))], markers(second)) == set()
+    assert taken == [1]
+
+
+def test_an_abort_marker_adopted_from_a_writer_that_died_is_indexed_once(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     in_transaction(partition, b"no", 0)
