@@ -212,7 +212,10 @@ class PartitionReader:
         key = (base, closed, state.segments_version)
         segment = self._open.get(key)
         if segment is None:
-            segment = SegmentReader(self._filesystem, self._directory, base, closed=closed, dense=self._dense)
+            segment = SegmentReader(
+                self._filesystem, self._directory, base, closed=closed, dense=self._dense,
+                batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
+            )  # fmt: skip
             recent = list(self._open.items())[1 - _OPEN_SEGMENTS_MAX :]
             self._open = {**dict(recent), key: segment}
         return segment, segment.size() if closed else state.written_end

@@ -8,25 +8,39 @@ batches behind it: ``next_position`` says where they go on, and offsets behind t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
 from pylog.index import OffsetIndexReader
 from pylog.segment.naming import LOG, OFFSET_INDEX, file_path
+from pylog.segment.recovery import SegmentScan
 from pylog.segment.seal import Seal, header_crc, read_seal
 from pylog.storage import FileSystem
 
 logger = logging.getLogger("pylog.segment")
 
 _WINDOW_BYTES = 4 << 10
+_LARGE_BYTES = 4 << 20  # a batch of more is checked in pieces before it is read whole
+BATCH_LIMIT_BYTES = 128 << 20
 
 
 class SegmentReader:
     """One open segment. ``closed=True`` says that it will not grow, so its seal, if any, applies."""
 
-    def __init__(self, filesystem: FileSystem, directory: str, base_offset: int, *, closed: bool, dense: bool) -> None:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        closed: bool,
+        dense: bool,
+        batch_limit_bytes: Callable[[], int] = lambda: BATCH_LIMIT_BYTES,
+    ) -> None:
+        """``batch_limit_bytes`` is asked where a batch has more than 128 MiB: those up to it are read as well."""
+        self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
         self._directory = directory
         self._dense = dense
@@ -131,8 +145,7 @@ class SegmentReader:
 
     def _require_intact(self, position: int, end: int) -> None:
         """Raise the damage of the batch at ``position``, if it has any."""
-        header = read_header(self._file.pread(HEADER_BYTES, position))
-        self.read(position, end, max_bytes=header.size_bytes if check_header(header) is None else HEADER_BYTES)
+        self.read(position, end, max_bytes=HEADER_BYTES)
 
     # Reading
 
@@ -157,7 +170,13 @@ class SegmentReader:
             if view is None:  # it reaches beyond what was read
                 if batches:
                     break
-                wanted = read_header(data).size_bytes if len(data) >= HEADER_BYTES else HEADER_BYTES
+                wanted = HEADER_BYTES
+                if len(data) >= HEADER_BYTES:
+                    header = read_header(data)
+                    wanted = header.size_bytes
+                    problem = self._large_problem(header, position)
+                    if problem is not None:
+                        raise self._damage(position, problem, end)
                 data = memoryview(self._file.pread(wanted, position))
                 if len(data) < wanted:
                     raise self._damage(position, f"the file ends at {position + len(data)}, inside a batch", end)
@@ -166,6 +185,24 @@ class SegmentReader:
             at += view.header.size_bytes
             next_offset = view.header.last_offset + 1
         return batches
+
+    def _large_problem(self, header: BatchHeader, position: int) -> str | None:
+        """What is wrong with a batch that is too large to be read on its header's word."""
+        if header.size_bytes <= _LARGE_BYTES:
+            return None
+        end = position + header.size_bytes
+        scan = SegmentScan(self._file, position, end, next_offset=header.base_offset)
+        if next(iter(scan), None) is None:
+            return scan.problem
+        limit_bytes = BATCH_LIMIT_BYTES
+        if header.size_bytes > limit_bytes:
+            limit_bytes = max(limit_bytes, self._batch_limit_bytes())
+        if header.size_bytes > limit_bytes:
+            return (
+                f"batch of {header.size_bytes} bytes, the limit is {limit_bytes}; it is whole, and is read where "
+                "the topic's max_message_bytes allows as much"
+            )
+        return None
 
     def _batch_at(
         self, data: memoryview, at: int, position: int, end: int, next_offset: int | None
