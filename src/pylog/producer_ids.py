@@ -16,6 +16,7 @@ from pylog.storage import FileSystem, after_fork_in_child, holding, read_whole, 
 BLOCK_IDS = 1000
 FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
 _LIMIT_BYTES = 64
+_LAST_ID = 2**63 - 1 - BLOCK_IDS
 
 
 class ProducerIds:
@@ -47,8 +48,10 @@ class ProducerIds:
             data = read_whole(self._filesystem, self._path, _LIMIT_BYTES)
         except FileNotFoundError:
             return FIRST_BLOCK.stop
-        if not data.strip().isdigit():
-            raise CorruptSegment(f"{self._path} holds {data[:20]!r}, expected a number", path=self._path, position=0)
+        if not data.strip().isdigit() or int(data) > _LAST_ID:
+            raise CorruptSegment(
+                f"{self._path} holds {data[:20]!r}, expected a number below 2**63", path=self._path, position=0
+            )
         return int(data)
 
     def _forget_parent(self) -> None:

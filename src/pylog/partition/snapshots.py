@@ -23,7 +23,7 @@ logger = logging.getLogger("pylog.partition")
 INTERVAL_BYTES = 8 << 20
 PRODUCER_EXPIRATION_MS = 86_400_000
 
-_LIMIT_BYTES = 256 << 20
+_LIMIT_BYTES = 64 << 20  # more than a million producers
 
 
 def fold(states: ProducerStates, header: BatchHeader, position: int, file: ReadableFile) -> AbortedTransaction | None:
