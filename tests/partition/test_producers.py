@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pylog.codec.batch import BatchView, read_header, stamp
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import BatchView, read_header, stamp, write_header
+from pylog.codec.format import CONTROL_BIT, TRANSACTIONAL_BIT
 from pylog.errors import CorruptSegment, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import TopicPartition
 from pylog.partition import Partition
 from pylog.partition.isolation import aborted_among
 from pylog.partition.producer_state import BatchTrace, ProducerEntry, ProducerStates
-from pylog.partition.snapshots import read, save
+from pylog.partition.snapshots import fold, read, save
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
@@ -23,6 +25,7 @@ from tests.partition.logs import (
     batch,
     everything,
     file_of,
+    log_file,
     marker,
     open_partition,
 )
@@ -47,6 +50,15 @@ def in_transaction(partition: Partition, value: bytes, sequence: int, *, produce
 
 def committed(partition: Partition) -> list[bytes]:
     return [value for _, value in everything(partition, "read_committed")]
+
+
+def no_marker(key: bytes = b"\0", producer_id: int = 7) -> bytearray:
+    """A control batch, checksum and all, that says neither commit nor abort."""
+    encoder = RecordEncoder(1 << 20)
+    encoder.append(START_MS, key, b"zz", ())
+    made = encoder.take_batch()
+    write_header(made, CONTROL_BIT | TRANSACTIONAL_BIT, 1, START_MS, START_MS, producer_id, 0, -1)
+    return made
 
 
 # Idempotence
@@ -403,6 +415,67 @@ def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(tmp_path
     partition.close()
     file_of(directory, 4, ".txnindex").unlink()  # as a loss of power leaves a file that was never synced
     assert committed(open_partition(directory, OtherBoot(1))) == YES
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["pylog", "kafka"])
+@pytest.mark.parametrize("is_open", [False, True], ids=["no transaction", "an open transaction"])
+def test_a_control_batch_that_says_nothing_hides_no_other_batch(
+    tmp_path: Path, foreign: bool, is_open: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "t-0"
+    open_partition(directory).close()
+    first = batch(b"first", producer_id=7, epoch=0, sequence=0, transactional=is_open)
+    made = [first, no_marker(), batch(b"last")]
+    for offset, encoded in enumerate(made):
+        stamp(encoded, offset, 0)
+    log_file(directory).write_bytes(b"".join(made))
+    (directory / ".commit").unlink()
+    partition = open_partition(directory, foreign=foreign, read_only=foreign)
+    assert (partition.earliest_offset, partition.latest_offset) == (0, 3)
+    assert partition.last_stable_offset == (0 if is_open else 3)  # nobody knows how it ended: it stays undecided
+    assert "offset 1, says nothing and is passed over" in caplog.text
+    assert [record.value for record in partition.read(0)] == [b"first"]
+    assert [record.value for record in partition.read(2)] == [b"last"]
+    with pytest.raises(CorruptSegment, match=r"control record.*offset 2") as caught:
+        partition.read(1)
+    assert (caught.value.path, caught.value.position) == (str(log_file(directory)), len(first))
+    assert (caught.value.next_offset, caught.value.next_position) == (2, len(first) + len(made[1]))
+    problems = verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=not foreign)
+    assert [(found.kind, found.first_offset) for found in problems if found.kind == "batch"] == [("batch", 1)]
+    if not foreign:
+        append_encoded(partition, marker(7, 0, commit=False))
+        assert partition.last_stable_offset == 4
+
+
+def test_a_gap_behind_a_control_batch_that_says_nothing_is_a_gap(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    made = [no_marker(), batch(b"last")]
+    for offset, encoded in zip((0, 5), made, strict=True):
+        stamp(encoded, offset, 0)
+    log_file(directory).write_bytes(b"".join(made))
+    partition = open_partition(directory, foreign=True, read_only=True)
+    assert [record.offset for record in partition.read(3)] == [5]
+
+
+def test_a_control_batch_too_large_for_a_marker_is_not_read_whole() -> None:
+    header = read_header(no_marker())._replace(length=2**31 - 1)
+    states = ProducerStates()
+    assert fold(states, header, 0, Unreadable()) is None
+    assert states.entries == {}
+
+
+class Unreadable:
+    path = "segment"
+
+    def pread(self, size: int, position: int) -> bytes:
+        raise AssertionError("read")
+
+    def size(self) -> int:
+        raise AssertionError("asked")
+
+    def close(self) -> None:
+        return None
 
 
 def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_matters(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Reads one segment: finds the batch of an offset, and hands out whole, checked batches. Takes no lock, writes nothing.
 
 Every batch handed out has passed: header, framing, checksum, continuity with the one before (``dense`` logs), and in a
-closed segment its seal. Damage is raised as ``CorruptSegment`` with file, position and offsets, and does not hide the
-batches behind it: ``next_position`` says where they go on, and offsets behind the damage are found as before.
+closed segment its seal; one that is to end a transaction says how. Damage is raised as ``CorruptSegment`` with file,
+position and offsets, and does not hide the batches behind it: ``next_position`` says where they go on, and offsets behind
+the damage are found as before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import logging
 from collections.abc import Callable, Iterator
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.control import read_marker
 from pylog.codec.format import HEADER_BYTES
-from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
+from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import OffsetIndexReader
 from pylog.segment.naming import LOG, OFFSET_INDEX, file_path
 from pylog.segment.recovery import SegmentScan
@@ -144,8 +146,12 @@ class SegmentReader:
         return None
 
     def _require_intact(self, position: int, end: int) -> None:
-        """Raise the damage of the batch at ``position``, if it has any."""
-        self.read(position, end, max_bytes=HEADER_BYTES)
+        """Raise the damage of the batch at ``position``, if it has any that may lie about its offsets."""
+        try:
+            self.read(position, end, max_bytes=HEADER_BYTES)
+        except CorruptSegment as damage:
+            if not damage.is_whole:
+                raise
 
     # Reading
 
@@ -166,7 +172,7 @@ class SegmentReader:
             if problem is not None:
                 if batches:
                     break
-                raise self._damage(position + at, problem, end)
+                raise self._damage(position + at, problem, end, view)
             if view is None:  # it reaches beyond what was read
                 if batches:
                     break
@@ -207,7 +213,10 @@ class SegmentReader:
     def _batch_at(
         self, data: memoryview, at: int, position: int, end: int, next_offset: int | None
     ) -> tuple[BatchView | None, str | None]:
-        """The batch at ``data[at:]``, or nothing where ``data`` ends inside it, or what is wrong with it."""
+        """The batch at ``data[at:]``, or nothing where ``data`` ends inside it, or what is wrong with it.
+
+        Both for a whole batch whose content is wrong.
+        """
         left = len(data) - at
         if left < HEADER_BYTES:
             too_few = position + HEADER_BYTES > end
@@ -223,7 +232,7 @@ class SegmentReader:
             view.check_crc()
         except CorruptRecord as damage:
             return None, str(damage)
-        return view, None
+        return view, _marker_problem(view)
 
     def _problem(
         self, header: BatchHeader, front: memoryview | None, position: int, end: int, next_offset: int | None
@@ -247,10 +256,12 @@ class SegmentReader:
             return f"base offset {header.base_offset}, expected {next_offset}"
         return None
 
-    def _damage(self, position: int, problem: str, end: int) -> CorruptSegment:
-        """The error for a damaged batch, with where the readable part goes on if the seal tells."""
+    def _damage(self, position: int, problem: str, end: int, whole: BatchView | None = None) -> CorruptSegment:
+        """The error for a damaged batch, with where the readable part goes on if the seal tells, or if it is ``whole``."""
         seal = self.seal
         next_position = next_offset = None
+        if whole is not None:
+            next_position, next_offset = position + whole.header.size_bytes, whole.last_offset + 1
         number = seal.number_at(position) if seal is not None else None
         if seal is not None and number is not None:
             for following in range(number + 1, len(seal.positions)):
@@ -268,4 +279,19 @@ class SegmentReader:
             problem=problem,
             next_position=next_position,
             next_offset=next_offset,
+            is_whole=whole is not None,
         )
+
+
+def _marker_problem(view: BatchView) -> str | None:
+    """What is wrong with a batch that is to end a transaction, and does not say how."""
+    header = view.header
+    if not header.is_control or header.producer_id < 0 or not header.count:
+        return None
+    try:
+        read_marker(view)
+    except CorruptRecord as damage:
+        return str(damage)
+    except MissingCodec:
+        return None
+    return None
