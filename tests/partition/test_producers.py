@@ -10,7 +10,7 @@ import pytest
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchView, read_header, stamp, write_header
 from pylog.codec.format import CONTROL_BIT, TRANSACTIONAL_BIT
-from pylog.errors import CorruptSegment, OutOfOrderSequence, ProducerFenced
+from pylog.errors import ConfigError, CorruptSegment, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import TopicPartition
 from pylog.partition import Partition
@@ -59,6 +59,29 @@ def no_marker(key: bytes = b"\0", producer_id: int = 7) -> bytearray:
     made = encoder.take_batch()
     write_header(made, CONTROL_BIT | TRANSACTIONAL_BIT, 1, START_MS, START_MS, producer_id, 0, -1)
     return made
+
+
+def log_append_time() -> bytearray:
+    made = batch(b"v")
+    stamp(made, 0, -1, START_MS)
+    return made
+
+
+REFUSED = {
+    "of a transaction": batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True),
+    "a control batch": marker(7, 0, commit=False),
+    "LogAppendTime": log_append_time(),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_only_a_coordinator_or_the_log_writes_is_no_callers_batch(tmp_path: Path, what: str) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    with pytest.raises(ConfigError, match=what) as caught:
+        partition.append(bytes(REFUSED[what]))
+    assert caught.value.option == "records"
+    assert (partition.latest_offset, partition.last_stable_offset) == (0, 0)
+    assert append_encoded(partition, bytearray(REFUSED[what])) == 0
 
 
 # Idempotence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
 from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchView, build_batch, check_header, read_header
+from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header, read_header
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import Closed, ConfigError, CorruptRecord, ReadOnlyLog
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord, Record, TopicPartition
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_TIMEOUT_MS = 120_000
 _DEFAULT_FETCH_BYTES = 1 << 20
+_RECORDS_AT_ONCE = 1024
 
 
 class Partition:
@@ -81,7 +82,8 @@ class Partition:
     ) -> AppendResult:
         """Append records as one batch: all of them or none, at successive offsets.
 
-        ``records`` are ``ProducerRecord`` values, or one encoded v2 batch, which is checked and whose offsets are replaced.
+        ``records`` are ``ProducerRecord`` values, or one encoded v2 batch, which is checked and whose offsets are replaced;
+        control batches, batches of a transaction and of LogAppendTime are refused (``ConfigError``).
         ``expected_offset`` appends only if the log ends exactly there, else ``OffsetConflict``.
 
         On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of any process (page cache).
@@ -279,7 +281,7 @@ class Partition:
 
 
 def _checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
-    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not."""
+    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not, ``ConfigError`` what may not be appended."""
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:
         raise CorruptRecord(f"a batch has at least {HEADER_BYTES} bytes, got {len(batch)}", size_bytes=len(batch))
@@ -291,7 +293,25 @@ def _checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
         problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
     if problem is not None:
         raise CorruptRecord(f"not a batch: {problem}", problem=problem)
+    _refuse_what_the_log_writes(header)
     view = BatchView(batch, header)
     view.check_crc()
-    view.records()
+    decoder = view.decoder("", 0)
+    while decoder.take(_RECORDS_AT_ONCE):
+        pass
     return batch
+
+
+def _refuse_what_the_log_writes(header: BatchHeader) -> None:
+    """Markers and transactions are a coordinator's, LogAppendTime is the log's: from anyone else they would stay for ever."""
+    for is_so, what in (
+        (header.is_control, "a control batch"),
+        (header.is_transactional, "of a transaction, which nothing here would end"),
+        (header.is_log_append_time, "stamped with a LogAppendTime"),
+    ):
+        if is_so:
+            raise ConfigError(
+                f"append() got a batch that is {what}; decode it and append its records instead",
+                option="records",
+                attributes=header.attributes,
+            )
