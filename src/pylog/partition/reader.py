@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _OPEN_SEGMENTS_MAX = 4
 _REREADS_MAX = 5
+_RECORDS_AT_ONCE = 1024
 
 
 class Cursor(NamedTuple):
@@ -294,9 +295,11 @@ class PartitionReader:
             fetched = self.fetch(cursor, max_bytes=1 << 20, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
             for view in fetched.batches:
                 if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
-                    for record in view.records(*self._topic_partition):
-                        if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
-                            return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+                    decoder = view.decoder(*self._topic_partition)
+                    while records := decoder.take(_RECORDS_AT_ONCE):
+                        for record in records:
+                            if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
+                                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
             if fetched.cursor.offset == cursor.offset:
                 return None
             cursor = fetched.cursor
