@@ -32,10 +32,12 @@ def verify_log(
     """
     named = list(dict.fromkeys(topics))
     names = named or catalog.names()
-    partitions: list[TopicPartition] = []
+    partitions: list[tuple[TopicPartition, int]] = []
     for name in names:
         try:
-            partitions += [TopicPartition(name, number) for number in catalog.describe(name).numbers]
+            topic = catalog.describe(name)
+            limit_bytes = topic.config.max_message_bytes
+            partitions += [(TopicPartition(name, number), limit_bytes) for number in topic.numbers]
         except TopicNotFound:
             if named:
                 raise  # else it has just been deleted
@@ -46,10 +48,10 @@ def verify_log(
         yield from _unlawful(catalog)
     if not named and isinstance(catalog, Catalog):
         yield from _strays(filesystem, layout, set(names))
-    for partition in partitions:
+    for partition, limit_bytes in partitions:
         yield from verify_partition(
             filesystem, layout.partition(*partition), partition,
-            dense=isinstance(catalog, Catalog), progress=progress, report=report,
+            dense=isinstance(catalog, Catalog), progress=progress, report=report, batch_limit_bytes=limit_bytes,
         )  # fmt: skip
 
 

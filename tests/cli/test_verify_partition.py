@@ -646,7 +646,7 @@ def test_a_snapshot_without_an_open_transaction_is_wrong(directory: Path) -> Non
         (None, "is missing"),
         (b"1\n1\n0 0\n", "version"),
         (b"0\n2\n0 0\n", "lines"),
-        (b"0\n1\n0 x\n", "invalid literal"),
+        (b"0\n1\n0 x\n", "expected a number"),
         (b"0\n2\n1 0\n0 5\n", "follows"),
         (b"0\n1\n3 0\n", "the checkpoint says 3"),
         (b"0\n1\n0 5\n", "the checkpoint says None"),

@@ -21,7 +21,7 @@ from pylog.codec.batch import (
     scan_headers,
     stamp,
 )
-from pylog.codec.format import CODEC_NAMES, GZIP, HEADER_STRUCT, LZ4, NONE, SNAPPY, ZSTD
+from pylog.codec.format import CODEC_NAMES, GZIP, HEADER_BYTES, HEADER_STRUCT, LZ4, NONE, SNAPPY, ZSTD
 from pylog.errors import ConfigError, CorruptRecord, PylogError
 from pylog.model import ProducerRecord, Record
 from tests.codec import strategies
@@ -108,6 +108,30 @@ def test_what_compression_would_make_larger_stays_as_it_is(codec: int) -> None:
     noise = ProducerRecord(os.urandom(3000), timestamp_ms=TS0)
     plain = build_batch(encoder_of(noise))
     assert build_batch(encoder_of(noise), codec=codec) == plain
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, SNAPPY, ZSTD])
+def test_what_readers_would_not_decompress_is_not_compressed(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = bytes(10_000)
+    payload_bytes = len(build_batch(encoder_of(ProducerRecord(value, timestamp_ms=TS0)))) - HEADER_BYTES
+    for limit_bytes, used in ((payload_bytes, codec), (payload_bytes - 1, NONE)):
+        monkeypatch.setattr("pylog.codec.batch.DEFAULT_DECOMPRESSED_LIMIT", limit_bytes)
+        batch = build_batch(encoder_of(ProducerRecord(value, timestamp_ms=TS0)), codec=codec)
+        view = BatchView(batch, read_header(batch))
+        assert view.header.codec == used
+        assert [record.value for record in view.records()] == [value]
+
+
+def test_a_batch_of_100_mib_may_come_out_of_a_compressed_one() -> None:
+    encoder = RecordEncoder(110 << 20)
+    encoder.append(TS0, None, bytes(100 << 20), ())
+    batch = build_batch(encoder, codec=ZSTD)
+    view = BatchView(batch, read_header(batch))
+    assert view.header.codec == ZSTD
+    (record,) = view.decoder("", 0).take(1)
+    assert len(record.value) == 100 << 20
+    with pytest.raises(CorruptRecord, match=r"limit of 33554432 bytes for the records of one batch.*fetch_max_bytes"):
+        view.decoder("", 0, 32 << 20)
 
 
 def test_producer_fields_and_the_transactional_bit_are_written() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pylog.errors import FormatVersionError
+from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.index import (
     AbortedTransaction,
     OffsetIndexReader,
@@ -21,6 +22,7 @@ from pylog.index import (
     TransactionIndexReader,
     TransactionIndexWriter,
 )
+from pylog.index.transaction_index import ENTRY as TRANSACTION_ENTRY
 from pylog.model import ProducerRecord
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
@@ -70,7 +72,7 @@ def test_an_aborted_transaction_has_kafkas_bytes(tmp_path: Path) -> None:
     writer.append(aborted)
     golden = "00000000000000000fa0000000000000000a0000000000000013000000000000000a"
     assert Path(path).read_bytes().hex() == golden
-    assert TransactionIndexReader(FS.open_readable(path)).entries() == [aborted]
+    assert list(TransactionIndexReader(FS.open_readable(path)).entries()) == [aborted]
     writer.cut(19)
     assert Path(path).read_bytes() == b""
 
@@ -78,7 +80,76 @@ def test_an_aborted_transaction_has_kafkas_bytes(tmp_path: Path) -> None:
 def test_a_transaction_index_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x00\x01" + bytes(32))
     with pytest.raises(FormatVersionError):
-        TransactionIndexReader(FS.open_readable(str(tmp_path / "x"))).entries()
+        list(TransactionIndexReader(FS.open_readable(str(tmp_path / "x"))).entries())
+
+
+class Entries:
+    """A transaction index made up as it is read, and what was read of it."""
+
+    path = "entries.txnindex"
+
+    def __init__(self, count: int, entry: Callable[[int], AbortedTransaction]) -> None:
+        self._count = count
+        self._entry = entry
+        self.most_at_once = self.bytes_read = 0
+
+    def size(self) -> int:
+        return self._count * TRANSACTION_ENTRY.size
+
+    def pread(self, size: int, position: int) -> bytes:
+        self.most_at_once, self.bytes_read = max(self.most_at_once, size), self.bytes_read + size
+        numbers = range(
+            position // TRANSACTION_ENTRY.size, min((position + size) // TRANSACTION_ENTRY.size, self._count)
+        )
+        return b"".join(TRANSACTION_ENTRY.pack(0, *self._entry(number)) for number in numbers)
+
+    def close(self) -> None:
+        return None
+
+
+def test_aborted_transactions_are_looked_up_and_read_in_pieces() -> None:
+    file = Entries(10**9, lambda number: AbortedTransaction(7, number * 10, number * 10 + 5, number * 10 + 6))
+    found = TransactionIndexReader(file).entries(8 * 10**9 + 1)
+    assert [next(found).last_offset for _ in range(3)] == [8 * 10**9 + 5, 8 * 10**9 + 15, 8 * 10**9 + 25]
+    assert file.most_at_once < 200_000
+    assert file.bytes_read < 201_000
+
+
+def test_more_aborts_than_the_segment_has_room_for_are_refused_unread() -> None:
+    file = Entries(10**9, lambda number: AbortedTransaction(7, number, number, number + 1))
+    with pytest.raises(CorruptSegment, match="room for 3 markers") as caught:
+        TransactionIndexReader(file).refuse_more_than(3)
+    assert (caught.value.path, caught.value.position, caught.value.entries) == ("entries.txnindex", 102, 10**9)
+    assert file.bytes_read == 0
+    TransactionIndexReader(file).refuse_more_than(10**9)
+
+
+IMPOSSIBLE = {
+    "not behind the one before": (7, 3, 5, 6),
+    "ends where it begins": (7, 9, 9, 10),
+    "no producer": (-1, 6, 8, 9),
+    "no offset": (7, -1, 8, 9),
+    "stable beyond its end": (7, 6, 8, 10),
+    "zeros": (0, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("second", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+def test_an_abort_that_cannot_be_is_damage_and_hides_no_other(second: tuple[int, int, int, int]) -> None:
+    entries = [AbortedTransaction(7, 3, 5, 6), AbortedTransaction(*second)]
+    with pytest.raises(CorruptSegment, match="damaged") as caught:
+        list(TransactionIndexReader(Entries(2, entries.__getitem__)).entries(1))
+    assert (caught.value.path, caught.value.position) == ("entries.txnindex", 0)
+    assert (caught.value.producer_id, caught.value.first_offset) == second[:2]
+
+
+def test_a_huge_index_is_emptied_in_few_steps(tmp_path: Path) -> None:
+    path = str(tmp_path / "i")
+    file = FS.open_appendable(path)
+    file.truncate(1 << 30)
+    writer = OffsetIndexWriter(file, 0)
+    writer.clear()
+    assert (writer.count, FS.size(path)) == (0, 0)
 
 
 # What is not an entry

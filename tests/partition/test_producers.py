@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pylog.errors import CorruptSegment, OutOfOrderSequence, ProducerFenced
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import BatchView, read_header, stamp, write_header
+from pylog.codec.format import CONTROL_BIT, TRANSACTIONAL_BIT
+from pylog.errors import ConfigError, CorruptSegment, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction, TransactionIndexReader
+from pylog.model import TopicPartition
 from pylog.partition import Partition
+from pylog.partition.isolation import aborted_among
 from pylog.partition.producer_state import BatchTrace, ProducerEntry, ProducerStates
-from pylog.partition.snapshots import read, save
+from pylog.partition.snapshots import fold, read, save
+from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
     START_MS,
@@ -18,6 +25,7 @@ from tests.partition.logs import (
     batch,
     everything,
     file_of,
+    log_file,
     marker,
     open_partition,
 )
@@ -42,6 +50,38 @@ def in_transaction(partition: Partition, value: bytes, sequence: int, *, produce
 
 def committed(partition: Partition) -> list[bytes]:
     return [value for _, value in everything(partition, "read_committed")]
+
+
+def no_marker(key: bytes = b"\0", producer_id: int = 7) -> bytearray:
+    """A control batch, checksum and all, that says neither commit nor abort."""
+    encoder = RecordEncoder(1 << 20)
+    encoder.append(START_MS, key, b"zz", ())
+    made = encoder.take_batch()
+    write_header(made, CONTROL_BIT | TRANSACTIONAL_BIT, 1, START_MS, START_MS, producer_id, 0, -1)
+    return made
+
+
+def log_append_time() -> bytearray:
+    made = batch(b"v")
+    stamp(made, 0, -1, START_MS)
+    return made
+
+
+REFUSED = {
+    "of a transaction": batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True),
+    "a control batch": marker(7, 0, commit=False),
+    "LogAppendTime": log_append_time(),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_only_a_coordinator_or_the_log_writes_is_no_callers_batch(tmp_path: Path, what: str) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    with pytest.raises(ConfigError, match=what) as caught:
+        partition.append(bytes(REFUSED[what]))
+    assert caught.value.option == "records"
+    assert (partition.latest_offset, partition.last_stable_offset) == (0, 0)
+    assert append_encoded(partition, bytearray(REFUSED[what])) == 0
 
 
 # Idempotence
@@ -330,7 +370,7 @@ def test_the_transaction_index_has_kafkas_fields(tmp_path: Path) -> None:
     append_encoded(partition, marker(8, 0, commit=False))
     path = file_of(directory, 0, ".txnindex")
     reader = TransactionIndexReader(OsFileSystem().open_readable(str(path)))
-    assert reader.entries() == [AbortedTransaction(7, 0, 2, 1), AbortedTransaction(8, 1, 3, 4)]
+    assert list(reader.entries()) == [AbortedTransaction(7, 0, 2, 1), AbortedTransaction(8, 1, 3, 4)]
     assert path.stat().st_size == 2 * 34
 
 
@@ -400,9 +440,120 @@ def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(tmp_path
     assert committed(open_partition(directory, OtherBoot(1))) == YES
 
 
-def test_an_abort_marker_adopted_from_a_writer_that_died_is_indexed_once(tmp_path: Path) -> None:
-    from pylog.codec.batch import stamp
+@pytest.mark.parametrize("foreign", [False, True], ids=["pylog", "kafka"])
+@pytest.mark.parametrize("is_open", [False, True], ids=["no transaction", "an open transaction"])
+def test_a_control_batch_that_says_nothing_hides_no_other_batch(
+    tmp_path: Path, foreign: bool, is_open: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "t-0"
+    open_partition(directory).close()
+    first = batch(b"first", producer_id=7, epoch=0, sequence=0, transactional=is_open)
+    made = [first, no_marker(), batch(b"last")]
+    for offset, encoded in enumerate(made):
+        stamp(encoded, offset, 0)
+    log_file(directory).write_bytes(b"".join(made))
+    (directory / ".commit").unlink()
+    partition = open_partition(directory, foreign=foreign, read_only=foreign)
+    assert (partition.earliest_offset, partition.latest_offset) == (0, 3)
+    assert partition.last_stable_offset == (0 if is_open else 3)  # nobody knows how it ended: it stays undecided
+    assert "offset 1, says nothing and is passed over" in caplog.text
+    assert [record.value for record in partition.read(0)] == [b"first"]
+    assert [record.value for record in partition.read(2)] == [b"last"]
+    with pytest.raises(CorruptSegment, match=r"control record.*offset 2") as caught:
+        partition.read(1)
+    assert (caught.value.path, caught.value.position) == (str(log_file(directory)), len(first))
+    assert (caught.value.next_offset, caught.value.next_position) == (2, len(first) + len(made[1]))
+    problems = verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=not foreign)
+    assert [(found.kind, found.first_offset) for found in problems if found.kind == "batch"] == [("batch", 1)]
+    if not foreign:
+        append_encoded(partition, marker(7, 0, commit=False))
+        assert partition.last_stable_offset == 4
 
+
+def test_a_gap_behind_a_control_batch_that_says_nothing_is_a_gap(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    made = [no_marker(), batch(b"last")]
+    for offset, encoded in zip((0, 5), made, strict=True):
+        stamp(encoded, offset, 0)
+    log_file(directory).write_bytes(b"".join(made))
+    partition = open_partition(directory, foreign=True, read_only=True)
+    assert [record.offset for record in partition.read(3)] == [5]
+
+
+def test_a_control_batch_too_large_for_a_marker_is_not_read_whole() -> None:
+    header = read_header(no_marker())._replace(length=2**31 - 1)
+    states = ProducerStates()
+    assert fold(states, header, 0, Unreadable()) is None
+    assert states.entries == {}
+
+
+class Unreadable:
+    path = "segment"
+
+    def pread(self, size: int, position: int) -> bytes:
+        raise AssertionError("read")
+
+    def size(self) -> int:
+        raise AssertionError("asked")
+
+    def close(self) -> None:
+        return None
+
+
+def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_matters(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    append_encoded(partition, batch(b"plain"))
+    with file_of(directory, 0, ".txnindex").open("ab") as file:
+        file.truncate(1 << 40)
+    assert committed(partition) == [b"plain"]
+    partition.roll()
+    in_transaction(partition, b"no", 0)
+    append_encoded(partition, marker(7, 0, commit=False))
+    assert committed(partition) == [b"plain"]  # the other segment's index decides about this one's batches
+    assert partition.read(0, isolation_level="read_committed")[0].value == b"plain"
+    partition = open_partition(directory)
+    append_encoded(partition, batch(b"last"))
+    in_transaction(partition, b"yes", 1)
+    append_encoded(partition, marker(7, 0, commit=True))
+    file_of(directory, 1, ".txnindex").unlink()
+    with file_of(directory, 1, ".txnindex").open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(CorruptSegment, match="markers at most") as caught:
+        committed(partition)
+    assert caught.value.path.endswith(".txnindex")
+    assert caught.value.offset == 1
+    assert [value for _, value in everything(partition)] == [b"plain", b"no", b"last", b"yes"]
+    problems = list(verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=True))
+    assert {problem.kind for problem in problems} == {"txnindex"}
+
+
+def test_as_many_aborted_transactions_are_read_as_decide_about_the_batches() -> None:
+    """A later abort may belong to a transaction that began before; one whose last stable offset lies behind says no."""
+    made = [batch(b"v", producer_id=producer, epoch=0, sequence=0, transactional=True) for producer in (7, 8, 7)]
+    for offset, encoded in enumerate(made):
+        stamp(encoded, offset, 0)
+    views = [BatchView(encoded, read_header(encoded)) for encoded in made]
+    taken: list[int] = []
+
+    def markers(*transactions: AbortedTransaction) -> Iterator[AbortedTransaction]:
+        for transaction in transactions:
+            taken.append(transaction.last_offset)
+            yield transaction
+
+    first, second = AbortedTransaction(7, 0, 1, 1), AbortedTransaction(8, 1, 9, 10)
+    assert aborted_among(views, markers(first, second, AbortedTransaction(7, 2, 20, 21))) == {0, 1}
+    assert taken == [1, 9]
+    taken.clear()
+    assert aborted_among(views[:1], markers(first, second)) == {0}
+    assert taken == [1]
+    plain = batch(b"plain")
+    assert aborted_among([BatchView(plain, read_header(plain))], markers(second)) == set()
+    assert taken == [1]
+
+
+def test_an_abort_marker_adopted_from_a_writer_that_died_is_indexed_once(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     in_transaction(partition, b"no", 0)

@@ -267,7 +267,8 @@ def build_batch(
 ) -> bytearray:
     """The encoder's records as one batch from offset 0 on; the encoder is then empty.
 
-    Where compression does not make them smaller, they stay as they are. Raises ConfigError for producer fields that
+    Where compression does not make them smaller, or readers would refuse to decompress so much, they stay as they are: the
+    encoder's limit holds for them so, too. Raises ConfigError for producer fields that
     contradict each other, an unknown codec or level, and for an encoder without records; MissingCodec.
     """
     count, first, latest = encoder.count, encoder.first_timestamp_ms, encoder.max_timestamp_ms
@@ -275,7 +276,7 @@ def build_batch(
         raise ConfigError("a batch has at least one record")
     attributes = TRANSACTIONAL_BIT if transactional else 0
     batch = encoder.take_batch()
-    if codec != NONE:
+    if codec != NONE and len(batch) - HEADER_BYTES <= DEFAULT_DECOMPRESSED_LIMIT:
         compressed = compress(codec, memoryview(batch)[HEADER_BYTES:], level)
         if HEADER_BYTES + len(compressed) < len(batch):
             batch = bytearray(HEADER_BYTES) + compressed

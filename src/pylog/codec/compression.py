@@ -34,7 +34,7 @@ from pylog.codec.format import (
 )
 from pylog.errors import ConfigError, CorruptRecord, MissingCodec
 
-DEFAULT_DECOMPRESSED_LIMIT = 32 * 1024 * 1024
+DEFAULT_DECOMPRESSED_LIMIT = 128 * 1024 * 1024  # of one batch; nothing is written that would hold more
 
 _LEVELS = {  # lowest, highest, ours; None where the codec has none
     GZIP: (1, 9, 6),
@@ -97,7 +97,10 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
 def _beyond_limit(codec: int, limit_bytes: int) -> CorruptRecord:
     name = CODEC_NAMES[codec]
     return CorruptRecord(
-        f"{name} payload holds more than the limit of {limit_bytes} bytes", codec=name, limit_bytes=limit_bytes
+        f"{name} payload holds more than the limit of {limit_bytes} bytes for the records of one batch; a consumer whose "
+        "fetch_max_bytes is greater reads up to that many",
+        codec=name,
+        limit_bytes=limit_bytes,
     )
 
 

@@ -23,6 +23,7 @@ from pylog.codec.format import (
 from pylog.errors import ConfigError, CorruptRecord
 
 _MARKER_LIMIT_BYTES = 128  # a marker's batch takes 78
+_CONTROL_LIMIT_BYTES = 1 << 20  # a compressed one that holds more is no control batch
 
 
 class ControlType(IntEnum):
@@ -69,7 +70,7 @@ def read_marker(view: BatchView) -> Marker:
 
     Raises CorruptRecord for a batch that is no control batch, is empty, or whose key or value is too short.
     """
-    records = view.decoder("", 0).take(1) if view.header.is_control else []
+    records = view.decoder("", 0, _CONTROL_LIMIT_BYTES).take(1) if view.header.is_control else []
     if not records:
         raise CorruptRecord(
             f"batch at offset {view.base_offset} with {view.header.count} records and attributes "

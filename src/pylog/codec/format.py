@@ -86,7 +86,7 @@ MIN_HEADER_BYTES = 2  # key length, value length
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
 
-# Ours: one record has at most so many headers. Kafka names no limit; without one, a 32 MiB payload of two-byte headers
+# Ours: one record has at most so many headers. Kafka names no limit; without one, a 128 MiB payload of two-byte headers
 # would become gigabytes of objects.
 MAX_HEADERS = 65_536
 

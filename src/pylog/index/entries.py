@@ -13,6 +13,8 @@ from typing import Any
 
 from pylog.storage import AppendableFile, ReadableFile
 
+_AT_ONCE = 4096  # entries read in one piece, however long the file
+
 
 class EntryFile:
     """Fixed-size entries over an open file."""
@@ -32,13 +34,20 @@ class EntryFile:
         data = self.file.pread(size, number * size)
         return self._entry.unpack(data) if len(data) == size else None
 
-    def entries(self, start: int = 0) -> Iterator[tuple[Any, ...]]:
+    def entries(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """The entries of these numbers, read a few thousand at a time."""
         size = self._entry.size
-        data = self.file.pread((self.count() - start) * size, start * size)
-        return self._entry.iter_unpack(data[: len(data) // size * size])
+        end = self.count() if end is None else end
+        for first in range(start, end, _AT_ONCE):
+            data = self.file.pread(min(_AT_ONCE, end - first) * size, first * size)
+            yield from self._entry.iter_unpack(data[: len(data) // size * size])
 
     def last_where(self, holds: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...] | None:
         """The last entry that ``holds``, given that those that hold come first."""
+        return self.search(holds)[1]
+
+    def search(self, holds: Callable[[tuple[Any, ...]], bool]) -> tuple[int, tuple[Any, ...] | None]:
+        """How many entries hold, given that those that do come first; and the last of them."""
         low, high, found = 0, self.count(), None
         while low < high:
             middle = (low + high) // 2
@@ -47,7 +56,7 @@ class EntryFile:
                 low, found = middle + 1, entry
             else:
                 high = middle
-        return found
+        return low, found
 
     def close(self) -> None:
         self.file.close()
@@ -77,13 +86,22 @@ class EntryWriter:
 
     def drop_while(self, unwanted: Callable[[tuple[Any, ...]], bool]) -> None:
         """Remove entries from the end as long as they are ``unwanted``, and a torn one behind them."""
-        while self.count:
-            entry = self.reader.entry(self.count - 1)
-            if entry is not None and not unwanted(entry):
+        kept = self.count
+        while kept:
+            first = max(kept - _AT_ONCE, 0)
+            entries = list(self.reader.entries(first, kept))
+            while entries and unwanted(entries[-1]):
+                entries.pop()
+            kept = first + len(entries)
+            if entries:
                 break
-            self.count -= 1
-        if self.file.size() != self.count * self._entry.size:
-            self.file.truncate(self.count * self._entry.size)
+        self.cut(kept)
+
+    def cut(self, count: int) -> None:
+        """Keep so many entries, and nothing of one behind them."""
+        self.count = count
+        if self.file.size() != count * self._entry.size:
+            self.file.truncate(count * self._entry.size)
 
     def close(self) -> None:
         self.file.close()

@@ -84,7 +84,7 @@ class OffsetIndexWriter:
         self.refresh()
 
     def clear(self) -> None:
-        self._entries.drop_while(lambda _: True)
+        self._entries.cut(0)
         self.refresh()
 
     def sync(self) -> None:

@@ -6,10 +6,11 @@ stable offset`` at that moment. Layout: Kafka's ``AbortedTxn`` (format.md, secti
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from pylog.errors import FormatVersionError
+from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.index.entries import EntryFile, EntryWriter
 from pylog.storage import AppendableFile, ReadableFile
 
@@ -27,25 +28,69 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndexReader:
-    """Reads aborted transactions, in the order of their markers."""
+    """Reads aborted transactions, in the order of their markers, as many as there were when it was opened."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_count", "_entries")
 
     def __init__(self, file: ReadableFile) -> None:
         self._entries = EntryFile(file, ENTRY)
+        self._count = self._entries.count()
 
-    def entries(self) -> list[AbortedTransaction]:
-        found = []
-        for version, *fields in self._entries.entries():
-            if version != VERSION:
-                raise FormatVersionError(
-                    f"transaction index entry of version {version} in {self._entries.file.path}, expected {VERSION}",
-                    path=self._entries.file.path,
-                    version=version,
-                    expected=VERSION,
-                )
-            found.append(AbortedTransaction(*fields))
-        return found
+    def refuse_more_than(self, limit: int) -> None:
+        """``CorruptSegment`` for more entries than the segment can have abort markers, before any is read."""
+        if self._count > limit:
+            path = self._entries.file.path
+            raise CorruptSegment(
+                f"{path} has {self._count} entries, but its segment has room for {limit} markers at most",
+                path=path,
+                position=limit * ENTRY.size,
+                entries=self._count,
+                limit=limit,
+            )
+
+    def entries(self, offset: int = 0) -> Iterator[AbortedTransaction]:
+        """Those whose markers stand at ``offset`` or behind it: looked up, then read a few thousand at a time.
+
+        ``CorruptSegment`` for an entry that cannot follow the one before, ``FormatVersionError``.
+        """
+        start, before = self._entries.search(lambda fields: self._checked(fields).last_offset < offset)
+        end_before = -1 if before is None else self._checked(before).last_offset
+        for number, fields in enumerate(self._entries.entries(start, self._count), start):
+            entry = self._checked(fields)
+            if entry.last_offset <= end_before:
+                raise self._impossible(entry, f"it is entry {number}, behind an abort at {end_before}")
+            end_before = entry.last_offset
+            yield entry
+
+    def last(self) -> AbortedTransaction | None:
+        """The newest one."""
+        fields = self._entries.entry(self._count - 1) if self._count else None
+        return None if fields is None else self._checked(fields)
+
+    def _checked(self, fields: tuple[int, ...]) -> AbortedTransaction:
+        version, *rest = fields
+        if version != VERSION:
+            raise FormatVersionError(
+                f"transaction index entry of version {version} in {self._entries.file.path}, expected {VERSION}",
+                path=self._entries.file.path,
+                version=version,
+                expected=VERSION,
+            )
+        entry = AbortedTransaction(*rest)
+        producer_id, first, last, stable = entry
+        if producer_id < 0 or not 0 <= first < last or not 0 <= stable <= last + 1:  # zeros are impossible, too
+            raise self._impossible(entry, f"with the last stable offset {stable}")
+        return entry
+
+    def _impossible(self, entry: AbortedTransaction, reason: str) -> CorruptSegment:
+        path = self._entries.file.path
+        return CorruptSegment(
+            f"{path} is damaged: it says that producer {entry.producer_id} aborted offsets {entry.first_offset} to "
+            f"{entry.last_offset}; {reason}",
+            path=path,
+            position=0,
+            **entry._asdict(),
+        )
 
     def close(self) -> None:
         self._entries.close()

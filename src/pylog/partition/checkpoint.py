@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.storage import FileSystem, read_whole, write_atomically
 
 VERSION = 0
-_LIMIT_BYTES = 64 << 20
-_OFFSETS_END = 2**63
+_LIMIT_BYTES = 8 << 20  # a hundred thousand partitions, or epochs
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
@@ -42,24 +42,27 @@ def read_checkpoint(filesystem: FileSystem, path: str, fields: int) -> list[list
         raise FormatVersionError(
             f"{path} has version {lines[0][:20]!r}, expected {VERSION}", path=path, expected=VERSION
         )
-    entries = [line.split() for line in lines[2:]]
-    if len(lines) < 2 or lines[1] != str(len(entries)) or any(len(entry) != fields for entry in entries):
+    found = len(lines) - 2
+    entries = [line.split(None, fields) for line in lines[2:]] if lines[1:2] == [str(found)] else []
+    if len(entries) != found or any(len(entry) != fields for entry in entries):
         raise CorruptSegment(
-            f"{path} has {len(entries)} lines, its second line says {lines[1:2]}", path=path, position=0
+            f"{path} has {max(found, 0)} lines of entries, its second line says {lines[1:2]!r:.40}, and each has {fields} words",
+            path=path,
+            position=0,
         )
     return entries
 
 
 def read_offsets(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int]:
     """A root checkpoint: the offset of each (topic, partition)."""
-    try:
-        offsets = {(topic, int(number)): int(offset) for topic, number, offset in read_checkpoint(filesystem, path, 3)}
-    except ValueError as error:
-        raise CorruptSegment(f"{path}: {error}", path=path, position=0) from error
-    for (topic, number), offset in offsets.items():
-        if not 0 <= offset < _OFFSETS_END:
-            raise CorruptSegment(
-                f"{path} has offset {offset} for {topic}-{number}, expected 0 to {_OFFSETS_END - 1}",
-                path=path, position=0, offset=offset,
-            )  # fmt: skip
-    return offsets
+    return {
+        (topic, number_of(partition, INT32_MAX, path)): number_of(offset, INT64_MAX, path)
+        for topic, partition, offset in read_checkpoint(filesystem, path, 3)
+    }
+
+
+def number_of(word: str, most: int, path: str) -> int:
+    """A word of an entry as a number from 0 to ``most``. ``CorruptSegment`` for any other."""
+    if not (word.isascii() and word.isdigit() and len(word) <= len(str(most)) and int(word) <= most):
+        raise CorruptSegment(f"{path} says {word[:30]!r}, expected a number from 0 to {most}", path=path, position=0)
+    return int(word)

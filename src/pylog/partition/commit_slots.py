@@ -20,6 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.checksum import crc32c
+from pylog.codec.format import INT64_MAX
 from pylog.storage import AppendableFile, ReadableFile
 
 SLOT_BYTES = 64
@@ -81,9 +82,10 @@ def decode_slot(data: bytes) -> CommitState | None:
         or epoch < 0
         or written < 0
         or relative_end < 0
+        or end > INT64_MAX
         or not 0 <= start <= end
-        or durable > end
-        or stable > end
+        or not 0 <= durable <= end
+        or not 0 <= stable <= end
         or lag > end
     ):
         return None

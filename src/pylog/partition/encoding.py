@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sized
 
 from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchView, build_batch, check_header, read_header
+from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header, read_header
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import ConfigError, CorruptRecord, RecordTooLarge
 from pylog.model import ProducerRecord
 
 _NONE_YET = ProducerRecord(None)
+_RECORDS_AT_ONCE = 1024
 
 
 def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> bytearray:
@@ -55,7 +56,7 @@ def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int)
 
 
 def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
-    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not."""
+    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not, ``ConfigError`` what may not be appended."""
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:
         raise CorruptRecord(f"a batch has at least {HEADER_BYTES} bytes, got {len(batch)}", size_bytes=len(batch))
@@ -67,7 +68,25 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
         problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
     if problem is not None:
         raise CorruptRecord(f"not a batch: {problem}", problem=problem)
+    _refuse_what_the_log_writes(header)
     view = BatchView(batch, header)
     view.check_crc()
-    view.records()
+    decoder = view.decoder("", 0)
+    while decoder.take(_RECORDS_AT_ONCE):
+        pass
     return batch
+
+
+def _refuse_what_the_log_writes(header: BatchHeader) -> None:
+    """Markers and transactions are a coordinator's, LogAppendTime is the log's: from anyone else they would stay for ever."""
+    for is_so, what in (
+        (header.is_control, "a control batch"),
+        (header.is_transactional, "of a transaction, which nothing here would end"),
+        (header.is_log_append_time, "stamped with a LogAppendTime"),
+    ):
+        if is_so:
+            raise ConfigError(
+                f"append() got a batch that is {what}; decode it and append its records instead",
+                option="records",
+                attributes=header.attributes,
+            )

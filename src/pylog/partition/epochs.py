@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pylog.errors import CorruptSegment
-from pylog.partition.checkpoint import read_checkpoint, write_checkpoint
+from pylog.codec.format import INT32_MAX, INT64_MAX
+from pylog.partition.checkpoint import number_of, read_checkpoint, write_checkpoint
 from pylog.segment.naming import EPOCH_CHECKPOINT
 from pylog.storage import FileSystem
 
@@ -44,11 +44,14 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, filesystem: FileSystem, directory: str) -> LeaderEpochs:
+        """``CorruptSegment`` for what is no checkpoint, or has numbers that are no epochs or offsets; ``FormatVersionError``."""
         path = f"{directory}/{EPOCH_CHECKPOINT}"
-        try:
-            return cls([EpochStart(int(epoch), int(start)) for epoch, start in read_checkpoint(filesystem, path, 2)])
-        except ValueError as error:
-            raise CorruptSegment(f"{path}: {error}", path=path, position=0) from error
+        return cls(
+            [
+                EpochStart(number_of(epoch, INT32_MAX, path), number_of(start, INT64_MAX, path))
+                for epoch, start in read_checkpoint(filesystem, path, 2)
+            ]
+        )
 
     def save(self, filesystem: FileSystem, directory: str) -> None:
         write_checkpoint(filesystem, f"{directory}/{EPOCH_CHECKPOINT}", self.starts, durable=False)

@@ -7,9 +7,10 @@ an aborted transaction. ``visibility`` says what visible means: published ("writ
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable
 
-from pylog.codec.batch import BatchHeader, BatchView
+from pylog.codec.batch import BatchView
 from pylog.errors import ConfigError
 from pylog.index import AbortedTransaction
 from pylog.partition.commit_slots import CommitState
@@ -36,22 +37,40 @@ def visible_end(state: CommitState, isolation_level: str, visibility: str) -> in
     return min(end, state.last_stable_offset) if isolation_level == READ_COMMITTED else end
 
 
-def is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bool:
-    """Whether the batch belongs to one of the ``aborted`` transactions."""
-    return header.is_transactional and any(
-        transaction.producer_id == header.producer_id
-        and transaction.first_offset <= header.base_offset <= transaction.last_offset
-        for transaction in aborted
-    )
+def aborted_among(batches: list[BatchView], transactions: Iterable[AbortedTransaction]) -> set[int]:
+    """The base offsets of the batches that belong to an aborted transaction.
+
+    ``transactions`` come in the order of their markers; no more of them are taken than it needs to know of every batch.
+    """
+    asked: dict[int, list[int]] = {}
+    for view in batches:
+        if view.header.is_transactional and not view.header.is_control:
+            asked.setdefault(view.header.producer_id, []).append(view.base_offset)
+    aborted: set[int] = set()
+    if not asked:
+        return aborted
+    for transaction in transactions:
+        offsets = asked.get(transaction.producer_id, [])
+        first, end = bisect_left(offsets, transaction.first_offset), bisect_right(offsets, transaction.last_offset)
+        aborted.update(offsets[first:end])
+        del offsets[first:end]
+        if not any(asked.values()) or _decides_all(transaction, batches[-1].last_offset):
+            break
+    return aborted
 
 
-def readable(batches: list[BatchView], end: int, aborted: list[AbortedTransaction]) -> list[BatchView]:
-    """The batches below ``end`` that hold records for an application."""
+def _decides_all(transaction: AbortedTransaction, offset: int) -> bool:
+    """Whether the transactions behind this one all began behind ``offset``: Kafka's ``TransactionIndex`` stops there, too."""
+    return transaction.last_stable_offset > offset
+
+
+def readable(batches: list[BatchView], end: int, aborted: Collection[int]) -> list[BatchView]:
+    """The batches below ``end`` that hold records for an application; ``aborted`` are the base offsets of those to drop."""
     return [
         view
         for view in batches
         if view.header.base_offset < end
         and view.header.count > 0
         and not view.header.is_control
-        and not (aborted and is_aborted(view.header, aborted))
+        and view.header.base_offset not in aborted
     ]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_TIMEOUT_MS = 120_000
 _DEFAULT_FETCH_BYTES = 1 << 20
+_RECORDS_AT_ONCE = 1024
 
 
 class Partition:
@@ -84,7 +85,8 @@ class Partition:
     ) -> AppendResult:
         """Append records as one batch: all of them or none, at successive offsets.
 
-        ``records`` are ``ProducerRecord`` values, or one encoded v2 batch, which is checked and whose offsets are replaced.
+        ``records`` are ``ProducerRecord`` values, or one encoded v2 batch, which is checked and whose offsets are replaced;
+        control batches, batches of a transaction and of LogAppendTime are refused (``ConfigError``).
         ``expected_offset`` appends only if the log ends exactly there, else ``OffsetConflict``.
 
         On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of any process (page cache).

@@ -177,6 +177,14 @@ class ProducerStates:
         states = cls()
         for fields in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
             producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = fields
+            if (
+                producer_id < 0
+                or min(epoch, last_sequence, last_offset, start) < -1
+                or not 0 <= delta <= max(last_offset, 0)
+            ):
+                raise CorruptSegment(
+                    f"{path} says what cannot be of producer {producer_id}: {fields}", path=path, position=0
+                )
             entry = states.entries[producer_id] = ProducerEntry(epoch, coordinator_epoch, None if start < 0 else start)
             if last_offset >= 0:
                 first_sequence = last_sequence if last_sequence < 0 else (last_sequence - delta) % SEQUENCE_LIMIT

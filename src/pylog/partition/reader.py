@@ -7,15 +7,17 @@ list changed. A file that vanishes under it was deleted: the list is read again,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 
 from pylog.codec.batch import BatchView
+from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.index import AbortedTransaction, TimeIndexReader, TransactionIndexReader
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN, readable, visible_end
+from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN, aborted_among, readable, visible_end
 from pylog.partition.place import Place
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.segment import SegmentReader
@@ -25,6 +27,7 @@ T = TypeVar("T")
 
 _OPEN_SEGMENTS_MAX = 4
 _REREADS_MAX = 5
+_RECORDS_AT_ONCE = 1024
 
 
 class Cursor(NamedTuple):
@@ -57,7 +60,7 @@ class PartitionReader:
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._open: dict[tuple[int, bool, int], SegmentReader] = {}
-        self._aborted: dict[int, list[AbortedTransaction]] = {}
+        self._without_aborts: set[int] = set()  # closed segments that have no transaction index
 
     # What is there
 
@@ -74,7 +77,7 @@ class PartitionReader:
             segments = self._place.segments().ending_with(state.active_base)
         except FileNotFoundError as error:
             raise self._place.gone() from error
-        self._open, self._aborted = {}, {}
+        self._open, self._without_aborts = {}, set()
         self._listed = wanted, segments
         return segments
 
@@ -151,9 +154,7 @@ class PartitionReader:
             batches, cursor = self._read_at(cursor, state, max_bytes)
             if not batches:
                 break
-            aborted = (
-                self._aborted_from(batches[0].header.base_offset, state) if isolation_level == READ_COMMITTED else []
-            )
+            aborted = self._aborted_among(batches, state) if isolation_level == READ_COMMITTED else set()
             visible = readable(batches, limit, aborted)
             if batches[-1].header.base_offset >= limit:  # stop at the visible end, wherever the file goes on
                 cursor = Cursor(
@@ -212,37 +213,38 @@ class PartitionReader:
         key = (base, closed, state.segments_version)
         segment = self._open.get(key)
         if segment is None:
-            segment = SegmentReader(self._filesystem, self._directory, base, closed=closed, dense=self._dense)
+            segment = SegmentReader(
+                self._filesystem, self._directory, base, closed=closed, dense=self._dense,
+                batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
+            )  # fmt: skip
             recent = list(self._open.items())[1 - _OPEN_SEGMENTS_MAX :]
             self._open = {**dict(recent), key: segment}
         return segment, segment.size() if closed else state.written_end
 
-    def _aborted_from(self, offset: int, state: CommitState) -> list[AbortedTransaction]:
+    def _aborted_among(self, batches: list[BatchView], state: CommitState) -> set[int]:
+        with closing(self._aborted_since(batches[0].base_offset, state)) as transactions:
+            return aborted_among(batches, transactions)
+
+    def _aborted_since(self, offset: int, state: CommitState) -> Generator[AbortedTransaction, None, None]:
         """The aborted transactions that may reach ``offset`` or beyond: their markers stand there or later."""
         segments = self.segments(state)
         first = segments.floor(offset)
-        found: list[AbortedTransaction] = []
         for base in segments.bases:
-            if first is None or base >= first:
-                known = self._aborted.get(base)
-                if known is None:
-                    known = self._read_aborted(base)
+            if (first is None or base >= first) and base not in self._without_aborts:
+                try:
+                    index = TransactionIndexReader(
+                        self._filesystem.open_readable(file_path(self._directory, base, TRANSACTION_INDEX))
+                    )
+                except FileNotFoundError:
                     if base != state.active_base:
-                        self._aborted[base] = known
-                found += known
-        return found
-
-    def _read_aborted(self, base: int) -> list[AbortedTransaction]:
-        try:
-            index = TransactionIndexReader(
-                self._filesystem.open_readable(file_path(self._directory, base, TRANSACTION_INDEX))
-            )
-        except FileNotFoundError:
-            return []
-        try:
-            return index.entries()
-        finally:
-            index.close()
+                        self._without_aborts.add(base)
+                    continue
+                try:
+                    segment_bytes = self._filesystem.size(file_path(self._directory, base, LOG))
+                    index.refuse_more_than(segment_bytes // HEADER_BYTES + 1)
+                    yield from index.entries(offset)
+                finally:
+                    index.close()
 
     # By time
 
@@ -293,9 +295,11 @@ class PartitionReader:
             fetched = self.fetch(cursor, max_bytes=1 << 20, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
             for view in fetched.batches:
                 if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
-                    for record in view.records(*self._topic_partition):
-                        if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
-                            return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+                    decoder = view.decoder(*self._topic_partition)
+                    while records := decoder.take(_RECORDS_AT_ONCE):
+                        for record in records:
+                            if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
+                                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
             if fetched.cursor.offset == cursor.offset:
                 return None
             cursor = fetched.cursor

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 
 from pylog.codec.batch import BatchHeader, BatchView
-from pylog.codec.control import ControlType, read_marker
-from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.codec.control import ControlType, Marker, read_marker
+from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import AbortedTransaction
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.segments import Segments
@@ -24,22 +24,45 @@ logger = logging.getLogger("pylog.partition")
 INTERVAL_BYTES = 8 << 20
 PRODUCER_EXPIRATION_MS = 86_400_000
 
-_LIMIT_BYTES = 256 << 20
+_MARKER_LIMIT_BYTES = 64 << 10
+_LIMIT_BYTES = 64 << 20  # more than a million producers
 
 
 def fold(states: ProducerStates, header: BatchHeader, position: int, file: ReadableFile) -> AbortedTransaction | None:
-    """Take one batch of the log into the states; the transaction it aborted, if it is an abort marker."""
+    """Take one batch of the log into the states; the transaction it aborted, if it is an abort marker.
+
+    A control batch that holds no marker ends nothing: a transaction that is open stays open, so that read_committed shows
+    none of it. It is reported in the log, and named when it is read or verified.
+    """
     if header.producer_id < 0:
         return None
     if not header.is_control:
         states.update(header)
         return None
-    marker = read_marker(BatchView(file.pread(header.size_bytes, position), header))
-    if marker.type not in (ControlType.COMMIT, ControlType.ABORT):
+    marker = _marker(header, position, file)
+    if marker is None or marker.type not in (ControlType.COMMIT, ControlType.ABORT):
         return None
     return states.end_transaction(
         header, committed=marker.type == ControlType.COMMIT, coordinator_epoch=marker.coordinator_epoch
     )
+
+
+def _marker(header: BatchHeader, position: int, file: ReadableFile) -> Marker | None:
+    if not header.count:
+        return None  # compaction has emptied it
+    try:
+        if header.size_bytes > _MARKER_LIMIT_BYTES:
+            raise CorruptRecord(f"{header.size_bytes} bytes, a marker has at most {_MARKER_LIMIT_BYTES}")
+        return read_marker(BatchView(file.pread(header.size_bytes, position), header))
+    except (CorruptRecord, MissingCodec) as damage:
+        logger.warning(
+            "%s: the control batch at position %d, offset %d, says nothing and is passed over: %s",
+            file.path,
+            position,
+            header.base_offset,
+            damage,
+        )
+        return None
 
 
 def load(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int, now_ms: int) -> ProducerStates:

@@ -26,6 +26,7 @@ EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _DIGITS = 20
+_OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and those of a segment reach up to 2**31 behind its base
 _SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL, UNSYNCED)
 _SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA})
 
@@ -40,10 +41,11 @@ def file_path(directory: str, base_offset: int, kind: str) -> str:
 
 
 def offset_of(name: str, kind: str) -> int | None:
-    """The offset in the name of a file of this kind, or None for any other name."""
+    """The offset in the name of a file of this kind, or None for any other name: beyond int64, a number is no offset."""
     stem = name[: -len(kind)]
     if name.endswith(kind) and len(stem) == _DIGITS and stem.isascii() and stem.isdigit():
-        return int(stem)
+        offset = int(stem)
+        return offset if offset <= _OFFSET_MAX else None
     return None
 
 

@@ -1,32 +1,48 @@
 """Reads one segment: finds the batch of an offset, and hands out whole, checked batches. Takes no lock, writes nothing.
 
 Every batch handed out has passed: header, framing, checksum, continuity with the one before (``dense`` logs), and in a
-closed segment its seal. Damage is raised as ``CorruptSegment`` with file, position and offsets, and does not hide the
-batches behind it: ``next_position`` says where they go on, and offsets behind the damage are found as before.
+closed segment its seal; one that is to end a transaction says how. Damage is raised as ``CorruptSegment`` with file,
+position and offsets, and does not hide the batches behind it: ``next_position`` says where they go on, and offsets behind
+the damage are found as before.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.control import read_marker
 from pylog.codec.format import HEADER_BYTES
-from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
+from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import OffsetIndexReader
 from pylog.segment.naming import LOG, OFFSET_INDEX, file_path
+from pylog.segment.recovery import SegmentScan
 from pylog.segment.seal import Seal, header_crc, read_seal
 from pylog.storage import FileSystem
 
 logger = logging.getLogger("pylog.segment")
 
 _WINDOW_BYTES = 4 << 10
+_LARGE_BYTES = 4 << 20  # a batch of more is checked in pieces before it is read whole
+BATCH_LIMIT_BYTES = 128 << 20
 
 
 class SegmentReader:
     """One open segment. ``closed=True`` says that it will not grow, so its seal, if any, applies."""
 
-    def __init__(self, filesystem: FileSystem, directory: str, base_offset: int, *, closed: bool, dense: bool) -> None:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        closed: bool,
+        dense: bool,
+        batch_limit_bytes: Callable[[], int] = lambda: BATCH_LIMIT_BYTES,
+    ) -> None:
+        """``batch_limit_bytes`` is asked where a batch has more than 128 MiB: those up to it are read as well."""
+        self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
         self._directory = directory
         self._dense = dense
@@ -130,9 +146,12 @@ class SegmentReader:
         return None
 
     def _require_intact(self, position: int, end: int) -> None:
-        """Raise the damage of the batch at ``position``, if it has any."""
-        header = read_header(self._file.pread(HEADER_BYTES, position))
-        self.read(position, end, max_bytes=header.size_bytes if check_header(header) is None else HEADER_BYTES)
+        """Raise the damage of the batch at ``position``, if it has any that may lie about its offsets."""
+        try:
+            self.read(position, end, max_bytes=HEADER_BYTES)
+        except CorruptSegment as damage:
+            if not damage.is_whole:
+                raise
 
     # Reading
 
@@ -153,11 +172,17 @@ class SegmentReader:
             if problem is not None:
                 if batches:
                     break
-                raise self._damage(position + at, problem, end)
+                raise self._damage(position + at, problem, end, view)
             if view is None:  # it reaches beyond what was read
                 if batches:
                     break
-                wanted = read_header(data).size_bytes if len(data) >= HEADER_BYTES else HEADER_BYTES
+                wanted = HEADER_BYTES
+                if len(data) >= HEADER_BYTES:
+                    header = read_header(data)
+                    wanted = header.size_bytes
+                    problem = self._large_problem(header, position)
+                    if problem is not None:
+                        raise self._damage(position, problem, end)
                 data = memoryview(self._file.pread(wanted, position))
                 if len(data) < wanted:
                     raise self._damage(position, f"the file ends at {position + len(data)}, inside a batch", end)
@@ -167,10 +192,31 @@ class SegmentReader:
             next_offset = view.header.last_offset + 1
         return batches
 
+    def _large_problem(self, header: BatchHeader, position: int) -> str | None:
+        """What is wrong with a batch that is too large to be read on its header's word."""
+        if header.size_bytes <= _LARGE_BYTES:
+            return None
+        end = position + header.size_bytes
+        scan = SegmentScan(self._file, position, end, next_offset=header.base_offset)
+        if next(iter(scan), None) is None:
+            return scan.problem
+        limit_bytes = BATCH_LIMIT_BYTES
+        if header.size_bytes > limit_bytes:
+            limit_bytes = max(limit_bytes, self._batch_limit_bytes())
+        if header.size_bytes > limit_bytes:
+            return (
+                f"batch of {header.size_bytes} bytes, the limit is {limit_bytes}; it is whole, and is read where "
+                "the topic's max_message_bytes allows as much"
+            )
+        return None
+
     def _batch_at(
         self, data: memoryview, at: int, position: int, end: int, next_offset: int | None
     ) -> tuple[BatchView | None, str | None]:
-        """The batch at ``data[at:]``, or nothing where ``data`` ends inside it, or what is wrong with it."""
+        """The batch at ``data[at:]``, or nothing where ``data`` ends inside it, or what is wrong with it.
+
+        Both for a whole batch whose content is wrong.
+        """
         left = len(data) - at
         if left < HEADER_BYTES:
             too_few = position + HEADER_BYTES > end
@@ -186,7 +232,7 @@ class SegmentReader:
             view.check_crc()
         except CorruptRecord as damage:
             return None, str(damage)
-        return view, None
+        return view, _marker_problem(view)
 
     def _problem(
         self, header: BatchHeader, front: memoryview | None, position: int, end: int, next_offset: int | None
@@ -210,10 +256,12 @@ class SegmentReader:
             return f"base offset {header.base_offset}, expected {next_offset}"
         return None
 
-    def _damage(self, position: int, problem: str, end: int) -> CorruptSegment:
-        """The error for a damaged batch, with where the readable part goes on if the seal tells."""
+    def _damage(self, position: int, problem: str, end: int, whole: BatchView | None = None) -> CorruptSegment:
+        """The error for a damaged batch, with where the readable part goes on if the seal tells, or if it is ``whole``."""
         seal = self.seal
         next_position = next_offset = None
+        if whole is not None:
+            next_position, next_offset = position + whole.header.size_bytes, whole.last_offset + 1
         number = seal.number_at(position) if seal is not None else None
         if seal is not None and number is not None:
             for following in range(number + 1, len(seal.positions)):
@@ -231,4 +279,19 @@ class SegmentReader:
             problem=problem,
             next_position=next_position,
             next_offset=next_offset,
+            is_whole=whole is not None,
         )
+
+
+def _marker_problem(view: BatchView) -> str | None:
+    """What is wrong with a batch that is to end a transaction, and does not say how."""
+    header = view.header
+    if not header.is_control or header.producer_id < 0 or not header.count:
+        return None
+    try:
+        read_marker(view)
+    except CorruptRecord as damage:
+        return str(damage)
+    except MissingCodec:
+        return None
+    return None

@@ -6,18 +6,36 @@ Memory is bounded whatever the file claims: a batch is checked in pieces.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pylog.codec.batch import BatchHeader, check_header, read_header
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CRC_START, HEADER_BYTES, MAGIC, MAGIC_POSITION
+from pylog.codec.format import (
+    CODEC_MASK,
+    CODEC_NAMES,
+    CRC_START,
+    HEADER_BYTES,
+    INT32_MAX,
+    INT64_MAX,
+    KNOWN_ATTRIBUTES,
+    MAGIC,
+    MAGIC_POSITION,
+)
 from pylog.errors import CorruptSegment
+from pylog.segment.naming import LOG, offset_of
 from pylog.storage import ReadableFile
 
 _CHUNK_BYTES = 1 << 20
 _WINDOW_BYTES = 16 << 10
 _CHECKED_TIMES_MAX = 4
-_MAGIC_BYTE = bytes([MAGIC])
+_CANDIDATES_MAX = 16_384  # bytes of an honest file look like a header once in a hundred million
+_MAGIC_BYTE = re.escape(bytes([MAGIC]))
+_NOT_NEGATIVE = rb"[\0-\x7f]"  # the highest byte of such a number
+_MINUS_ONE_OR_MORE = rb"[\0-\x7f\xff]"
+_ATTRIBUTES = b"[%b]" % b"".join(
+    rb"\x%02x" % low for low in range(KNOWN_ATTRIBUTES + 1) if low & CODEC_MASK < len(CODEC_NAMES)
+)
 
 
 class SegmentScan:
@@ -117,39 +135,64 @@ class SegmentScan:
 def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, BatchHeader] | None:
     """The first whole valid batch after ``position`` whose base offset is at least ``minimum_offset``; None without one.
 
-    For saying what damage lies between, never for reading on by itself. Looks for the magic byte, then judges. Bytes can be
-    made to look like many batches, each as long as the file: after checksumming four times what there is, it gives up with
-    ``CorruptSegment``, since nobody knows then whether something whole follows.
+    For saying what damage lies between, never for reading on by itself. Looks for bytes that a header may have, then
+    judges. Bytes can be made to look like many batches, each as long as the file: after so many that were none, or after
+    checksumming four times what there is, it gives up with ``CorruptSegment``, since nobody knows then whether something
+    whole follows.
     """
     limit_bytes = _CHECKED_TIMES_MAX * (end - position)
     checked_bytes = 0
-    for where, header in _candidates(file, position, end, minimum_offset):
-        checked_bytes += header.size_bytes
-        if checked_bytes > limit_bytes:
+    for number, (where, header) in enumerate(_candidates(file, position, end, minimum_offset)):
+        is_plausible = where + header.size_bytes <= end and check_header(header) is None
+        checked_bytes += header.size_bytes if is_plausible else 0
+        if number == _CANDIDATES_MAX or checked_bytes > limit_bytes:
             raise CorruptSegment(
                 f"{file.path}: looking for a whole batch behind position {position} was given up at position {where}: too much "
-                f"looks like batches and is none (more than {limit_bytes} bytes to checksum); restore the file from a copy",
+                f"looks like batches and is none (more than {_CANDIDATES_MAX} headers, or {limit_bytes} bytes to checksum); "
+                "restore the file from a copy",
                 path=file.path,
                 position=position,
                 given_up_at=where,
                 limit_bytes=limit_bytes,
+                limit_headers=_CANDIDATES_MAX,
             )
-        scan = SegmentScan(file, where, where + header.size_bytes, next_offset=header.base_offset)
-        if next(iter(scan), None) is not None:
-            return where, header
+        if is_plausible:
+            scan = SegmentScan(file, where, where + header.size_bytes, next_offset=header.base_offset)
+            if next(iter(scan), None) is not None:
+                return where, header
     return None
 
 
 def _candidates(file: ReadableFile, position: int, end: int, minimum_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Where a batch may begin, by its header alone, that ends before ``end``."""
+    """Where a batch may begin, by a glance at its header. Everything else is passed over without a step of Python."""
+    base = offset_of(file.path.rpartition("/")[2], LOG)
+    highest = INT64_MAX if base is None else base + INT32_MAX
+    minimum_offset = max(minimum_offset, base or 0)
+    if minimum_offset > highest:
+        return
+    looks_like_one = _header_pattern(minimum_offset, highest, end - position)
     for start in range(position, end, _CHUNK_BYTES):
         chunk = file.pread(min(_CHUNK_BYTES + HEADER_BYTES - 1, end - start), start)
-        at = chunk.find(_MAGIC_BYTE, MAGIC_POSITION)
-        while at >= 0:
-            begin = at - MAGIC_POSITION
-            if begin + HEADER_BYTES <= len(chunk):
-                header = read_header(chunk, begin)
-                fits = start + begin + header.size_bytes <= end
-                if fits and header.base_offset >= minimum_offset and check_header(header) is None:
-                    yield start + begin, header
-            at = chunk.find(_MAGIC_BYTE, at + 1)
+        for found in looks_like_one.finditer(chunk):
+            begin = found.start() - MAGIC_POSITION
+            header = read_header(chunk, begin)
+            if minimum_offset <= header.base_offset <= highest:
+                yield start + begin, header
+
+
+def _header_pattern(lowest: int, highest: int, longest: int) -> re.Pattern[bytes]:
+    """Finds the magic byte where the bytes around it may be those of a header (``HEADER_STRUCT`` has its fields).
+
+    Its offset lies between ``lowest`` and ``highest``, which in a segment share all but their lowest bytes; its length is
+    at most ``longest``. Of the other fields it looks at the signs, of the attributes at the codec.
+    """
+    tops = range(lowest >> 32, (highest >> 32) + 1)
+    offset = b"|".join(re.escape(top.to_bytes(4, "big")) for top in tops) if len(tops) <= 2 else _NOT_NEGATIVE + b".{3}"
+    length = rb"[\0-\x%02x]" % (min(longest, INT32_MAX) >> 24)
+    before = b"(?:%b).{4}" % offset + length + b".{3}" + _MINUS_ONE_OR_MORE + b".{3}" + _MAGIC_BYTE
+    behind = (
+        rb".{4}\x00" + _ATTRIBUTES + _NOT_NEGATIVE + b".{19}"  # the delta's other bytes, and two timestamps
+        + _MINUS_ONE_OR_MORE + b".{7}" + _MINUS_ONE_OR_MORE + b"." + _MINUS_ONE_OR_MORE + b".{3}"
+        + _NOT_NEGATIVE + b".{3}"
+    )  # fmt: skip
+    return re.compile(_MAGIC_BYTE + b"(?<=%b)(?=%b)" % (before, behind), re.DOTALL)

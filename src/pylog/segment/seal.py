@@ -20,6 +20,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from operator import lt
 from struct import Struct
 from typing import NamedTuple
 
@@ -149,7 +150,23 @@ def decode(data: bytes, path: str) -> Seal:
     entries.frombytes(data[_ENTRIES_START:])
     if sys.byteorder == "little":
         entries.byteswap()
-    return Seal(size, first, last, least, greatest, entries[0::2], entries[1::2])
+    seal = Seal(size, first, last, least, greatest, entries[0::2], entries[1::2])
+    if not _is_possible(seal):
+        raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
+    return seal
+
+
+def _is_possible(seal: Seal) -> bool:
+    """Whether positions rise within the segment, and its offsets are offsets. A right checksum doesn't say so."""
+    positions = seal.positions
+    if not positions:
+        return seal.size_bytes == 0
+    return (
+        positions[0] == 0
+        and positions[-1] <= seal.size_bytes - _LEAST_BATCH_BYTES
+        and 0 <= seal.first_offset <= seal.last_offset
+        and all(map(lt, positions, positions[1:]))
+    )
 
 
 def write_seal(
@@ -214,6 +231,7 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
                 path=path,
                 position=0,
             )
-        return decode(file.pread(size, 0), path)
+        front = file.pread(_ENTRIES_START, 0)  # what can't be a seal is not read whole
+        return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, path)
     finally:
         file.close()

@@ -176,9 +176,9 @@ class SegmentWriter:
         path = file_path(self._directory, self.base_offset, TRANSACTION_INDEX)
         if self._filesystem.exists(path):
             reader = TransactionIndexReader(self._filesystem.open_readable(path))
-            known = reader.entries()
+            newest = reader.last()
             reader.close()
-            if known and known[-1].last_offset >= aborted.last_offset:
+            if newest is not None and newest.last_offset >= aborted.last_offset:
                 return
         index = self._transactions()
         index.append(aborted)

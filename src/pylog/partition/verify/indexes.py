@@ -14,6 +14,7 @@ from pylog.codec.batch import BatchHeader
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import StorageError
 from pylog.index import AbortedTransaction, offset_index, time_index, transaction_index
+from pylog.index.entries import EntryFile
 from pylog.partition.verify.findings import Finding, FirstFinding
 from pylog.storage import FileSystem, ReadableFile
 
@@ -217,61 +218,73 @@ def check_aborted(
     ``exact=False`` for Kafka's: compaction may have removed a transaction's records, all or the first.
     """
     findings = FirstFinding("txnindex", path)
-    entries: list[tuple[int, AbortedTransaction]] = []
+    wanted_by_end = {(entry.producer_id, entry.last_offset): entry for entry in expected or ()}
+    starts: dict[tuple[int, int], int] = {}
+    end_before, behind = -1, 0
     try:
-        entries += _aborted_entries(filesystem.open_readable(path), findings, limit=segment_bytes // HEADER_BYTES + 1)
+        for at, entry in _aborted_entries(
+            filesystem.open_readable(path), findings, limit=segment_bytes // HEADER_BYTES + 1
+        ):
+            behind = at + transaction_index.ENTRY.size
+            if entry.last_offset >= end_offset:
+                continue  # not published yet
+            key = (entry.producer_id, entry.last_offset)
+            if key in wanted_by_end:
+                starts[key] = entry.first_offset
+            abort = aborts.get(entry.last_offset)
+            problem = _about_entry(entry, end_before, abort, passed_damage=passed_damage)
+            is_judged = exact and expected is not None and abort is not None and abort.producer_id == entry.producer_id
+            if problem is None and is_judged:
+                problem = (
+                    None if wanted_by_end.get(key) == entry else f"says {_words(entry)}, the batches say otherwise"
+                )
+            if problem is not None:
+                findings.add(at, entry.first_offset, entry.last_offset + 1, problem)
+            end_before = entry.last_offset
     except FileNotFoundError:
         pass  # as it should be, unless an abort is expected
     except StorageError as error:
         yield Finding("txnindex", path, 0, None, None, str(error))
         return
-    published = [(at, entry) for at, entry in entries if entry.last_offset < end_offset]
-    wanted_by_end = {(entry.producer_id, entry.last_offset): entry for entry in expected or ()}
-    starts = {(entry.producer_id, entry.last_offset): entry.first_offset for _, entry in published}
-    for at, entry in published:
-        abort = aborts.get(entry.last_offset)
-        problem = None
-        if abort is None or abort.producer_id != entry.producer_id:
-            if not passed_damage:
-                problem = (
-                    f"says that producer {entry.producer_id} aborted at {entry.last_offset}: it has no marker there"
-                )
-        elif not abort.before < entry.first_offset <= entry.last_offset:
-            problem = f"says {_words(entry)}; its transaction before that ended at {abort.before}"
-        elif exact and expected is not None and wanted_by_end.get((entry.producer_id, entry.last_offset)) != entry:
-            problem = f"says {_words(entry)}, the batches say otherwise"
-        if problem is not None:
-            findings.add(at, entry.first_offset, entry.last_offset + 1, problem)
     for end, wanted in wanted_by_end.items():
         if starts.get(end, wanted.last_offset) > wanted.first_offset:
             problem = f"lacks {_words(wanted)}: read_committed would show it"
-            findings.add(
-                len(entries) * transaction_index.ENTRY.size, wanted.first_offset, wanted.last_offset + 1, problem
-            )
+            findings.add(behind, wanted.first_offset, wanted.last_offset + 1, problem)
     yield from findings.result()
+
+
+def _about_entry(entry: AbortedTransaction, end_before: int, abort: Abort | None, *, passed_damage: bool) -> str | None:
+    """What is wrong with an entry, given the marker at its end and where the entry before it ends."""
+    if entry.last_offset <= end_before:
+        return f"says {_words(entry)}, behind an abort at {end_before}"
+    if abort is None or abort.producer_id != entry.producer_id:
+        problem = f"says that producer {entry.producer_id} aborted at {entry.last_offset}: it has no marker there"
+        return None if passed_damage else problem
+    if not abort.before < entry.first_offset <= entry.last_offset:
+        return f"says {_words(entry)}; its transaction before that ended at {abort.before}"
+    return None
 
 
 def _aborted_entries(
     file: ReadableFile, findings: FirstFinding, limit: int
 ) -> Iterator[tuple[int, AbortedTransaction]]:
-    """At most ``limit`` entries: more can't be right, whatever the file's size."""
+    """At most ``limit`` entries, a few at a time: more can't be right, whatever the file's size."""
     layout = transaction_index.ENTRY
     try:
-        count = file.size() // layout.size
+        entries = EntryFile(file, layout)
+        count = entries.count()
         if count > limit:
             findings.add(
                 limit * layout.size, None, None, f"has {count} entries, more than its segment can have batches"
             )
-        data = file.pread(min(count, limit) * layout.size, 0)
+        for number, (version, *fields) in enumerate(entries.entries(end=min(count, limit))):
+            if version == transaction_index.VERSION:
+                yield number * layout.size, AbortedTransaction(*fields)
+            else:
+                problem = f"entry of version {version}, expected {transaction_index.VERSION}"
+                findings.add(number * layout.size, None, None, problem)
     finally:
         file.close()
-    for number, (version, *fields) in enumerate(layout.iter_unpack(data[: len(data) // layout.size * layout.size])):
-        if version != transaction_index.VERSION:
-            findings.add(
-                number * layout.size, None, None, f"entry of version {version}, expected {transaction_index.VERSION}"
-            )
-        else:
-            yield number * layout.size, AbortedTransaction(*fields)
 
 
 def _words(entry: AbortedTransaction) -> str:

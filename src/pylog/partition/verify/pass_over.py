@@ -12,6 +12,7 @@ from pylog.partition.segments import Segments
 from pylog.partition.verify.findings import Finding, Problem, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.segment import Place, SegmentCheck
+from pylog.segment import BATCH_LIMIT_BYTES
 from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, base_offsets, file_path, offset_of
 from pylog.storage import FileSystem, read_whole
 
@@ -24,15 +25,17 @@ def verify_partition(
     dense: bool,
     progress: Callable[[int], None] | None = None,
     report: VerifyReport | None = None,
+    batch_limit_bytes: int = BATCH_LIMIT_BYTES,
 ) -> Iterator[Problem]:
     """Every problem of one partition, as it is found. ``dense=False`` for Kafka's directories: offsets may leave gaps there.
 
     ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
     list of problems is left to the caller. A file that the system refuses to read is a problem, too, and passed over.
+    Batches of more than 128 MiB are looked into up to ``batch_limit_bytes``: the topic's ``max_message_bytes``.
     """
     report = VerifyReport() if report is None else report
     report.partitions += 1
-    check = _PartitionCheck(filesystem, directory, dense, report, progress or (lambda _: None))
+    check = _PartitionCheck(filesystem, directory, dense, report, progress or (lambda _: None), batch_limit_bytes)
     for finding in check.run():
         yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
 
@@ -41,8 +44,15 @@ class _PartitionCheck:
     """``_expected`` is the offset at which the next segment must begin, None where nobody knows."""
 
     def __init__(
-        self, filesystem: FileSystem, directory: str, dense: bool, report: VerifyReport, progress: Callable[[int], None]
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        dense: bool,
+        report: VerifyReport,
+        progress: Callable[[int], None],
+        batch_limit_bytes: int,
     ) -> None:
+        self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
         self._directory = directory
         self._dense = dense
@@ -147,7 +157,9 @@ class _PartitionCheck:
             if state is not None and is_published:
                 end, end_offset = min(size, state.written_end), state.log_end_offset
                 self._report.unfinished_bytes += size - end
-            place = Place(base, end, end_offset, following is not None, self._dense, self._may_end_early)
+            place = Place(
+                base, end, end_offset, following is not None, self._dense, self._may_end_early, self._batch_limit_bytes
+            )
             check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
             yield from check.run()
         except FileNotFoundError:

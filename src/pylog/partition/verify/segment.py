@@ -35,6 +35,7 @@ class Place(NamedTuple):
     closed: bool
     dense: bool
     may_end_early: Callable[[int, bool], bool]
+    batch_limit_bytes: int
 
 
 class SegmentCheck:
@@ -76,8 +77,9 @@ class SegmentCheck:
             except (CorruptSegment, FormatVersionError, StorageError) as damage:
                 wrong_seal = self._finding("seal", 0, place.base_offset, None, str(damage), SEAL)
         reader = SegmentReader(
-            self._filesystem, self._directory, place.base_offset, closed=seal is not None, dense=place.dense
-        )
+            self._filesystem, self._directory, place.base_offset, closed=seal is not None, dense=place.dense,
+            batch_limit_bytes=lambda: place.batch_limit_bytes,
+        )  # fmt: skip
         file = self._filesystem.open_readable(self._path)
         try:
             self._report.segments += 1
