@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import require_count, require_whole
 from pylog.clock import Clock
 from pylog.codec.batch import BatchView
-from pylog.errors import Closed, ReadOnlyLog
+from pylog.errors import Closed, NotAppended, ReadOnlyLog, StorageError
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_TIMEOUT_MS = 120_000
 _DEFAULT_FETCH_BYTES = 1 << 20
-_RECORDS_AT_ONCE = 1024
 
 
 class Partition:
@@ -97,11 +96,17 @@ class Partition:
         if isinstance(records, bytes | bytearray | memoryview):
             batch = checked_batch(records)
         else:
-            batch = encoded_batch(records, self._settings().max_message_bytes, self._clock.now_ms())
+            batch = encoded_batch(records, self._limit_bytes(), self._clock.now_ms())
         result = self.append_batch(batch, expected_offset=expected_offset, timeout_ms=timeout_ms)
         if acks != 1:
             self.sync(result.last_offset + 1)
         return result
+
+    def _limit_bytes(self) -> int:
+        try:
+            return self._settings().max_message_bytes
+        except StorageError as error:
+            raise NotAppended(f"nothing was appended: {error}", **error.facts) from error
 
     def append_batch(
         self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = _DEFAULT_TIMEOUT_MS

@@ -109,15 +109,16 @@ class Sealer:
 
     def _all(self) -> Iterator[int]:
         """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
-        while self._closed:
-            closed = self._closed[0]
+        due = self._closed  # another one in a child that was forked in the midst of it
+        while due:
+            closed = due[0]
             yield from self._attempt(closed.base)
             self._look(closed)
             for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
                 yield from self._attempt(self._leftovers[-1])
                 self._leftovers.pop()
             yield from self._check_some()
-            self._closed.popleft()
+            due.popleft()
 
     def _look(self, closed: Closed) -> None:
         """Find what others left unsealed, unless nobody else has written here since the last look.

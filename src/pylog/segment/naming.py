@@ -88,9 +88,13 @@ def offsets_of(names: list[str], kind: str) -> list[int]:
     """The offsets in the names of files of this kind, in the order of the names."""
     length = _DIGITS + len(kind)  # what offset_of says, without a call for each of many names
     return [
-        int(name[:_DIGITS])
+        offset
         for name in names
-        if name.endswith(kind) and len(name) == length and name.isascii() and name[:_DIGITS].isdigit()
+        if name.endswith(kind)
+        and len(name) == length
+        and name.isascii()
+        and name[:_DIGITS].isdigit()
+        and (offset := int(name[:_DIGITS])) <= _OFFSET_MAX
     ]
 
 
