@@ -13,7 +13,16 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from pylog.errors import Closed, ConfigError, LogNotFound, OffsetOutOfRange, PylogError, ReadOnlyLog, TopicNotFound
+from pylog.errors import (
+    Closed,
+    ConfigError,
+    LogNotFound,
+    OffsetOutOfRange,
+    PylogError,
+    ReadOnlyLog,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.log import Log
 from pylog.model import TopicPartition
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
@@ -386,3 +395,20 @@ def test_verify_goes_past_a_damaged_topic_file_and_names_directories_of_no_topic
             log.verify("lost")
     with pytest.raises(Closed):
         log.find_problems()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("file", [".pylog/manifest.json", ".pylog/topics/t.json", "t-0/.commit", f"t-0/{0:020d}.log"])
+def test_a_pipe_in_a_files_place_is_a_typed_error_and_nobody_waits_for_it(
+    tmp_log_dir: Path, file: str, read_only: bool
+) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append(one("v"), acks=1)
+    (tmp_log_dir / file).unlink()
+    os.mkfifo(tmp_log_dir / file)
+    with (
+        pytest.raises(StorageError, match="a FIFO, expected a regular file"),
+        Log(tmp_log_dir, read_only=read_only) as log,
+    ):
+        list(log.partition("t", 0).scan())

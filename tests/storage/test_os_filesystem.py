@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,11 +81,20 @@ def test_a_symbolic_link_is_never_followed_for_writing(tmp_path: Path) -> None:
     assert (tmp_path / "target").read_bytes() == b"safe"
 
 
-def test_a_directory_or_a_pipe_is_no_file_to_append_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("open_it", [FS.open_readable, FS.open_appendable, FS.lock])
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(
+    tmp_path: Path, open_it: Callable[[str], object]
+) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name in ("pipe", "."):
-        with pytest.raises(StorageError):
-            FS.open_appendable(f"{tmp_path}/{name}")
+    (tmp_path / "directory").mkdir()
+    for path in (f"{tmp_path}/pipe", f"{tmp_path}/directory", "/dev/null"):
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(StorageError, match=path) as caught:
+            open_it(path)
+        assert caught.value.path == path
+        assert os.listdir("/proc/self/fd") == before
+    with pytest.raises(StorageError, match="is a FIFO, expected a regular file; move it away"):
+        open_it(f"{tmp_path}/pipe")
 
 
 def test_a_lock_excludes_another_descriptor_until_it_is_released(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ Durability, in the terms of POSIX and of ext4, xfs and tmpfs as measured:
 * ``replace`` is atomic for other processes at once, and for a power loss after ``sync_directory``.
 
 Every refusal by the system is a ``StorageError`` (``StorageFull`` where space ran out) with the path in its facts;
-a name that is not there is ``FileNotFoundError``, the one answer callers ask about.
+a name that is not there is ``FileNotFoundError``, the one answer callers ask about. What stands in a file's place and is
+none (a FIFO, a device, a directory) is refused the same way, and never waited for.
 """
 
 from __future__ import annotations

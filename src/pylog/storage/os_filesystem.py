@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import sys
 
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock
+from pylog.storage.regular import open_regular
 
-_READ = os.O_RDONLY | os.O_CLOEXEC
-_WRITE = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WRITE = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
 
 
@@ -93,15 +93,11 @@ class OsFileSystem:
 
     def open_readable(self, path: str) -> ReadableFile:
         with translated("open", path):
-            return OsReadableFile(path, os.open(path, _READ))
+            return OsReadableFile(path, open_regular(path, os.O_RDONLY))
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
         with translated("open", path):
-            descriptor = os.open(path, _WRITE | (os.O_CREAT if create else 0), 0o666)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
-                raise OSError(f"{path!r} is not a regular file")
-            return OsAppendableFile(path, descriptor)
+            return OsAppendableFile(path, open_regular(path, _WRITE | (os.O_CREAT if create else 0)))
 
     def lock(self, path: str) -> FileLock:
         return OsFileLock(path)
@@ -163,7 +159,7 @@ class OsFileSystem:
 
     def sync_directory(self, path: str) -> None:
         with translated("sync the directory", path):
-            descriptor = os.open(path, _READ)
+            descriptor = os.open(path, _DIRECTORY)
             try:
                 os.fsync(descriptor)
             finally:
