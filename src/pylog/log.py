@@ -163,11 +163,14 @@ class Log:
 
     def _create(self) -> tuple[Manifest, range | None]:
         """Write the manifest, unless another process does so first: the catalog's lock decides."""
-        with Catalog(self._filesystem, self.clock, self._layout, self._defaults).locked():
+
+        def create() -> tuple[Manifest, range | None]:
             manifest = read_manifest(self._filesystem, self._layout.manifest)
             if manifest is not None:
                 return manifest, None
             return write_manifest(self._filesystem, self._layout.manifest, LOCK_KIND, self.clock.now_ms()), FIRST_BLOCK
+
+        return Catalog(self._filesystem, self.clock, self._layout, self._defaults).locked(create)
 
     @property
     def path(self) -> Path:

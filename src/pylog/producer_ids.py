@@ -11,7 +11,7 @@ import threading  # producers of one process share a block
 
 from pylog.clock import Clock
 from pylog.errors import CorruptSegment
-from pylog.storage import FileSystem, after_fork_in_child, holding, read_whole, write_atomically
+from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_holding, write_atomically
 
 BLOCK_IDS = 1000
 FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
@@ -33,14 +33,15 @@ class ProducerIds:
     def next(self) -> int:
         with self._mutex:
             if not self._left:
-                self._left = list(reversed(self._reserve()))
+                block = while_holding(self._filesystem, self._clock, self._lock_path, self._reserve)
+                self._left = list(reversed(block))
             return self._left.pop()
 
     def _reserve(self) -> range:
-        with holding(self._filesystem, self._clock, self._lock_path):
-            first = self._read()
-            write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\n".encode())
-            return range(first, first + BLOCK_IDS)
+        """The next block. The lock is held."""
+        first = self._read()
+        write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\n".encode())
+        return range(first, first + BLOCK_IDS)
 
     def _read(self) -> int:
         try:

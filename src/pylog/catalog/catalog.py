@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
 from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
@@ -26,7 +26,9 @@ from pylog.catalog.topic import (
 from pylog.clock import Clock
 from pylog.errors import ConfigError, CorruptSegment, PylogError, TopicExists, TopicNotFound
 from pylog.segment.naming import LOCK, PARTITION_METADATA, base_offsets
-from pylog.storage import FileSystem, holding, read_whole
+from pylog.storage import FileSystem, read_whole, while_holding
+
+T = TypeVar("T")
 
 _JSON = ".json"
 _METADATA_LIMIT_BYTES = 4096
@@ -81,11 +83,13 @@ class Catalog:
         check_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
-        with self.locked():
-            self._refuse_collision(name)
-            topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
-            self._prepare(name, range(partitions), topic_id, prepare)
-            return self._publish(TopicDescription(name, topic_id, partitions, config))
+        return self.locked(partial(self._create, name, partitions, config, prepare))
+
+    def _create(self, name: str, partitions: int, config: TopicConfig, prepare: Prepare) -> TopicDescription:
+        self._refuse_collision(name)
+        topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
+        self._prepare(name, range(partitions), topic_id, prepare)
+        return self._publish(TopicDescription(name, topic_id, partitions, config))
 
     def _refuse_collision(self, name: str) -> None:
         for other in self.names():
@@ -105,22 +109,26 @@ class Catalog:
 
     def add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
         check_partition_count(total)
-        with self.locked():
-            topic = self.describe(name)
-            if total <= topic.partitions:
-                raise ConfigError(
-                    f"{name!r} has {topic.partitions} partitions; their number only grows, got {total}",
-                    option="total",
-                    value=total,
-                    partitions=topic.partitions,
-                )
-            self._prepare(name, range(topic.partitions, total), topic.id, prepare)
-            return self._publish(topic._replace(partitions=total))
+        return self.locked(partial(self._add_partitions, name, total, prepare))
+
+    def _add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
+        topic = self.describe(name)
+        if total <= topic.partitions:
+            raise ConfigError(
+                f"{name!r} has {topic.partitions} partitions; their number only grows, got {total}",
+                option="total",
+                value=total,
+                partitions=topic.partitions,
+            )
+        self._prepare(name, range(topic.partitions, total), topic.id, prepare)
+        return self._publish(topic._replace(partitions=total))
 
     def alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
-        with self.locked():
-            topic = self.describe(name)
-            return self._publish(topic._replace(config=topic.config.with_changes(changes)))
+        return self.locked(partial(self._alter, name, changes))
+
+    def _alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+        topic = self.describe(name)
+        return self._publish(topic._replace(config=topic.config.with_changes(changes)))
 
     def delete(self, name: str, retire: Callable[[str], None]) -> None:
         """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
@@ -128,22 +136,23 @@ class Catalog:
         ``LogLocked`` where a writer doesn't come to an end; then nothing was removed. What is no directory of this log, as
         a link to another place, is moved aside untouched: writers that have its files open are not fenced off there.
         """
+        self.locked(partial(self._delete, name, retire))
+
+    def _delete(self, name: str, retire: Callable[[str], None]) -> None:
         filesystem = self._filesystem
-        with self.locked():
-            topic = self.describe(name)
-            numbers = [n for n in range(topic.partitions) if filesystem.exists(self._layout.partition(name, n))]
-            own = {n for n in numbers if is_own_directory(filesystem, self._layout.partition(name, n))}
-            for number in own:
-                with holding(filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}"):
-                    pass  # an append that hangs must not leave half of a topic
-            filesystem.remove(self._layout.topic(name))
-            filesystem.sync_directory(self._layout.topics)
-            self._advance_version()
-            for number in numbers:
-                if number in own:
-                    retire(self._layout.partition(name, number))
-                remove_partition(filesystem, self._layout, name, number)
-            filesystem.sync_directory(self._layout.root)
+        topic = self.describe(name)
+        numbers = [n for n in range(topic.partitions) if filesystem.exists(self._layout.partition(name, n))]
+        own = {n for n in numbers if is_own_directory(filesystem, self._layout.partition(name, n))}
+        for number in own:  # an append that hangs must not leave half of a topic
+            while_holding(filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}", bool)
+        filesystem.remove(self._layout.topic(name))
+        filesystem.sync_directory(self._layout.topics)
+        self._advance_version()
+        for number in numbers:
+            if number in own:
+                retire(self._layout.partition(name, number))
+            remove_partition(filesystem, self._layout, name, number)
+        filesystem.sync_directory(self._layout.root)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
         for number in numbers:
@@ -170,9 +179,9 @@ class Catalog:
                 return
             self._clock.sleep(0.001)
 
-    def locked(self) -> AbstractContextManager[None]:
-        """A context that holds the catalog's lock. ``LogLocked`` after 30 s."""
-        return holding(self._filesystem, self._clock, self._layout.catalog_lock)
+    def locked(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after 30 s."""
+        return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work)
 
 
 class KafkaCatalog:

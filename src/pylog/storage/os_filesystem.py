@@ -105,11 +105,12 @@ class OsFileSystem:
     def locks_exclude(self, path: str) -> bool:
         first, second = OsFileLock(path), OsFileLock(path)
         try:
-            if not first.try_acquire():
-                return True  # somebody holds it, and we were told so
-            refused = not second.try_acquire()
-            first.release()
-            return refused
+            try:
+                if not first.try_acquire():
+                    return True  # somebody holds it, and we were told so
+                return not second.try_acquire()
+            finally:
+                first.release()
         finally:
             second.close()
             first.close()
