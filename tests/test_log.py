@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import crc32c
@@ -412,3 +413,67 @@ def test_a_pipe_in_a_files_place_is_a_typed_error_and_nobody_waits_for_it(
         Log(tmp_log_dir, read_only=read_only) as log,
     ):
         list(log.partition("t", 0).scan())
+
+
+GONE: dict[str, Callable[[Log], object]] = {
+    "topics": lambda log: log.topics(),
+    "describe": lambda log: log.describe_topic("t"),
+    "version": lambda log: log.catalog_version(),
+    "partition": lambda log: log.partition("t", 0),
+    "verify": lambda log: log.verify(),
+    "verify a topic": lambda log: log.verify("t"),
+}
+GONE_TO_WRITERS: dict[str, Callable[[Log], object]] = {
+    "append": lambda log: log.partition("t", 0).append(one("w")),
+    "create": lambda log: log.create_topic("new"),
+    "delete": lambda log: log.delete_topic("t"),
+    "alter": lambda log: log.alter_topic("t", segment_ms=1),
+    "grow": lambda log: log.add_partitions("t", 2),
+}
+
+
+@pytest.mark.parametrize("lost", [".", ".pylog", ".pylog/topics"])
+@pytest.mark.parametrize("call", [*GONE, *GONE_TO_WRITERS])
+def test_a_log_that_is_moved_while_it_is_open_says_so(tmp_log_dir: Path, call: str, lost: str) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append(one("v"), acks=1)
+        log.next_producer_id()
+        Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
+        with pytest.raises(LogNotFound, match="not there any more") as caught:
+            {**GONE, **GONE_TO_WRITERS}[call](log)
+        assert caught.value.path.startswith(str(tmp_log_dir))
+    if lost == ".":
+        with Log(f"{tmp_log_dir}.moved") as log:
+            assert values(log.partition("t", 0).read(0)) == ["v"]
+
+
+@pytest.mark.parametrize("lost", [".", ".pylog"])
+def test_producer_ids_of_a_log_that_is_moved_say_so(tmp_log_dir: Path, lost: str) -> None:
+    Log(tmp_log_dir).close()
+    with Log(tmp_log_dir) as log:
+        Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
+        with pytest.raises(LogNotFound, match="not there any more") as caught:
+            log.next_producer_id()
+        assert caught.value.path == f"{tmp_log_dir}/.pylog"
+
+
+@pytest.mark.parametrize("call", [*GONE])
+def test_a_log_without_its_topics_cannot_be_read(tmp_log_dir: Path, call: str) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+    shutil.rmtree(tmp_log_dir / ".pylog" / "topics")
+    with Log(tmp_log_dir, read_only=True) as log, pytest.raises(LogNotFound, match="restore what is missing"):
+        GONE[call](log)
+
+
+@pytest.mark.parametrize("call", ["topics", "describe", "version", "partition"])
+def test_a_kafka_directory_that_is_moved_while_it_is_open_says_so(tmp_path: Path, call: str) -> None:
+    (tmp_path / "k" / "t-0").mkdir(parents=True)
+    (tmp_path / "k" / "t-0" / f"{0:020d}.log").touch()
+    with Log(tmp_path / "k") as log:
+        assert log.topics() == ["t"]
+        (tmp_path / "k").rename(tmp_path / "moved")
+        with pytest.raises(LogNotFound, match="not there any more"):
+            GONE[call](log)

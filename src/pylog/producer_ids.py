@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading  # producers of one process share a block
 
 from pylog.clock import Clock
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptSegment, LogNotFound
 from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_holding, write_atomically
 
 BLOCK_IDS = 1000
@@ -33,9 +33,14 @@ class ProducerIds:
     def next(self) -> int:
         with self._mutex:
             if not self._left:
-                block = while_holding(self._filesystem, self._clock, self._lock_path, self._reserve)
-                self._left = list(reversed(block))
+                self._left = list(reversed(self._next_block()))
             return self._left.pop()
+
+    def _next_block(self) -> range:
+        try:
+            return while_holding(self._filesystem, self._clock, self._lock_path, self._reserve)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._path.rpartition("/")[0]) from error
 
     def _reserve(self) -> range:
         """The next block. The lock is held."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pylog.catalog import Catalog, KafkaCatalog, Layout, check_topic_name
 from pylog.catalog.layout import parse_partition, parse_stray
-from pylog.errors import InvalidTopicName, PylogError, StorageError, TopicNotFound
+from pylog.errors import InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.verify import Problem, VerifyReport, verify_partition
 from pylog.segment.naming import LOG
@@ -36,6 +36,8 @@ def verify_log(
     for name in names:
         try:
             partitions += [TopicPartition(name, number) for number in catalog.describe(name).numbers]
+        except LogNotFound:
+            raise
         except TopicNotFound:
             if named:
                 raise  # else it has just been deleted

@@ -24,7 +24,7 @@ from pylog.catalog.topic import (
     collision_key,
 )
 from pylog.clock import Clock
-from pylog.errors import ConfigError, CorruptSegment, PylogError, TopicExists, TopicNotFound
+from pylog.errors import ConfigError, CorruptSegment, LogNotFound, PylogError, TopicExists, TopicNotFound
 from pylog.segment.naming import LOCK, PARTITION_METADATA, base_offsets
 from pylog.storage import FileSystem, read_whole, while_holding
 
@@ -48,8 +48,11 @@ class Catalog:
         self._lawful = LawfulNames(layout.topics)
 
     def version(self) -> int:
-        """A number that changes whenever a topic is created, altered or deleted. Costs one stat."""
-        return self._filesystem.modified_ns(self._layout.topics)
+        """A number that changes whenever a topic is created, altered or deleted. Costs one stat. ``LogNotFound``."""
+        try:
+            return self._filesystem.modified_ns(self._layout.topics)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.topics) from error
 
     def names(self) -> list[str]:
         """The topics' names, sorted: by file name ``orders-eu.json`` would come before ``orders.json``."""
@@ -57,7 +60,10 @@ class Catalog:
 
     def places(self) -> dict[str, str]:
         """Every name found, lawful or not, and the path that bears it."""
-        found = self._filesystem.names(self._layout.topics)
+        try:
+            found = self._filesystem.names(self._layout.topics)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.topics) from error
         return {name[: -len(_JSON)]: f"{self._layout.topics}/{name}" for name in found if name.endswith(_JSON)}
 
     def describe(self, name: str) -> TopicDescription:
@@ -180,8 +186,13 @@ class Catalog:
             self._clock.sleep(0.001)
 
     def locked(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after 30 s."""
-        return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work)
+        """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after 30 s, ``LogNotFound``."""
+        try:
+            return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work)
+        except FileNotFoundError as error:
+            if isinstance(error, LogNotFound) or self._filesystem.is_directory(self._layout.topics):
+                raise
+            raise LogNotFound.while_open(self._layout.topics) from error
 
 
 class KafkaCatalog:
@@ -193,7 +204,10 @@ class KafkaCatalog:
         self._lawful = LawfulNames(layout.root)
 
     def version(self) -> int:
-        return self._filesystem.modified_ns(self._layout.root)
+        try:
+            return self._filesystem.modified_ns(self._layout.root)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.root) from error
 
     def names(self) -> list[str]:
         return self._lawful.of(self._partitions())
@@ -212,7 +226,11 @@ class KafkaCatalog:
 
     def _partitions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for entry in self._filesystem.names(self._layout.root):
+        try:
+            names = self._filesystem.names(self._layout.root)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.root) from error
+        for entry in names:
             parsed = parse_partition(entry)
             if parsed is not None and self._filesystem.is_directory(f"{self._layout.root}/{entry}"):
                 found.setdefault(parsed.topic, []).append(parsed.partition)
