@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +191,31 @@ def test_the_kind_of_a_filesystem_is_what_the_system_calls_it(tmpfs_dir: Path) -
     assert FS.kind(str(tmpfs_dir)) == "tmpfs"
     assert FS.kind("/proc") == "proc"
     assert FS.boot_id()
+
+
+@pytest.mark.parametrize("call", [FS.boot_id, lambda: FS.kind("/proc")])
+def test_what_cannot_be_read_for_want_of_a_descriptor_is_an_error_and_not_another_answer(
+    call: Callable[[], str],
+) -> None:
+    answer = call()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(number) for number in os.listdir("/proc/self/fd")) + 1
+    taken = [os.open("/dev/null", os.O_RDONLY)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, limits[1]))
+        with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012 - until it does
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        with pytest.raises(StorageError, match="Too many open files"):
+            call()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    assert call() == answer
+
+
+def test_a_system_without_proc_has_one_boot_and_unknown_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("pylog.storage.os_filesystem._BOOT_ID", f"{tmp_path}/none")
+    monkeypatch.setattr("pylog.storage.os_filesystem._MOUNTS", f"{tmp_path}/none")
+    assert (FS.boot_id(), FS.kind("/")) == (sys.platform, "")

@@ -121,10 +121,13 @@ class FileSystem(Protocol):
         """Whether this process may create and write files in the directory ``path``."""
 
     def kind(self, path: str) -> str:
-        """The filesystem's type as the system names it (``ext4``, ``tmpfs``, ``nfs4``), or ``""`` where unknown."""
+        """The filesystem's type as the system names it (``ext4``, ``tmpfs``, ``nfs4``), ``""`` where it gives none."""
 
     def boot_id(self) -> str:
-        """A name for this boot of the machine: page cache contents outlive processes, not boots."""
+        """A name for this boot of the machine: page cache contents outlive processes, not boots.
+
+        The same whenever it is asked during one boot: what cannot be read now is a ``StorageError``, not another name.
+        """
 
     def process_id(self) -> int: ...
 

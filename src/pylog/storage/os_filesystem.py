@@ -17,6 +17,8 @@ from pylog.storage.regular import open_regular
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITE = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_MOUNTS = "/proc/self/mountinfo"
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
 
 
@@ -173,10 +175,10 @@ class OsFileSystem:
         return _mount_kind(os.path.realpath(path))
 
     def boot_id(self) -> str:
+        """``StorageError`` where it cannot be read now: another name would make every published state another boot's."""
         try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                return file.read().strip()
-        except OSError:
+            return _read_of_proc(_BOOT_ID).strip()
+        except FileNotFoundError:
             return sys.platform  # no such file: every start looks like the same boot, and CRCs alone find a torn tail
 
     def process_id(self) -> int:
@@ -186,12 +188,17 @@ class OsFileSystem:
         return os.urandom(size)
 
 
+def _read_of_proc(path: str) -> str:
+    """A file that Linux has and other systems lack: ``FileNotFoundError`` there, ``StorageError`` for any other refusal."""
+    with translated("read", path), open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
 def _mount_kind(path: str) -> str:
     """The type of the mount that holds ``path``, from Linux's ``/proc/self/mountinfo`` (proc(5)); "" elsewhere."""
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
-    except OSError:
+        lines = _read_of_proc(_MOUNTS).splitlines()
+    except FileNotFoundError:
         return ""
     best, kind = "", ""
     for line in lines:
