@@ -118,7 +118,7 @@ class Log:
                 raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
             make_directory_durably(filesystem, layout.root)
         manifest, self.is_kafka_directory = look_at(filesystem, layout)
-        self.read_only = read_only or self.is_kafka_directory or not filesystem.writable(layout.root)
+        self.read_only = read_only or self.is_kafka_directory or not self._may_write()
         self._catalog: Catalog | KafkaCatalog
         if self.is_kafka_directory:
             self._catalog = KafkaCatalog(filesystem, layout)
@@ -145,6 +145,11 @@ class Log:
         self._producer_ids = ProducerIds(
             filesystem, self.clock, layout.producer_ids, layout.producer_ids_lock, first_ids
         )
+
+    def _may_write(self) -> bool:
+        """Whether this process has the permission to create topics here, as far as directories tell."""
+        directories = (self._layout.root, self._layout.private)
+        return all(self._filesystem.writable(path) for path in directories if self._filesystem.is_directory(path))
 
     def _check_locks_work(self) -> None:
         """Refuse to write where exclusion between writers can't be relied on."""
