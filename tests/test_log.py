@@ -17,6 +17,7 @@ import pytest
 from pylog.errors import (
     Closed,
     ConfigError,
+    CorruptSegment,
     LogNotFound,
     OffsetOutOfRange,
     PylogError,
@@ -114,6 +115,34 @@ def test_producer_ids_never_repeat(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir, filesystem=OtherBoot(5)) as third:
         ids += [third.next_producer_id() for _ in range(1500)]
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    "content", [b"9" * 30, b"9" * 100, b"%d" % (2**63 - 999), b"0" * 64, b"999", b"-5", b"", b"1e9"]
+)
+def test_producer_ids_that_cannot_be_are_a_typed_error(tmp_log_dir: Path, content: bytes) -> None:
+    Log(tmp_log_dir).close()
+    path = tmp_log_dir / ".pylog" / "producer-ids"
+    with Log(tmp_log_dir) as log:
+        for _ in range(2):
+            path.write_bytes(content)
+            with pytest.raises(
+                CorruptSegment, match="expected a number from 1000 to 9223372036854774808; stop the"
+            ) as caught:
+                log.next_producer_id()
+            assert (caught.value.path, caught.value.found) == (str(path), content[:64])
+            assert path.read_bytes() == content
+        path.write_bytes(b"5000\n")
+        assert log.next_producer_id() == 5000
+
+
+def test_the_last_producer_ids_are_int64_and_then_there_are_none(tmp_log_dir: Path) -> None:
+    Log(tmp_log_dir).close()
+    (tmp_log_dir / ".pylog" / "producer-ids").write_text(f"{2**63 - 1000}")
+    with Log(tmp_log_dir) as log:
+        assert [log.next_producer_id() for _ in range(1000)][-1] == 2**63 - 1
+        with pytest.raises(CorruptSegment):
+            log.next_producer_id()
 
 
 def test_a_closed_log_says_so_everywhere(tmp_log_dir: Path) -> None:

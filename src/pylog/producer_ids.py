@@ -15,6 +15,7 @@ from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_hol
 
 BLOCK_IDS = 1000
 FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
+_LAST_BLOCK = 2**63 - BLOCK_IDS  # ids are int64
 _LIMIT_BYTES = 64
 
 
@@ -53,8 +54,16 @@ class ProducerIds:
             data = read_whole(self._filesystem, self._path, _LIMIT_BYTES)
         except FileNotFoundError:
             return FIRST_BLOCK.stop
-        if not data.strip().isdigit():
-            raise CorruptSegment(f"{self._path} holds {data[:20]!r}, expected a number", path=self._path, position=0)
+        if not data.strip().isdigit() or not FIRST_BLOCK.stop <= int(data) <= _LAST_BLOCK:
+            raise CorruptSegment(
+                f"{self._path} holds {data[:30]!r}, expected a number from {FIRST_BLOCK.stop} to {_LAST_BLOCK}; "
+                "stop the producers, and write one there that is above every producer id in the log",
+                path=self._path,
+                position=0,
+                found=data,
+                least=FIRST_BLOCK.stop,
+                most=_LAST_BLOCK,
+            )
         return int(data)
 
     def _forget_parent(self) -> None:
