@@ -81,7 +81,7 @@ class Log:
     first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
 
     Raises ``LogNotFound``, ``LogLocked`` (a filesystem whose locks can't be trusted, as NFS), ``FormatVersionError``,
-    ``ConfigError``.
+    ``ConfigError``, ``CorruptSegment`` (a manifest that is damaged or lost).
     """
 
     def __init__(

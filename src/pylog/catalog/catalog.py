@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
-from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
-from pylog.catalog.manifest import Manifest, read_json, read_manifest, write_json
+from pylog.catalog.layout import Layout, parse_partition
+from pylog.catalog.manifest import read_json, write_json
 from pylog.catalog.topic import (
     LawfulNames,
     TopicConfig,
@@ -24,8 +24,8 @@ from pylog.catalog.topic import (
     collision_key,
 )
 from pylog.clock import Clock
-from pylog.errors import ConfigError, CorruptSegment, LogNotFound, PylogError, TopicExists, TopicNotFound
-from pylog.segment.naming import LOCK, PARTITION_METADATA, base_offsets
+from pylog.errors import ConfigError, CorruptSegment, LogNotFound, TopicExists, TopicNotFound
+from pylog.segment.naming import LOCK, PARTITION_METADATA
 from pylog.storage import FileSystem, read_whole, while_holding
 
 T = TypeVar("T")
@@ -245,28 +245,3 @@ class KafkaCatalog:
         return next(
             (line[len("topic_id:") :].strip() for line in text.splitlines() if line.startswith("topic_id:")), ""
         )
-
-
-def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
-    """The manifest, or None where there is none, and whether the directory is one that Kafka wrote."""
-    manifest = read_manifest(filesystem, layout.manifest)
-    if manifest is None and _looks_like_kafka(filesystem, layout.root):
-        # Another process may have created log and topic since: then there is a manifest, which comes before any partition.
-        manifest = read_manifest(filesystem, layout.manifest)
-        return manifest, manifest is None
-    return manifest, False
-
-
-def _looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
-    """Whether a directory without a manifest holds partitions, as Kafka's log directories do."""
-    names = filesystem.names(root)
-    if META_PROPERTIES in names:
-        return True
-    for name in names:
-        if parse_partition(name) is not None and filesystem.is_directory(f"{root}/{name}"):
-            try:
-                if base_offsets(filesystem.names(f"{root}/{name}")):
-                    return True
-            except (PylogError, FileNotFoundError):  # unreadable, or just removed
-                continue
-    return False
