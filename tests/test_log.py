@@ -444,6 +444,25 @@ def test_a_pipe_in_a_files_place_is_a_typed_error_and_nobody_waits_for_it(
         list(log.partition("t", 0).scan())
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_copy_of_a_log_that_nobody_writes_is_a_log_of_its_own(tmp_log_dir: Path, closed: bool) -> None:
+    copy = tmp_log_dir.with_name("copy")
+    written = [f"{number}" for number in range(100)]
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", segment_bytes=1024)
+        for value in written:
+            log.partition("t", 0).append(one(value), acks=1)
+        if closed:
+            log.close()
+        shutil.copytree(tmp_log_dir, copy)
+    with Log(copy) as log:
+        assert log.verify().problems == []
+        log.partition("t", 0).append(one("new"))
+        assert values([*log.partition("t", 0).scan()]) == [*written, "new"]
+    with Log(tmp_log_dir) as log:
+        assert values([*log.partition("t", 0).scan()]) == written
+
+
 GONE: dict[str, Callable[[Log], object]] = {
     "topics": lambda log: log.topics(),
     "describe": lambda log: log.describe_topic("t"),
