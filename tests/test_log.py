@@ -10,12 +10,23 @@ import os
 import shutil
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import crc32c
 import pytest
 
-from pylog.errors import Closed, ConfigError, LogNotFound, OffsetOutOfRange, PylogError, ReadOnlyLog, TopicNotFound
+from pylog.errors import (
+    Closed,
+    ConfigError,
+    CorruptSegment,
+    LogNotFound,
+    OffsetOutOfRange,
+    PylogError,
+    ReadOnlyLog,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.log import Log
 from pylog.model import TopicPartition
 from pylog.producer import Producer
@@ -107,6 +118,34 @@ def test_producer_ids_never_repeat(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir, filesystem=OtherBoot(5)) as third:
         ids += [third.next_producer_id() for _ in range(1500)]
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    "content", [b"9" * 30, b"9" * 100, b"%d" % (2**63 - 999), b"0" * 64, b"999", b"-5", b"", b"1e9"]
+)
+def test_producer_ids_that_cannot_be_are_a_typed_error(tmp_log_dir: Path, content: bytes) -> None:
+    Log(tmp_log_dir).close()
+    path = tmp_log_dir / ".pylog" / "producer-ids"
+    with Log(tmp_log_dir) as log:
+        for _ in range(2):
+            path.write_bytes(content)
+            with pytest.raises(
+                CorruptSegment, match="expected a number from 1000 to 9223372036854774808; stop the"
+            ) as caught:
+                log.next_producer_id()
+            assert (caught.value.path, caught.value.found) == (str(path), content[:64])
+            assert path.read_bytes() == content
+        path.write_bytes(b"5000\n")
+        assert log.next_producer_id() == 5000
+
+
+def test_the_last_producer_ids_are_int64_and_then_there_are_none(tmp_log_dir: Path) -> None:
+    Log(tmp_log_dir).close()
+    (tmp_log_dir / ".pylog" / "producer-ids").write_text(f"{2**63 - 1000}")
+    with Log(tmp_log_dir) as log:
+        assert [log.next_producer_id() for _ in range(1000)][-1] == 2**63 - 1
+        with pytest.raises(CorruptSegment):
+            log.next_producer_id()
 
 
 def test_a_closed_log_says_so_everywhere(tmp_log_dir: Path) -> None:
@@ -411,3 +450,103 @@ def test_a_log_that_is_closed_does_not_keep_its_producers(tmp_log_dir: Path) -> 
         del producer
         gc.collect()
         assert dropped() is None
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("file", [".pylog/manifest.json", ".pylog/topics/t.json", "t-0/.commit", f"t-0/{0:020d}.log"])
+def test_a_pipe_in_a_files_place_is_a_typed_error_and_nobody_waits_for_it(
+    tmp_log_dir: Path, file: str, read_only: bool
+) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append(one("v"), acks=1)
+    (tmp_log_dir / file).unlink()
+    os.mkfifo(tmp_log_dir / file)
+    with (
+        pytest.raises(StorageError, match="a FIFO, expected a regular file"),
+        Log(tmp_log_dir, read_only=read_only) as log,
+    ):
+        list(log.partition("t", 0).scan())
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_copy_of_a_log_that_nobody_writes_is_a_log_of_its_own(tmp_log_dir: Path, closed: bool) -> None:
+    copy = tmp_log_dir.with_name("copy")
+    written = [f"{number}" for number in range(100)]
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", segment_bytes=1024)
+        for value in written:
+            log.partition("t", 0).append(one(value), acks=1)
+        if closed:
+            log.close()
+        shutil.copytree(tmp_log_dir, copy)
+    with Log(copy) as log:
+        assert log.verify().problems == []
+        log.partition("t", 0).append(one("new"))
+        assert values([*log.partition("t", 0).scan()]) == [*written, "new"]
+    with Log(tmp_log_dir) as log:
+        assert values([*log.partition("t", 0).scan()]) == written
+
+
+GONE: dict[str, Callable[[Log], object]] = {
+    "topics": lambda log: log.topics(),
+    "describe": lambda log: log.describe_topic("t"),
+    "version": lambda log: log.catalog_version(),
+    "partition": lambda log: log.partition("t", 0),
+    "verify": lambda log: log.verify(),
+    "verify a topic": lambda log: log.verify("t"),
+}
+GONE_TO_WRITERS: dict[str, Callable[[Log], object]] = {
+    "append": lambda log: log.partition("t", 0).append(one("w")),
+    "create": lambda log: log.create_topic("new"),
+    "delete": lambda log: log.delete_topic("t"),
+    "alter": lambda log: log.alter_topic("t", segment_ms=1),
+    "grow": lambda log: log.add_partitions("t", 2),
+}
+
+
+@pytest.mark.parametrize("lost", [".", ".pylog", ".pylog/topics"])
+@pytest.mark.parametrize("call", [*GONE, *GONE_TO_WRITERS])
+def test_a_log_that_is_moved_while_it_is_open_says_so(tmp_log_dir: Path, call: str, lost: str) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append(one("v"), acks=1)
+        log.next_producer_id()
+        Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
+        with pytest.raises(LogNotFound, match="not there any more") as caught:
+            {**GONE, **GONE_TO_WRITERS}[call](log)
+        assert caught.value.path.startswith(str(tmp_log_dir))
+    if lost == ".":
+        with Log(f"{tmp_log_dir}.moved") as log:
+            assert values(log.partition("t", 0).read(0)) == ["v"]
+
+
+@pytest.mark.parametrize("lost", [".", ".pylog"])
+def test_producer_ids_of_a_log_that_is_moved_say_so(tmp_log_dir: Path, lost: str) -> None:
+    Log(tmp_log_dir).close()
+    with Log(tmp_log_dir) as log:
+        Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
+        with pytest.raises(LogNotFound, match="not there any more") as caught:
+            log.next_producer_id()
+        assert caught.value.path == f"{tmp_log_dir}/.pylog"
+
+
+@pytest.mark.parametrize("call", [*GONE])
+def test_a_log_without_its_topics_cannot_be_read(tmp_log_dir: Path, call: str) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+    shutil.rmtree(tmp_log_dir / ".pylog" / "topics")
+    with Log(tmp_log_dir, read_only=True) as log, pytest.raises(LogNotFound, match="restore what is missing"):
+        GONE[call](log)
+
+
+@pytest.mark.parametrize("call", ["topics", "describe", "version", "partition"])
+def test_a_kafka_directory_that_is_moved_while_it_is_open_says_so(tmp_path: Path, call: str) -> None:
+    (tmp_path / "k" / "t-0").mkdir(parents=True)
+    (tmp_path / "k" / "t-0" / f"{0:020d}.log").touch()
+    with Log(tmp_path / "k") as log:
+        assert log.topics() == ["t"]
+        (tmp_path / "k").rename(tmp_path / "moved")
+        with pytest.raises(LogNotFound, match="not there any more"):
+            GONE[call](log)

@@ -44,10 +44,19 @@ class ConfigError(PylogError, ValueError):
 
 
 class LogNotFound(PylogError, FileNotFoundError):
-    """There is no log at this path. Correct it, or name a new or empty directory (``create=True``) to make one there."""
+    """There is no log at this path, or no longer. Correct it, or name a new or empty directory to make one (``create=True``)."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         PylogError.__init__(self, message, **facts)
+
+    @classmethod
+    def while_open(cls, path: str) -> LogNotFound:
+        """For a log that is open, where ``path`` is missing now."""
+        return cls(
+            f"{path} is not there any more: the log was moved or removed while it was open, or this part of it was lost; "
+            "open the log where it is now, or restore what is missing from a copy",
+            path=path,
+        )
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -40,6 +40,7 @@ from pylog.opening import (
     check_locks_work,
     check_topic_options,
     checked_path,
+    may_write,
     refuse_directory_of_others,
     why_read_only,
 )
@@ -78,7 +79,7 @@ class Log:
     first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
 
     Raises ``LogNotFound``, ``LogLocked`` (a filesystem whose locks can't be trusted, as NFS), ``FormatVersionError``,
-    ``ConfigError``.
+    ``ConfigError``, ``CorruptSegment`` (a manifest that is damaged or lost).
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Log:
                 raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
             make_directory_durably(filesystem, layout.root)
         manifest, self.is_kafka_directory = look_at(filesystem, layout)
-        self.read_only = read_only or self.is_kafka_directory or not filesystem.writable(layout.root)
+        self.read_only = read_only or self.is_kafka_directory or not may_write(filesystem, layout)
         self._catalog: Catalog | KafkaCatalog
         if self.is_kafka_directory:
             self._catalog = KafkaCatalog(filesystem, layout)
@@ -150,11 +151,14 @@ class Log:
 
     def _create(self) -> tuple[Manifest, range | None]:
         """Write the manifest, unless another process does so first: the catalog's lock decides."""
-        with Catalog(self._filesystem, self.clock, self._layout, self._defaults).locked():
+
+        def create() -> tuple[Manifest, range | None]:
             manifest = read_manifest(self._filesystem, self._layout.manifest)
             if manifest is not None:
                 return manifest, None
             return write_manifest(self._filesystem, self._layout.manifest, LOCK_KIND, self.clock.now_ms()), FIRST_BLOCK
+
+        return Catalog(self._filesystem, self.clock, self._layout, self._defaults).locked(create)
 
     @property
     def path(self) -> Path:

@@ -48,6 +48,12 @@ def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
         )
 
 
+def may_write(filesystem: FileSystem, layout: Layout) -> bool:
+    """Whether this process has the permission to create topics here, as far as directories tell."""
+    directories = (layout.root, layout.private)
+    return all(filesystem.writable(path) for path in directories if filesystem.is_directory(path))
+
+
 def check_locks_work(filesystem: FileSystem, layout: Layout) -> None:
     """``LogLocked`` where exclusion between writers can't be relied on."""
     kind = filesystem.kind(layout.root)

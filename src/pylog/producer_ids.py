@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading  # producers of one process share a block
 
 from pylog.clock import Clock
-from pylog.errors import CorruptSegment
-from pylog.storage import FileSystem, after_fork_in_child, holding, read_whole, write_atomically
+from pylog.errors import CorruptSegment, LogNotFound
+from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_holding, write_atomically
 
 BLOCK_IDS = 1000
 FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
+_LAST_BLOCK = 2**63 - BLOCK_IDS  # ids are int64
 _LIMIT_BYTES = 64
-_IDS_END = 2**63
 
 
 class ProducerIds:
@@ -34,30 +34,37 @@ class ProducerIds:
     def next(self) -> int:
         with self._mutex:
             if not self._left:
-                self._left = list(reversed(self._reserve()))
+                self._left = list(reversed(self._next_block()))
             return self._left.pop()
 
+    def _next_block(self) -> range:
+        try:
+            return while_holding(self._filesystem, self._clock, self._lock_path, self._reserve)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._path.rpartition("/")[0]) from error
+
     def _reserve(self) -> range:
-        with holding(self._filesystem, self._clock, self._lock_path):
-            first = self._read()
-            write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\n".encode())
-            return range(first, first + BLOCK_IDS)
+        """The next block. The lock is held."""
+        first = self._read()
+        write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\n".encode())
+        return range(first, first + BLOCK_IDS)
 
     def _read(self) -> int:
         try:
             data = read_whole(self._filesystem, self._path, _LIMIT_BYTES)
         except FileNotFoundError:
             return FIRST_BLOCK.stop
-        if not data.strip().isdigit():
-            raise CorruptSegment(f"{self._path} holds {data[:20]!r}, expected a number", path=self._path, position=0)
-        first = int(data)
-        if first > _IDS_END - BLOCK_IDS:
+        if not data.strip().isdigit() or not FIRST_BLOCK.stop <= int(data) <= _LAST_BLOCK:
             raise CorruptSegment(
-                f"{self._path} holds {first}, expected at most {_IDS_END - BLOCK_IDS}: an id has 63 bits",
+                f"{self._path} holds {data[:30]!r}, expected a number from {FIRST_BLOCK.stop} to {_LAST_BLOCK}; "
+                "stop the producers, and write one there that is above every producer id in the log",
                 path=self._path,
                 position=0,
+                found=data,
+                least=FIRST_BLOCK.stop,
+                most=_LAST_BLOCK,
             )
-        return first
+        return int(data)
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()

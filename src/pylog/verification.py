@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pylog.catalog import Catalog, KafkaCatalog, Layout, check_topic_name
 from pylog.catalog.layout import parse_partition, parse_stray
-from pylog.errors import InvalidTopicName, PylogError, StorageError, TopicNotFound
+from pylog.errors import InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.verify import Problem, VerifyReport, verify_partition
 from pylog.segment.naming import LOG
@@ -38,6 +38,8 @@ def verify_log(
             topic = catalog.describe(name)
             limit_bytes = topic.config.max_message_bytes
             partitions += [(TopicPartition(name, number), limit_bytes) for number in topic.numbers]
+        except LogNotFound:
+            raise
         except TopicNotFound:
             if named:
                 raise  # else it has just been deleted

@@ -530,7 +530,8 @@ def as_nobody(root: Path) -> int:
 
 
 @pytest.mark.processes
-def test_a_directory_without_permission_to_write_opens_for_reading(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writable", [[], ["log"]], ids=["nothing is writable", "the root alone is writable"])
+def test_a_directory_without_permission_to_write_opens_for_reading(writable: list[str]) -> None:
     import shutil
     import tempfile
 
@@ -541,6 +542,8 @@ def test_a_directory_without_permission_to_write_opens_for_reading(tmp_path: Pat
             log.partition("t", 0).append(one("v"), acks=1)
         for path in [root, *root.rglob("*")]:
             path.chmod(0o555 if path.is_dir() else 0o444)
+        for name in writable:
+            (root / name).chmod(0o777)
         before = snapshot_of(root)
         assert as_nobody(root / "log") == 0
         assert snapshot_of(root) == before

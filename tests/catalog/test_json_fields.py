@@ -174,6 +174,7 @@ def test_a_log_start_that_is_no_offset_is_damage(tmp_path: Path, offset: str) ->
         log.create_topic("t")
         log.partition("t", 0).append(one("v"), acks=1)
     (tmp_path / "ours" / "t-0").rename(tmp_path / "t-0")
+    (tmp_path / "t-0" / ".commit").unlink()  # as Kafka would have it
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {offset}\n")
     with pytest.raises(CorruptSegment, match="log-start-offset-checkpoint"):
         Log(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from pylog.errors import Closed, ConfigError, InvalidPartition, TopicNotFound
 from pylog.model import TopicPartition
-from tests.consumer.fakes import FakeLog, consumer_of, numbered, offsets, values
+from tests.consumer.fakes import FakeLog, FakePartition, consumer_of, numbered, offsets, values
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -29,6 +29,37 @@ def test_a_topic_may_be_named_alone_and_a_pattern_matches_whole_names() -> None:
     assert consumer.assignment() == {ORDERS}
     consumer.subscribe(re.compile(r"orders\d*"))
     assert consumer.subscription() == {"orders", "orders2"}
+
+
+class DeletedMeanwhile(FakeLog):
+    """A topic is deleted between being listed and being looked up."""
+
+    def partition(self, topic: str, number: int) -> FakePartition:
+        if "orders2" in self.topics():
+            self.delete_topic("orders2")
+        return super().partition(topic, number)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_topic_that_is_deleted_while_a_pattern_is_subscribed_is_done_without(policy: str) -> None:
+    log = DeletedMeanwhile(orders=1, orders2=1)
+    consumer = consumer_of(log, auto_offset_reset=policy)
+    consumer.subscribe(re.compile(r"orders\d*"))
+    assert consumer.assignment() == {ORDERS}
+    log.create_topic("orders3")
+    consumer.poll(0)
+    assert consumer.subscription() == {"orders", "orders3"}
+
+
+def test_a_topic_that_is_listed_and_never_found_is_an_error_and_no_endless_search() -> None:
+    class Damaged(FakeLog):
+        def partition(self, topic: str, number: int) -> FakePartition:
+            raise TopicNotFound(f"{topic} is gone", topic=topic)
+
+    consumer = consumer_of(Damaged(orders=1))
+    with pytest.raises(TopicNotFound):
+        consumer.subscribe(re.compile("orders"))
+    assert consumer.assignment() == set()
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none", "by_duration:PT0S"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pylog.errors import LogLocked
 from pylog.log import Log
-from pylog.storage import OsFileSystem, holding
+from pylog.storage import OsFileSystem, while_holding
 from tests.partition.logs import ManualClock
 
 
@@ -20,23 +24,27 @@ def is_free(path: str) -> bool:
         lock.close()
 
 
-def test_a_lock_is_held_inside_the_block_and_free_behind_it(tmp_path: Path) -> None:
+def test_a_lock_is_held_during_the_call_and_free_behind_it(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    with holding(OsFileSystem(), ManualClock(), path):
-        assert not is_free(path)
+    assert while_holding(OsFileSystem(), ManualClock(), path, lambda: is_free(path)) is False
     assert is_free(path)
-    with pytest.raises(ZeroDivisionError), holding(OsFileSystem(), ManualClock(), path):
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        while_holding(OsFileSystem(), ManualClock(), path, lambda: 1 // 0)
     assert is_free(path)
 
 
 def test_a_lock_that_stays_taken_is_an_error_after_the_timeout(tmp_path: Path) -> None:
     path, clock = str(tmp_path / "lock"), ManualClock()
-    with holding(OsFileSystem(), clock, path):
-        with pytest.raises(LogLocked, match="stayed locked for 2 s") as caught, holding(OsFileSystem(), clock, path, 2):
-            raise AssertionError("it was taken twice")
-        assert (caught.value.path, caught.value.timeout_s, caught.value.retriable) == (path, 2, True)
-        assert clock.seconds == pytest.approx(2.0, abs=0.01)
+    called: list[str] = []
+
+    def again() -> None:
+        while_holding(OsFileSystem(), clock, path, lambda: called.append("twice"), 2)
+
+    with pytest.raises(LogLocked, match="stayed locked for 2 s") as caught:
+        while_holding(OsFileSystem(), clock, path, again)
+    assert (caught.value.path, caught.value.timeout_s, caught.value.retriable) == (path, 2, True)
+    assert clock.seconds == pytest.approx(2.0, abs=0.01)
+    assert called == []
     assert is_free(path)
 
 
@@ -52,28 +60,89 @@ def test_a_lock_that_comes_free_while_waiting_is_taken(tmp_path: Path) -> None:
                 lock.release()
 
     clock = Freeing()
-    with holding(OsFileSystem(), clock, path):
-        assert not is_free(path)
+    assert not while_holding(OsFileSystem(), clock, path, lambda: is_free(path))
     assert 1.0 < clock.seconds < 1.1
     lock.close()
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+KEPT: list[Interrupted] = []  # their tracebacks keep the frames that were interrupted, as a notebook does
+
+
+def interrupted_at_call(number: int, operation: Callable[[], object]) -> bool:
+    """Raise at the start of the ``number``-th Python function that ``operation`` calls. False where it calls fewer."""
+    calls = itertools.count()
+    raised = False
+
+    def trace(_frame: object, event: str, _argument: object) -> None:
+        nonlocal raised
+        if event == "call" and next(calls) == number:
+            sys.settrace(None)
+            raised = True
+            raise Interrupted
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        operation()
+    except Interrupted as error:
+        KEPT[:] = [error]
+    finally:
+        sys.settrace(before)
+    return raised
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a __del__ Python drops it
+def test_an_interrupt_that_is_kept_keeps_no_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    for number in itertools.count():
+        raised = interrupted_at_call(number, lambda: while_holding(OsFileSystem(), ManualClock(), path, lambda: None))
+        assert is_free(path), f"interrupted at call {number}"
+        if not raised:
+            break
+    assert number > 5
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("operation", ["create", "alter", "grow", "producer id"])
+def test_an_interrupted_change_that_is_kept_locks_nobody_out(tmpfs_dir: Path, operation: str) -> None:
+    changes: dict[str, Callable[[Log], object]] = {
+        "create": lambda log: log.create_topic("new"),
+        "alter": lambda log: log.alter_topic("t", segment_ms=1),
+        "grow": lambda log: log.add_partitions("t", 2),
+        "producer id": lambda log: Log(log.path).next_producer_id(),
+    }
+    for number in itertools.count():
+        root = tmpfs_dir / f"{number}"
+        with Log(root) as log:
+            log.create_topic("t")
+            raised = interrupted_at_call(number, partial(changes[operation], log))
+            locks = [*root.rglob("*.lock"), *root.rglob("*.lock.probe"), *root.rglob(".lock")]
+            assert all(is_free(str(path)) for path in locks), f"interrupted at call {number}"
+            if not raised:
+                break
+    assert number > 20
 
 
 @pytest.mark.parametrize("file", [".pylog/catalog.lock", "t-0/.lock"])
 def test_a_deletion_waits_for_the_catalogs_lock_and_for_writers(tmp_log_dir: Path, file: str) -> None:
     with Log(tmp_log_dir, clock=ManualClock()) as log:
         log.create_topic("t")
-        with holding(OsFileSystem(), ManualClock(), str(tmp_log_dir / file)):
-            with pytest.raises(LogLocked) as caught:
-                log.delete_topic("t")
-            assert caught.value.path == str(tmp_log_dir / file)
+        path = str(tmp_log_dir / file)
+        with pytest.raises(LogLocked) as caught:
+            while_holding(OsFileSystem(), ManualClock(), path, lambda: log.delete_topic("t"))
+        assert caught.value.path == path
+        assert log.topics() == ["t"]
 
 
 def test_producer_ids_wait_for_their_lock(tmp_log_dir: Path) -> None:
     Log(tmp_log_dir).close()
     with Log(tmp_log_dir, clock=ManualClock()) as log:
         path = str(tmp_log_dir / ".pylog" / "producer-ids.lock")
-        with holding(OsFileSystem(), ManualClock(), path):
-            with pytest.raises(LogLocked) as caught:
-                log.next_producer_id()
-            assert caught.value.path == path
+        with pytest.raises(LogLocked) as caught:
+            while_holding(OsFileSystem(), ManualClock(), path, log.next_producer_id)
+        assert caught.value.path == path
         assert log.next_producer_id() >= 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,11 +83,20 @@ def test_a_symbolic_link_is_never_followed_for_writing(tmp_path: Path) -> None:
     assert (tmp_path / "target").read_bytes() == b"safe"
 
 
-def test_a_directory_or_a_pipe_is_no_file_to_append_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("open_it", [FS.open_readable, FS.open_appendable, FS.lock])
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(
+    tmp_path: Path, open_it: Callable[[str], object]
+) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name in ("pipe", "."):
-        with pytest.raises(StorageError):
-            FS.open_appendable(f"{tmp_path}/{name}")
+    (tmp_path / "directory").mkdir()
+    for path in (f"{tmp_path}/pipe", f"{tmp_path}/directory", "/dev/null"):
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(StorageError, match=path) as caught:
+            open_it(path)
+        assert caught.value.path == path
+        assert os.listdir("/proc/self/fd") == before
+    with pytest.raises(StorageError, match="is a FIFO, expected a regular file; move it away"):
+        open_it(f"{tmp_path}/pipe")
 
 
 def test_a_lock_excludes_another_descriptor_until_it_is_released(tmp_path: Path) -> None:
@@ -179,3 +191,31 @@ def test_the_kind_of_a_filesystem_is_what_the_system_calls_it(tmpfs_dir: Path) -
     assert FS.kind(str(tmpfs_dir)) == "tmpfs"
     assert FS.kind("/proc") == "proc"
     assert FS.boot_id()
+
+
+@pytest.mark.parametrize("call", [FS.boot_id, lambda: FS.kind("/proc")])
+def test_what_cannot_be_read_for_want_of_a_descriptor_is_an_error_and_not_another_answer(
+    call: Callable[[], str],
+) -> None:
+    answer = call()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(number) for number in os.listdir("/proc/self/fd")) + 1
+    taken = [os.open("/dev/null", os.O_RDONLY)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, limits[1]))
+        with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012 - until it does
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        with pytest.raises(StorageError, match="Too many open files"):
+            call()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    assert call() == answer
+
+
+def test_a_system_without_proc_has_one_boot_and_unknown_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("pylog.storage.os_filesystem._BOOT_ID", f"{tmp_path}/none")
+    monkeypatch.setattr("pylog.storage.os_filesystem._MOUNTS", f"{tmp_path}/none")
+    assert (FS.boot_id(), FS.kind("/")) == (sys.platform, "")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
-from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
-from pylog.catalog.manifest import Manifest, damaged_field, is_whole, read_json, read_manifest, write_json
+from pylog.catalog.layout import Layout, parse_partition
+from pylog.catalog.manifest import damaged_field, is_whole, read_json, write_json
 from pylog.catalog.topic import (
     PARTITIONS_MAX,
     LawfulNames,
@@ -26,9 +26,11 @@ from pylog.catalog.topic import (
     collision_key,
 )
 from pylog.clock import Clock
-from pylog.errors import ConfigError, CorruptSegment, PylogError, TopicExists, TopicNotFound
-from pylog.segment.naming import LOCK, PARTITION_METADATA, base_offsets
-from pylog.storage import FileSystem, holding, read_whole
+from pylog.errors import ConfigError, CorruptSegment, LogNotFound, TopicExists, TopicNotFound
+from pylog.segment.naming import LOCK, PARTITION_METADATA
+from pylog.storage import FileSystem, read_whole, while_holding
+
+T = TypeVar("T")
 
 _JSON = ".json"
 _METADATA_LIMIT_BYTES = 4096
@@ -49,8 +51,11 @@ class Catalog:
         self._lawful = LawfulNames(layout.topics)
 
     def version(self) -> int:
-        """A number that changes whenever a topic is created, altered or deleted. Costs one stat."""
-        return self._filesystem.modified_ns(self._layout.topics)
+        """A number that changes whenever a topic is created, altered or deleted. Costs one stat. ``LogNotFound``."""
+        try:
+            return self._filesystem.modified_ns(self._layout.topics)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.topics) from error
 
     def names(self) -> list[str]:
         """The topics' names, sorted: by file name ``orders-eu.json`` would come before ``orders.json``."""
@@ -58,7 +63,10 @@ class Catalog:
 
     def places(self) -> dict[str, str]:
         """Every name found, lawful or not, and the path that bears it."""
-        found = self._filesystem.names(self._layout.topics)
+        try:
+            found = self._filesystem.names(self._layout.topics)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.topics) from error
         return {name[: -len(_JSON)]: f"{self._layout.topics}/{name}" for name in found if name.endswith(_JSON)}
 
     def describe(self, name: str) -> TopicDescription:
@@ -93,11 +101,13 @@ class Catalog:
         check_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
-        with self.locked():
-            self._refuse_collision(name)
-            topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
-            self._prepare(name, range(partitions), topic_id, prepare)
-            return self._publish(TopicDescription(name, topic_id, partitions, config))
+        return self.locked(partial(self._create, name, partitions, config, prepare))
+
+    def _create(self, name: str, partitions: int, config: TopicConfig, prepare: Prepare) -> TopicDescription:
+        self._refuse_collision(name)
+        topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
+        self._prepare(name, range(partitions), topic_id, prepare)
+        return self._publish(TopicDescription(name, topic_id, partitions, config))
 
     def _refuse_collision(self, name: str) -> None:
         for other in self.names():
@@ -117,22 +127,26 @@ class Catalog:
 
     def add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
         check_partition_count(total)
-        with self.locked():
-            topic = self.describe(name)
-            if total <= topic.partitions:
-                raise ConfigError(
-                    f"{name!r} has {topic.partitions} partitions; their number only grows, got {total}",
-                    option="total",
-                    value=total,
-                    partitions=topic.partitions,
-                )
-            self._prepare(name, range(topic.partitions, total), topic.id, prepare)
-            return self._publish(topic._replace(partitions=total))
+        return self.locked(partial(self._add_partitions, name, total, prepare))
+
+    def _add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
+        topic = self.describe(name)
+        if total <= topic.partitions:
+            raise ConfigError(
+                f"{name!r} has {topic.partitions} partitions; their number only grows, got {total}",
+                option="total",
+                value=total,
+                partitions=topic.partitions,
+            )
+        self._prepare(name, range(topic.partitions, total), topic.id, prepare)
+        return self._publish(topic._replace(partitions=total))
 
     def alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
-        with self.locked():
-            topic = self.describe(name)
-            return self._publish(topic._replace(config=topic.config.with_changes(changes)))
+        return self.locked(partial(self._alter, name, changes))
+
+    def _alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+        topic = self.describe(name)
+        return self._publish(topic._replace(config=topic.config.with_changes(changes)))
 
     def delete(self, name: str, retire: Callable[[str], None]) -> None:
         """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
@@ -140,22 +154,23 @@ class Catalog:
         ``LogLocked`` where a writer doesn't come to an end; then nothing was removed. What is no directory of this log, as
         a link to another place, is moved aside untouched: writers that have its files open are not fenced off there.
         """
+        self.locked(partial(self._delete, name, retire))
+
+    def _delete(self, name: str, retire: Callable[[str], None]) -> None:
         filesystem = self._filesystem
-        with self.locked():
-            topic = self.describe(name)
-            numbers = [n for n in range(topic.partitions) if filesystem.exists(self._layout.partition(name, n))]
-            own = {n for n in numbers if is_own_directory(filesystem, self._layout.partition(name, n))}
-            for number in own:
-                with holding(filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}"):
-                    pass  # an append that hangs must not leave half of a topic
-            filesystem.remove(self._layout.topic(name))
-            filesystem.sync_directory(self._layout.topics)
-            self._advance_version()
-            for number in numbers:
-                if number in own:
-                    retire(self._layout.partition(name, number))
-                remove_partition(filesystem, self._layout, name, number)
-            filesystem.sync_directory(self._layout.root)
+        topic = self.describe(name)
+        numbers = [n for n in range(topic.partitions) if filesystem.exists(self._layout.partition(name, n))]
+        own = {n for n in numbers if is_own_directory(filesystem, self._layout.partition(name, n))}
+        for number in own:  # an append that hangs must not leave half of a topic
+            while_holding(filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}", bool)
+        filesystem.remove(self._layout.topic(name))
+        filesystem.sync_directory(self._layout.topics)
+        self._advance_version()
+        for number in numbers:
+            if number in own:
+                retire(self._layout.partition(name, number))
+            remove_partition(filesystem, self._layout, name, number)
+        filesystem.sync_directory(self._layout.root)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
         for number in numbers:
@@ -182,9 +197,14 @@ class Catalog:
                 return
             self._clock.sleep(0.001)
 
-    def locked(self) -> AbstractContextManager[None]:
-        """A context that holds the catalog's lock. ``LogLocked`` after 30 s."""
-        return holding(self._filesystem, self._clock, self._layout.catalog_lock)
+    def locked(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after 30 s, ``LogNotFound``."""
+        try:
+            return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work)
+        except FileNotFoundError as error:
+            if isinstance(error, LogNotFound) or self._filesystem.is_directory(self._layout.topics):
+                raise
+            raise LogNotFound.while_open(self._layout.topics) from error
 
 
 class KafkaCatalog:
@@ -196,7 +216,10 @@ class KafkaCatalog:
         self._lawful = LawfulNames(layout.root)
 
     def version(self) -> int:
-        return self._filesystem.modified_ns(self._layout.root)
+        try:
+            return self._filesystem.modified_ns(self._layout.root)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.root) from error
 
     def names(self) -> list[str]:
         return self._lawful.of(self._partitions())
@@ -215,7 +238,11 @@ class KafkaCatalog:
 
     def _partitions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for entry in self._filesystem.names(self._layout.root):
+        try:
+            names = self._filesystem.names(self._layout.root)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.root) from error
+        for entry in names:
             parsed = parse_partition(entry)
             if parsed is not None and self._filesystem.is_directory(f"{self._layout.root}/{entry}"):
                 found.setdefault(parsed.topic, []).append(parsed.partition)
@@ -230,28 +257,3 @@ class KafkaCatalog:
         return next(
             (line[len("topic_id:") :].strip() for line in text.splitlines() if line.startswith("topic_id:")), ""
         )
-
-
-def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
-    """The manifest, or None where there is none, and whether the directory is one that Kafka wrote."""
-    manifest = read_manifest(filesystem, layout.manifest)
-    if manifest is None and _looks_like_kafka(filesystem, layout.root):
-        # Another process may have created log and topic since: then there is a manifest, which comes before any partition.
-        manifest = read_manifest(filesystem, layout.manifest)
-        return manifest, manifest is None
-    return manifest, False
-
-
-def _looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
-    """Whether a directory without a manifest holds partitions, as Kafka's log directories do."""
-    names = filesystem.names(root)
-    if META_PROPERTIES in names:
-        return True
-    for name in names:
-        if parse_partition(name) is not None and filesystem.is_directory(f"{root}/{name}"):
-            try:
-                if base_offsets(filesystem.names(f"{root}/{name}")):
-                    return True
-            except (PylogError, FileNotFoundError):  # unreadable, or just removed
-                continue
-    return False

@@ -46,13 +46,16 @@ class Assignment:
         """Follow this subscription, in place of the one before. Partitions in both keep their positions."""
         if self._by_hand:
             raise ConfigError(f"subscribe() after assign(): {_MIXED}")
-        version = self._log.catalog_version()
-        topics = self._existing(subscription.wanted(self._log.topics()))
-        self._warn_of_missing(subscription, topics)
-        removed, added = change_of(self._ids(), topics)
-        starts = {partition: self._start_position(partition) for partition in added}
-        self._apply(removed, starts, topics)
-        self.subscription, self._catalog_version = subscription, version
+        while True:
+            version = self._log.catalog_version()
+            try:
+                self._take_up(subscription)
+            except TopicNotFound:
+                if self._log.catalog_version() == version:
+                    raise
+                continue  # deleted since it was listed: go on without it
+            self.subscription, self._catalog_version = subscription, version
+            return
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions, in place of those before. Partitions in both keep their positions."""
@@ -124,6 +127,13 @@ class Assignment:
                 lane.move_to(self._beginning(partition))
 
     # Doing it
+
+    def _take_up(self, subscription: Subscription) -> None:
+        topics = self._existing(subscription.wanted(self._log.topics()))
+        removed, added = change_of(self._ids(), topics)
+        starts = {partition: self._start_position(partition) for partition in added}
+        self._warn_of_missing(subscription, topics)
+        self._apply(removed, starts, topics)
 
     def _apply(
         self, removed: Iterable[TopicPartition], starts: dict[TopicPartition, int | None], topics: Iterable[Topic]

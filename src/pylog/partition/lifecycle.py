@@ -6,7 +6,7 @@ from pylog.clock import Clock
 from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState
 from pylog.partition.epochs import LeaderEpochs
 from pylog.segment.naming import COMMIT_SLOTS, LOCK, LOG, PARTITION_METADATA, file_path
-from pylog.storage import FileSystem, holding, write_atomically
+from pylog.storage import FileSystem, while_holding, write_atomically
 
 
 def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boot: int) -> None:
@@ -32,9 +32,12 @@ def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boo
 
 def retire_directory(filesystem: FileSystem, clock: Clock, directory: str) -> None:
     """Wait for an append under way, then spoil the slots, so that writers with open files find the partition gone."""
-    with holding(filesystem, clock, f"{directory}/{LOCK}"):
+
+    def spoil() -> None:
         slots = filesystem.open_appendable(f"{directory}/{COMMIT_SLOTS}")
         try:
             slots.pwrite(bytes(FILE_BYTES), 0)
         finally:
             slots.close()
+
+    while_holding(filesystem, clock, f"{directory}/{LOCK}", spoil)

@@ -6,7 +6,7 @@ from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.directories import make_directory_durably
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
-from pylog.storage.holding import holding
+from pylog.storage.holding import while_holding
 from pylog.storage.network import NETWORK_FILESYSTEMS
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
@@ -22,8 +22,8 @@ __all__ = [
     "ReadableFile",
     "after_fork_in_child",
     "fspath",
-    "holding",
     "make_directory_durably",
     "read_whole",
+    "while_holding",
     "write_atomically",
 ]

@@ -11,7 +11,8 @@ Durability, in the terms of POSIX and of ext4, xfs and tmpfs as measured:
 * ``replace`` is atomic for other processes at once, and for a power loss after ``sync_directory``.
 
 Every refusal by the system is a ``StorageError`` (``StorageFull`` where space ran out) with the path in its facts;
-a name that is not there is ``FileNotFoundError``, the one answer callers ask about.
+a name that is not there is ``FileNotFoundError``, the one answer callers ask about. What stands in a file's place and is
+none (a FIFO, a device, a directory) is refused the same way, and never waited for.
 """
 
 from __future__ import annotations
@@ -120,10 +121,13 @@ class FileSystem(Protocol):
         """Whether this process may create and write files in the directory ``path``."""
 
     def kind(self, path: str) -> str:
-        """The filesystem's type as the system names it (``ext4``, ``tmpfs``, ``nfs4``), or ``""`` where unknown."""
+        """The filesystem's type as the system names it (``ext4``, ``tmpfs``, ``nfs4``), ``""`` where it gives none."""
 
     def boot_id(self) -> str:
-        """A name for this boot of the machine: page cache contents outlive processes, not boots."""
+        """A name for this boot of the machine: page cache contents outlive processes, not boots.
+
+        The same whenever it is asked during one boot: what cannot be read now is a ``StorageError``, not another name.
+        """
 
     def process_id(self) -> int: ...
 

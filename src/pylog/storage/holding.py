@@ -1,4 +1,4 @@
-"""Holding a lock for the length of a ``with`` block, waiting for it with patience that ends.
+"""Holding a lock for the length of a call, waiting for it with patience that ends.
 
 For locks that are held for milliseconds: the catalog's, that of producer ids, a partition's when it is retired. A holder
 that is stopped keeps its lock, and rightly: its write may still land. So the wait ends in an error, not in a theft.
@@ -6,31 +6,44 @@ that is stopped keeps its lock, and rightly: its write may still land. So the wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 from pylog.clock import Clock
 from pylog.errors import LogLocked
-from pylog.storage.filesystem import FileSystem
+from pylog.storage.filesystem import FileLock, FileSystem
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 30.0
 _SLEEP_S = 0.001
 
 
-@contextmanager
-def holding(filesystem: FileSystem, clock: Clock, path: str, timeout_s: float = _TIMEOUT_S) -> Iterator[None]:
-    """Hold the lock on ``path`` inside the block. ``LogLocked`` if it isn't free within ``timeout_s`` seconds."""
+def while_holding(
+    filesystem: FileSystem, clock: Clock, path: str, work: Callable[[], T], timeout_s: float = _TIMEOUT_S
+) -> T:
+    """What ``work`` returns, called while the lock on ``path`` is held. ``LogLocked`` if it isn't free in time, uncalled.
+
+    Whatever is raised on the way, by a signal handler too, and however long the exception is kept, the lock is free again.
+    """
     lock = filesystem.lock(path)
     try:
-        deadline = clock.monotonic() + timeout_s
-        while not lock.try_acquire():
-            if clock.monotonic() >= deadline:
-                raise LogLocked(
-                    f"{path} stayed locked for {timeout_s:g} s; find out which process holds it, and whether it is stopped",
-                    path=path,
-                    timeout_s=timeout_s,
-                )
-            clock.sleep(_SLEEP_S)
-        yield
+        try:
+            _wait(lock, clock, path, timeout_s)
+            return work()
+        finally:
+            lock.release()
     finally:
         lock.close()
+
+
+def _wait(lock: FileLock, clock: Clock, path: str, timeout_s: float) -> None:
+    deadline = clock.monotonic() + timeout_s
+    while not lock.try_acquire():
+        if clock.monotonic() >= deadline:
+            raise LogLocked(
+                f"{path} stayed locked for {timeout_s:g} s; find out which process holds it, and whether it is stopped",
+                path=path,
+                timeout_s=timeout_s,
+            )
+        clock.sleep(_SLEEP_S)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import sys
 
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock
+from pylog.storage.regular import open_regular
 
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not to wait for a writer where somebody put a named pipe
-_WRITE = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WRITE = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_MOUNTS = "/proc/self/mountinfo"
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
 
 
@@ -93,15 +95,11 @@ class OsFileSystem:
 
     def open_readable(self, path: str) -> ReadableFile:
         with translated("open", path):
-            return OsReadableFile(path, os.open(path, _READ))
+            return OsReadableFile(path, open_regular(path, os.O_RDONLY))
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
         with translated("open", path):
-            descriptor = os.open(path, _WRITE | (os.O_CREAT if create else 0), 0o666)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
-                raise OSError(f"{path!r} is not a regular file")
-            return OsAppendableFile(path, descriptor)
+            return OsAppendableFile(path, open_regular(path, _WRITE | (os.O_CREAT if create else 0)))
 
     def lock(self, path: str) -> FileLock:
         return OsFileLock(path)
@@ -109,11 +107,12 @@ class OsFileSystem:
     def locks_exclude(self, path: str) -> bool:
         first, second = OsFileLock(path), OsFileLock(path)
         try:
-            if not first.try_acquire():
-                return True  # somebody holds it, and we were told so
-            refused = not second.try_acquire()
-            first.release()
-            return refused
+            try:
+                if not first.try_acquire():
+                    return True  # somebody holds it, and we were told so
+                return not second.try_acquire()
+            finally:
+                first.release()
         finally:
             second.close()
             first.close()
@@ -166,7 +165,7 @@ class OsFileSystem:
 
     def sync_directory(self, path: str) -> None:
         with translated("sync the directory", path):
-            descriptor = os.open(path, _READ)
+            descriptor = os.open(path, _DIRECTORY)
             try:
                 os.fsync(descriptor)
             finally:
@@ -179,10 +178,10 @@ class OsFileSystem:
         return _mount_kind(os.path.realpath(path))
 
     def boot_id(self) -> str:
+        """``StorageError`` where it cannot be read now: another name would make every published state another boot's."""
         try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                return file.read().strip()
-        except OSError:
+            return _read_of_proc(_BOOT_ID).strip()
+        except FileNotFoundError:
             return sys.platform  # no such file: every start looks like the same boot, and CRCs alone find a torn tail
 
     def process_id(self) -> int:
@@ -192,12 +191,17 @@ class OsFileSystem:
         return os.urandom(size)
 
 
+def _read_of_proc(path: str) -> str:
+    """A file that Linux has and other systems lack: ``FileNotFoundError`` there, ``StorageError`` for any other refusal."""
+    with translated("read", path), open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
 def _mount_kind(path: str) -> str:
     """The type of the mount that holds ``path``, from Linux's ``/proc/self/mountinfo`` (proc(5)); "" elsewhere."""
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
-    except OSError:
+        lines = _read_of_proc(_MOUNTS).splitlines()
+    except FileNotFoundError:
         return ""
     best, kind = "", ""
     for line in lines:

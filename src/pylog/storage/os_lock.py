@@ -19,6 +19,7 @@ from functools import partial
 from pylog.errors import StorageError
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.os_errors import translated
+from pylog.storage.regular import open_regular
 
 HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
 LOCK_KIND = "ofd" if HAS_OFD else "flock"
@@ -38,7 +39,7 @@ class OsFileLock:
         self.path = path
         self._descriptor = -1
         with translated("open the lock file", path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         self.release: Callable[[], object] = (
             partial(fcntl.fcntl, self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
             if HAS_OFD

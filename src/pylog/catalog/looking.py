@@ -1,0 +1,70 @@
+"""What a directory is: a log, Kafka's, or neither. A log that lost its manifest is an error, never taken for Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
+from pylog.catalog.manifest import Manifest, read_manifest
+from pylog.errors import CorruptSegment, PylogError
+from pylog.segment.naming import COMMIT_SLOTS, base_offsets
+from pylog.storage import FileSystem
+
+
+def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
+    """The manifest, or None where there is none, and whether the directory is one that Kafka wrote.
+
+    ``CorruptSegment`` where the manifest is lost.
+    """
+    manifest = read_manifest(filesystem, layout.manifest)
+    if manifest is not None:
+        return manifest, False
+    is_kafka = _looks_like_kafka(filesystem, layout.root)
+    trace = _trace_of_pylog(filesystem, layout, is_kafka=is_kafka)
+    if is_kafka or trace is not None:
+        # Another process may have created log and topic since: then there is a manifest, which comes before any of this.
+        manifest = read_manifest(filesystem, layout.manifest)
+    if manifest is None and trace is not None:
+        raise CorruptSegment(
+            f"{layout.root} is a log, since it has {trace}, but {layout.manifest} is lost; restore {layout.private} from a copy"
+            + (f" (if Kafka wrote this directory, remove {trace})" if is_kafka else ""),
+            path=layout.manifest,
+            position=0,
+            trace=trace,
+        )
+    return manifest, manifest is None and is_kafka
+
+
+def _looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
+    """Whether a directory without a manifest holds partitions, as Kafka's log directories do."""
+    names = filesystem.names(root)
+    return META_PROPERTIES in names or any(base_offsets(files) for _, files in _partitions(filesystem, root, names))
+
+
+def _trace_of_pylog(filesystem: FileSystem, layout: Layout, *, is_kafka: bool) -> str | None:
+    """The path of something that pylog makes only after the manifest, or that is never beside Kafka's; None without any."""
+    topics = filesystem.names(layout.topics) if filesystem.is_directory(layout.topics) else []
+    for path in (layout.producer_ids, *(f"{layout.topics}/{name}" for name in topics if name.endswith(".json"))):
+        if filesystem.exists(path):
+            return path
+    if not is_kafka:
+        return None
+    if filesystem.exists(layout.private):
+        return layout.private
+    names = filesystem.names(layout.root)
+    if META_PROPERTIES in names:
+        return None  # a broker may have been given partitions that pylog wrote: now they are Kafka's
+    with_slots = (path for path, files in _partitions(filesystem, layout.root, names) if COMMIT_SLOTS in files)
+    return next((f"{path}/{COMMIT_SLOTS}" for path in with_slots), None)
+
+
+def _partitions(filesystem: FileSystem, root: str, names: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The directories among ``names`` that could be a partition's, and the names of the files in each."""
+    for name in names:
+        path = f"{root}/{name}"
+        if parse_partition(name) is not None and filesystem.is_directory(path):
+            try:
+                files = filesystem.names(path)
+            except (PylogError, FileNotFoundError):  # unreadable, or just removed
+                continue
+            yield path, files
