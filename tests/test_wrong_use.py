@@ -117,7 +117,7 @@ def test_a_log_that_lost_its_manifest_is_not_created_over_its_topics(tmp_log_dir
     (tmp_log_dir / ".pylog" / "manifest.json").unlink()
     shutil.rmtree(tmp_log_dir / "t-0")
     (tmp_log_dir / "t-0").mkdir()
-    with pytest.raises(PylogError, match="manifest.json is lost"):
+    with pytest.raises(PylogError, match=r"manifest\.json is lost"):
         Log(tmp_log_dir)
 
 

@@ -348,6 +348,26 @@ def test_an_active_segment_rolled_and_deleted_while_it_is_synced_is_no_error(tmp
     assert [value for _, value in everything(partition)] == [b"b"]
 
 
+@pytest.mark.parametrize("call", ["append", "roll", "delete_before", "sync"])
+def test_a_partition_directory_that_was_moved_is_a_topic_that_is_gone(tmp_path: Path, call: str) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    partition.append(one("a"), acks=1)
+    directory.rename(tmp_path / "moved")
+    calls = {
+        "append": lambda: [partition.append(one("x" * 500), acks=1) for _ in range(20)],
+        "roll": partition.roll,
+        "delete_before": lambda: [partition.roll(), partition.delete_before(1)],
+        "sync": lambda: partition.sync(1),
+    }
+    if call == "append":
+        partition = open_partition(tmp_path / "moved", segment_bytes=1024)
+        partition.append(one("b"), acks=1)
+        (tmp_path / "moved").rename(tmp_path / "again")
+    with pytest.raises(TopicNotFound):
+        calls[call]()
+
+
 def test_a_directory_that_is_gone_while_it_is_synced_is_a_topic_that_was_deleted(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     filesystem = Faulty()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout, ForkedHandle
+from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError
 from pylog.partition.commit_slots import CommitSlots, CommitState
 from pylog.partition.place import Place
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
@@ -75,6 +75,10 @@ class WriterLock:
             try:
                 self._take(timeout_ms)
                 return work()
+            except FileNotFoundError as error:
+                if isinstance(error, PylogError):
+                    raise
+                raise self._place.missing(error) from error
             finally:
                 self._release()
         finally:
