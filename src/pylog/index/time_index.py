@@ -62,6 +62,10 @@ class TimeIndexWriter:
     def count(self) -> int:
         return self._entries.count
 
+    def has_changed(self) -> bool:
+        """Whether the file has other entries than are known here."""
+        return self._entries.has_changed()
+
     def refresh(self) -> None:
         self._entries.refresh()
         entry = self._entries.last()
