@@ -122,6 +122,9 @@ class PartitionReader:
                 pass  # deleted under us: look again at what is left
             except CorruptSegment as damage:
                 if is_reopened:
+                    behind = damage.facts.get("next_offset")
+                    if behind is not None and behind <= cursor.offset:  # a seal that lies leads nobody backwards
+                        damage.facts.update(next_position=None, next_offset=None)
                     damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
                     raise
                 is_reopened = True  # it may have been replaced under us, after a sync that failed: open it anew
