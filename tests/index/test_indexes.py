@@ -62,7 +62,7 @@ def test_a_time_entry_has_kafkas_bytes(tmp_path: Path) -> None:
     assert Path(path).read_bytes().hex() == "0000018bcfe5680000000014"
     reader = TimeIndexReader(FS.open_readable(path), 100)
     assert reader.last() == TimestampOffset(START_MS, 120)
-    assert (reader.before(START_MS), reader.before(START_MS + 1)) == (100, 120)
+    assert (reader.before(START_MS), reader.before(START_MS + 1)) == (None, (START_MS, 120))
 
 
 def test_an_aborted_transaction_has_kafkas_bytes(tmp_path: Path) -> None:
@@ -171,7 +171,8 @@ def test_kafkas_preallocated_zeros_are_no_entries(tmp_path: Path) -> None:
     assert index.positions() == [4096, 8192]
     time_index = TimeIndexReader(FS.open_readable(str(times)), 100)
     assert time_index.last() == TimestampOffset(START_MS + 1, 140)
-    assert [time_index.before(START_MS + at) for at in (0, 1, 2, 10**9)] == [100, 120, 140, 140]
+    found = [time_index.before(START_MS + at) for at in (0, 1, 2, 10**9)]
+    assert [entry and entry.offset for entry in found] == [None, 120, 140, 140]
 
 
 @pytest.mark.parametrize("torn", range(1, 8))

@@ -77,6 +77,10 @@ class EntryWriter:
         """Take in what another process appended."""
         self.count = self.reader.count()
 
+    def has_changed(self) -> bool:
+        """Whether the file is not as long as its entries are: another process appended, or left what it could not take back."""
+        return self.file.size() != self.count * self._entry.size
+
     def last(self) -> tuple[Any, ...] | None:
         return self.reader.entry(self.count - 1) if self.count else None
 
@@ -87,7 +91,7 @@ class EntryWriter:
     def drop_while(self, unwanted: Callable[[tuple[Any, ...]], bool]) -> None:
         """Remove entries from the end as long as they are ``unwanted``, and a torn one behind them."""
         kept = self.count
-        while kept:
+        while kept and ((last := self.reader.entry(kept - 1)) is None or unwanted(last)):
             first = max(kept - _AT_ONCE, 0)
             entries = list(self.reader.entries(first, kept))
             while entries and unwanted(entries[-1]):

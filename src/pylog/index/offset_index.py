@@ -67,6 +67,10 @@ class OffsetIndexWriter:
     def count(self) -> int:
         return self._entries.count
 
+    def has_changed(self) -> bool:
+        """Whether the file has other entries than are known here."""
+        return self._entries.has_changed()
+
     def refresh(self) -> None:
         self._entries.refresh()
         last = self._entries.last()

@@ -1,8 +1,9 @@
-"""The ``.timeindex`` file: from a time to an offset before which nothing is that young.
+"""The ``.timeindex`` file: from a time to an offset before which, it says, nothing is that young.
 
 Entry: ``int64 timestamp``, ``int32 offset - base``: "up to the batch that ends at this offset, the greatest timestamp is
 this one". Written at the moments the offset index is, if the timestamp has grown, and once more when the segment is
 closed. Layout: Kafka's ``TimeIndex`` (format.md, section 5). Zeros behind the entries are Kafka's preallocation.
+Kafka reads it; what pylog relies on instead, and when not, says ``segment/times.py``.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class TimeIndexReader:
         self._entries = EntryFile(file, ENTRY)
         self._base_offset = base_offset
 
-    def before(self, timestamp_ms: int) -> int:
-        """An offset such that every record of the segment before it is older than ``timestamp_ms``."""
+    def before(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The last entry older than ``timestamp_ms``. It claims that every record before its offset is older, too."""
         found = self._entries.last_where(lambda entry: entry != (0, 0) and entry[0] < timestamp_ms)
-        return self._base_offset if found is None else self._base_offset + found[1]
+        return None if found is None else TimestampOffset(found[0], self._base_offset + found[1])
 
     def last(self) -> TimestampOffset | None:
         """The entry with the greatest timestamp: for a closed segment, that of the whole segment."""
@@ -60,6 +61,10 @@ class TimeIndexWriter:
     @property
     def count(self) -> int:
         return self._entries.count
+
+    def has_changed(self) -> bool:
+        """Whether the file has other entries than are known here."""
+        return self._entries.has_changed()
 
     def refresh(self) -> None:
         self._entries.refresh()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pylog.codec.format import INT32_MAX
 from pylog.errors import CorruptSegment
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentScan, find_next_batch
@@ -77,6 +78,14 @@ def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int,
             durable_offset=durable_offset,
         )
     if not known_durable:
+        if size > INT32_MAX:  # a sparse file claims any size, and is not searched for batches
+            raise CorruptSegment(
+                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; it has {size} bytes, "
+                f"a segment has at most {INT32_MAX}, so it was not cut",
+                **facts,
+                size_bytes=size,
+                limit_bytes=INT32_MAX,
+            )
         behind = find_next_batch(scan.file, scan.position + 1, size, scan.next_offset)
         if behind is not None:
             raise CorruptSegment(

@@ -158,6 +158,15 @@ class ProducerStates:
             )
         return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(bytes(body))) + bytes(body)
 
+    @staticmethod
+    def snapshot_bytes(front: bytes) -> int:
+        """How long a snapshot must be that begins like this."""
+        least = _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size
+        if len(front) < least:
+            return least
+        count: int = _SNAPSHOT_COUNT.unpack_from(front, _SNAPSHOT_HEAD.size)[0]
+        return least + max(count, 0) * _SNAPSHOT_ENTRY.size
+
     @classmethod
     def decode(cls, data: bytes, path: str) -> ProducerStates:
         if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:

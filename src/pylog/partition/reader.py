@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeVar
 from pylog.codec.batch import BatchView
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, OffsetOutOfRange
-from pylog.index import AbortedTransaction, TimeIndexReader, TransactionIndexReader
+from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN, aborted_among, readable, visible_end
 from pylog.partition.place import Place
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.segment import SegmentReader
-from pylog.segment.naming import LOG, TIME_INDEX, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path
 
 T = TypeVar("T")
 
@@ -123,6 +123,9 @@ class PartitionReader:
                 pass  # deleted under us: look again at what is left
             except CorruptSegment as damage:
                 if is_reopened:
+                    behind = damage.facts.get("next_offset")
+                    if behind is not None and behind <= cursor.offset:  # a seal that lies leads nobody backwards
+                        damage.facts.update(next_position=None, next_offset=None)
                     damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
                     raise
                 is_reopened = True  # it may have been replaced under us, after a sync that failed: open it anew
@@ -266,8 +269,8 @@ class PartitionReader:
     def _first_in_segment(
         self, base: int, state: CommitState, following: int | None, timestamp_ms: int
     ) -> OffsetAndTimestamp | None:
-        """The index says where to begin, headers which batch it is. An index that was cut costs time, not records."""
-        start = max(self._time_start(base, timestamp_ms), state.log_start_offset)
+        """Headers say which batch it is, its records where in it."""
+        start = max(base, state.log_start_offset)
         if following is None and not state.written_end:
             return None  # its file may not be there yet: a roll publishes it first
         segment, end = self._segment(base, state, following is not None)
@@ -277,17 +280,6 @@ class PartitionReader:
         return self._first_since(
             max(header.base_offset, start), state.log_end_offset if following is None else following, timestamp_ms
         )
-
-    def _time_start(self, base: int, timestamp_ms: int) -> int:
-        """An offset of the segment before which everything is older."""
-        try:
-            index = TimeIndexReader(self._filesystem.open_readable(file_path(self._directory, base, TIME_INDEX)), base)
-        except FileNotFoundError:
-            return base
-        try:
-            return index.before(timestamp_ms)
-        finally:
-            index.close()
 
     def _first_since(self, offset: int, end: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         cursor = Cursor(offset)

@@ -25,6 +25,7 @@ INTERVAL_BYTES = 8 << 20
 PRODUCER_EXPIRATION_MS = 86_400_000
 
 _MARKER_LIMIT_BYTES = 64 << 10
+_FRONT_BYTES = 16
 _LIMIT_BYTES = 64 << 20  # more than a million producers
 
 
@@ -104,7 +105,8 @@ def _newest(filesystem: FileSystem, directory: str, segments: Segments, end_offs
 def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
     """The snapshot of this offset. ``CorruptSegment`` where it is damaged, or speaks of offsets that lay ahead of it."""
     path = file_path(directory, offset, SNAPSHOT)
-    states = ProducerStates.decode(read_whole(filesystem, path, _LIMIT_BYTES), path)
+    wanted = ProducerStates.snapshot_bytes(read_whole(filesystem, path, _FRONT_BYTES))
+    states = ProducerStates.decode(read_whole(filesystem, path, min(wanted + 1, _LIMIT_BYTES)), path)
     for producer_id, entry in states.entries.items():
         last_offset = entry.batches[-1].last_offset if entry.batches else -1
         transaction_start = -1 if entry.transaction_start is None else entry.transaction_start

@@ -6,10 +6,11 @@ behind it, and a damaged offset or epoch cannot pass for another.
 
 Layout, big-endian (our own, see docs/format.md):
 
-    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 0      12  uint32 number of batches
+    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 1      12  uint32 number of batches
     16 int64 segment bytes   24 int64 first offset   32  int64 last offset   40  int32 least epoch   44 int32 greatest epoch
     48 uint32 CRC-32C of bytes 0..47 and of the entries
     52 per batch: uint32 position, uint32 CRC-32C of its first 21 bytes
+    then per 64 batches: int64 greatest timestamp from the segment's start to their end (not there with flags 0)
 
 A seal says what was written, not that it is durable.
 """
@@ -20,7 +21,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from operator import lt
+from operator import le, lt
 from struct import Struct
 from typing import NamedTuple
 
@@ -33,18 +34,24 @@ from pylog.storage import FileSystem, ReadableFile
 
 MAGIC = b"PYLGSEAL"
 VERSION = 1
-KNOWN_FLAGS = 0
+HAS_TIMES = 1
+KNOWN_FLAGS = HAS_TIMES
+TIMES_EVERY = 64  # batches
 
 _HEAD = Struct(">8shhIqqqii")
 _CRC = Struct(">I")
 _ENTRIES_START = _HEAD.size + _CRC.size
 _ENTRY_BYTES = 8
+_TIME_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
 _PIECE_BYTES = 64 << 10
 
 
 class Seal(NamedTuple):
-    """What a closed segment holds. ``positions`` and ``header_crcs`` have one item a batch, in order."""
+    """What a closed segment holds. ``positions`` and ``header_crcs`` have one item a batch, in order.
+
+    ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. Empty in a seal that doesn't say.
+    """
 
     size_bytes: int
     first_offset: int
@@ -53,6 +60,7 @@ class Seal(NamedTuple):
     greatest_epoch: int
     positions: array[int]
     header_crcs: array[int]
+    greatest_ms: array[int] = array("q")
 
     def number_at(self, position: int) -> int | None:
         """The ordinal of the batch that starts at ``position``."""
@@ -75,6 +83,7 @@ class SealBuilder:
     def __init__(self) -> None:
         self._positions = array("I")
         self._crcs = array("I")
+        self._greatest_ms = array("q")
         self._first_offset = -1
         self._last_offset = -1
         self._least_epoch = self._greatest_epoch = -1
@@ -91,6 +100,13 @@ class SealBuilder:
         elif epoch < self._least_epoch:
             self._least_epoch = epoch
         self._last_offset = header.last_offset
+        greatest_ms = header.max_timestamp_ms
+        if self._greatest_ms:
+            greatest_ms = max(greatest_ms, self._greatest_ms[-1])
+        if len(self._positions) % TIMES_EVERY:
+            self._greatest_ms[-1] = greatest_ms
+        else:
+            self._greatest_ms.append(greatest_ms)
         self._positions.append(position)
         self._crcs.append(header_crc(front))
         self.end_position = position + header.size_bytes
@@ -104,6 +120,7 @@ class SealBuilder:
             self._greatest_epoch,
             self._positions,
             self._crcs,
+            self._greatest_ms,
         )
 
 
@@ -111,7 +128,7 @@ def encode(seal: Seal) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        0,
+        HAS_TIMES if seal.greatest_ms else 0,
         len(seal.positions),
         seal.size_bytes,
         seal.first_offset,
@@ -122,10 +139,15 @@ def encode(seal: Seal) -> bytes:
     entries = array("I", [0]) * (2 * len(seal.positions))
     entries[0::2] = seal.positions
     entries[1::2] = seal.header_crcs
-    if sys.byteorder == "little":
-        entries.byteswap()
-    body = entries.tobytes()
+    body = _big_endian(entries).tobytes() + _big_endian(seal.greatest_ms[:]).tobytes()
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
+
+
+def _big_endian(numbers: array[int]) -> array[int]:
+    """The numbers, changed in place, in the order of bytes that a file has; or from it."""
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 def decode(data: bytes, path: str) -> Seal:
@@ -144,20 +166,25 @@ def decode(data: bytes, path: str) -> Seal:
             version=version,
             expected=VERSION,
         )
-    if len(data) != _ENTRIES_START + count * _ENTRY_BYTES:
+    times_start = _ENTRIES_START + count * _ENTRY_BYTES
+    if len(data) != times_start + (_times_bytes(count) if flags & HAS_TIMES else 0):
         raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
-    entries = array("I")
-    entries.frombytes(data[_ENTRIES_START:])
-    if sys.byteorder == "little":
-        entries.byteswap()
-    seal = Seal(size, first, last, least, greatest, entries[0::2], entries[1::2])
+    entries, times = array("I"), array("q")
+    entries.frombytes(data[_ENTRIES_START:times_start])
+    times.frombytes(data[times_start:])
+    _big_endian(entries)
+    seal = Seal(size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times))
     if not _is_possible(seal):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
 
 
+def _times_bytes(count: int) -> int:
+    return _TIME_BYTES * -(-count // TIMES_EVERY)
+
+
 def _is_possible(seal: Seal) -> bool:
-    """Whether positions rise within the segment, and its offsets are offsets. A right checksum doesn't say so."""
+    """Whether positions and times rise, within the segment, and its offsets are offsets. A right checksum doesn't say so."""
     positions = seal.positions
     if not positions:
         return seal.size_bytes == 0
@@ -166,6 +193,7 @@ def _is_possible(seal: Seal) -> bool:
         and positions[-1] <= seal.size_bytes - _LEAST_BATCH_BYTES
         and 0 <= seal.first_offset <= seal.last_offset
         and all(map(lt, positions, positions[1:]))
+        and all(map(le, seal.greatest_ms, seal.greatest_ms[1:]))
     )
 
 
@@ -224,7 +252,8 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
         return None
     try:
         size = file.size()
-        limit = _ENTRIES_START + _ENTRY_BYTES * (segment_bytes // _LEAST_BATCH_BYTES + 1)
+        most = segment_bytes // _LEAST_BATCH_BYTES + 1
+        limit = _ENTRIES_START + _ENTRY_BYTES * most + _times_bytes(most)
         if size > limit:
             raise CorruptSegment(
                 f"{path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",

@@ -1,7 +1,8 @@
 """Appends to one segment: the ``.log`` file and the indexes beside it.
 
 The caller holds the partition's lock. What a crash in the middle of ``append`` leaves: a torn or whole batch behind
-``size_bytes``, and perhaps an index entry for it. ``cut`` and ``adopt`` bring the indexes back to what the log alone says.
+``size_bytes``, and perhaps an index entry for it. ``attach``, ``cut`` and ``adopt`` bring the indexes back to what the log
+alone says; so does ``append`` where another writer has left entries that it could not take back.
 """
 
 from __future__ import annotations
@@ -59,14 +60,13 @@ class SegmentWriter:
         self._max_timestamp_offset = base_offset
 
     def attach(self, size_bytes: int, next_offset: int) -> None:
-        """Take the agreed end and read what the indexes don't say, from the last indexed batch on.
+        """Take the agreed end, remove what the indexes say beyond it, and read what they don't say.
 
         ``size_bytes`` and ``next_offset`` are then the end of the last batch below the agreed one: another where that lied.
 
-        Costs at most one index interval and one batch, whatever the segment's size.
+        Costs at most one index interval and one batch, whatever the segment's size: from the last indexed batch on.
         """
-        self._offsets.refresh()
-        self._times.refresh()
+        self._cut_indexes(size_bytes, next_offset)
         if self._offsets.count and not self._times.count:
             self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
@@ -120,12 +120,22 @@ class SegmentWriter:
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         """Write a stamped batch at the end, and index entries if they are due. In the page cache on return."""
         position = self.size_bytes
+        if not 0 < position - self._offsets.last_position <= self._interval_bytes:
+            self._repair_indexes()  # about to be written to, or ahead
         self.file.pwrite(batch, position)
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
             self._index(position, header)
         self.size_bytes = position + header.size_bytes
         self.next_offset = header.last_offset + 1
+
+    def _repair_indexes(self) -> None:
+        """Look at the indexes anew if they may hold what another writer could not take back: entries beyond the end."""
+        is_ahead = self._offsets.count and self._offsets.last_position >= self.size_bytes
+        last_indexed = self._offsets.last_offset if self._offsets.count else self.base_offset - 1
+        is_closed = self._times.count and self._times.last.offset > last_indexed
+        if is_ahead or is_closed or self._offsets.has_changed() or self._times.has_changed():
+            self.attach(self.size_bytes, self.next_offset)
 
     def adopt(self, position: int, header: BatchHeader) -> None:
         """Count in a whole batch that stands in the file at the end: of another process, or of a writer that died."""
@@ -156,6 +166,11 @@ class SegmentWriter:
         """Remove all that stands behind the agreed end, in the file and in the indexes, and stand there."""
         if self.file.size() > size_bytes:
             self.file.truncate(size_bytes)
+        self.attach(size_bytes, next_offset)
+
+    def _cut_indexes(self, size_bytes: int, next_offset: int) -> None:
+        self._offsets.refresh()
+        self._times.refresh()
         self._offsets.cut(size_bytes, next_offset)
         # An open segment has no time entry behind its last offset entry: one that is there was written to close it.
         self._times.cut(min(next_offset, self._offsets.last_offset + 1 if self._offsets.count else self.base_offset))
@@ -163,7 +178,6 @@ class SegmentWriter:
             index = self._transactions()
             index.cut(next_offset)
             index.close()
-        self.attach(size_bytes, next_offset)
 
     def rebuild_start(self) -> None:
         """Forget the indexes and the end: ``adopt`` of every batch from position 0 makes them again."""
@@ -190,7 +204,7 @@ class SegmentWriter:
 
     def finish(self) -> None:
         """Write the closing time index entry. Doing it twice changes nothing."""
-        self._times.refresh()
+        self._repair_indexes()
         self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pylog.codec.format import INT32_MAX
 from pylog.errors import StorageError
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
@@ -157,6 +158,9 @@ class _PartitionCheck:
             if state is not None and is_published:
                 end, end_offset = min(size, state.written_end), state.log_end_offset
                 self._report.unfinished_bytes += size - end
+            if end > INT32_MAX:
+                yield self._too_long(base, following, end)
+                return
             place = Place(
                 base, end, end_offset, following is not None, self._dense, self._may_end_early, self._batch_limit_bytes
             )
@@ -180,6 +184,13 @@ class _PartitionCheck:
             problem = f"the segment has {size} bytes, {state.written_end} were published"
             yield Finding("segment", path, size, check.expected, state.log_end_offset, problem)
             self._expected = None
+
+    def _too_long(self, base: int, following: int | None, end: int) -> Finding:
+        """No segment has so many bytes, and to look for batches among them could take for ever: a sparse file claims any size."""
+        self._expected = following
+        self._history.forget()
+        problem = f"the file has {end} bytes, a segment has at most {INT32_MAX}; it was not looked into"
+        return Finding("segment", file_path(self._directory, base, LOG), INT32_MAX, base, following, problem)
 
     def _was_deleted(self, base: int, following: int | None) -> bool:
         """Whether a segment that was there a moment ago has been deleted as it may be: with the log start behind it."""

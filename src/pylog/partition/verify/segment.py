@@ -174,13 +174,15 @@ class SegmentCheck:
         end = self._place.end
         next_position, next_offset = damage.facts.get("next_position"), damage.facts.get("next_offset")
         given_up = None
-        if next_position is None:
+        if next_position is None or next_position <= position:
             try:
                 next_position, next_offset = resume_behind(file, position, end, self.expected)
             except CorruptSegment as error:
                 next_position, given_up = end, error
         if next_offset is None:
             next_offset = self._place.end_offset
+        elif next_offset < self.expected:  # a batch behind the damage that says so is wrong itself
+            next_offset = self.expected
         next_position = min(next_position, end)
         nothing = "nothing whole follows" if given_up is None else str(given_up)
         behind = nothing if next_position >= end else f"whole batches follow at position {next_position}"
