@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading  # threads share the table of open partitions
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
@@ -188,12 +189,14 @@ class Log:
         """
         require_bool("if_not_exists", if_not_exists)
         check_topic_options(config)
-        try:
-            return self._writable_catalog().create(name, partitions, config, self._prepare)
-        except TopicExists as error:
-            if not if_not_exists or error.existing != name:
-                raise
-        return self.describe_topic(name)
+        while True:
+            try:
+                return self._writable_catalog().create(name, partitions, config, self._prepare)
+            except TopicExists as error:
+                if not if_not_exists or error.existing != name:
+                    raise
+            with suppress(TopicNotFound):  # deleted meanwhile
+                return self.describe_topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading  # producers of one process share a block
 
 from pylog.clock import Clock
-from pylog.errors import CorruptSegment, LogNotFound
+from pylog.errors import CorruptSegment, LogLocked, LogNotFound
 from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_holding, write_atomically
+from pylog.turn import is_mine
 
 BLOCK_IDS = 1000
 FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
@@ -32,6 +33,12 @@ class ProducerIds:
         after_fork_in_child(self._forget_parent)
 
     def next(self) -> int:
+        if is_mine(self._mutex) and not self._left:
+            raise LogLocked(
+                f"{self._lock_path}: this thread is reserving producer ids, and was interrupted in it by a signal handler; "
+                "try again when the handler has returned",
+                path=self._lock_path,
+            )
         with self._mutex:
             if not self._left:
                 self._left = list(reversed(self._next_block()))

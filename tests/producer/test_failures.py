@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pylog.codec.batch import build_batch
 from pylog.errors import (
     BufferTimeout,
     Closed,
@@ -158,6 +159,60 @@ def test_what_a_signal_handler_sends_in_the_midst_of_a_send_is_kept(monkeypatch:
         monkeypatch.setattr(PartitionBuffer, "publish", handler_comes_first)
         producer.send("t", b"main")
     assert log.partition("t").values == [b"handler", b"main"]
+
+
+@pytest.mark.parametrize("call", ["flush", "result", "close"])
+def test_a_signal_handler_between_an_append_and_its_note_waits_no_longer_than_it_said(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FakeLog()
+    producer = log.producer()
+    unseal = PartitionBuffer.unseal
+    seen: list[str] = []
+
+    def handler_comes_first(buffer: PartitionBuffer) -> None:
+        monkeypatch.setattr(PartitionBuffer, "unseal", unseal)
+        waits = {
+            "flush": lambda: producer.flush(1),
+            "result": lambda: first.result(1),
+            "close": lambda: producer.close(1),
+        }
+        try:
+            waits[call]()
+        except TimeoutError:
+            seen.append("timeout")
+        else:
+            seen.append("done")
+        unseal(buffer)
+
+    first = producer.send("t", b"1")
+    monkeypatch.setattr(PartitionBuffer, "unseal", handler_comes_first)
+    assert first.result().offset == 0
+    assert seen == ["done" if call == "close" else "timeout"]
+
+
+def test_what_a_signal_handler_sends_while_a_batch_is_closed_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FakeLog()
+    producer = log.producer(batch_bytes=1000)
+    first = producer.send("t", b"1")
+    refused: list[BaseException] = []
+
+    def handler_comes_first(encoder: Any, **options: Any) -> bytearray:
+        monkeypatch.undo()
+        buffer = first.batch.buffer
+        buffer.open, full = first.batch, buffer.open  # closed and not yet away
+        try:
+            producer.send("t", b"handler")
+        except BufferTimeout as error:
+            refused.append(error)
+        buffer.open = full
+        return build_batch(encoder, **options)
+
+    monkeypatch.setattr("pylog.producer.sender.build_batch", handler_comes_first)
+    assert first.result().offset == 0
+    assert "signal handler" in str(refused[0])
 
 
 def test_what_a_signal_handler_does_in_the_midst_of_an_append_waits_for_it() -> None:

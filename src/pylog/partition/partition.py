@@ -229,15 +229,18 @@ class Partition:
 
     def fetch(self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str) -> Fetched:
         """Whole batches at a cursor: how consumers read (see ``partition/reader.py``)."""
-        if self._closed:
-            raise Closed(f"{self._directory} has been closed", path=self._directory)
+        self._check_open()
         return self._reader.fetch(cursor, max_bytes=max_bytes, isolation_level=isolation_level, visibility=visibility)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            self._settings()  # it may have been closed because its topic is gone: then that is what is said
+            raise Closed(f"{self._directory} has been closed", path=self._directory)
 
     # What is there
 
     def _published(self) -> CommitState:
-        if self._closed:
-            raise Closed(f"{self._directory} has been closed", path=self._directory)
+        self._check_open()
         if self._writer is None or self._view.valid():
             return self._view.state()
         return self._writer.state(_DEFAULT_TIMEOUT_MS)  # recovers what another boot or a lost slot left

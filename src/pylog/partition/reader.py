@@ -86,11 +86,11 @@ class PartitionReader:
         return self._reread(self._segment_infos)
 
     def _reread(self, look: Callable[[], T]) -> T:
-        """``look``, again with a new list of segments where a file was deleted under it."""
+        """``look``, again with a new list of segments where a file, or what was looked for, was deleted under it."""
         for _ in range(_REREADS_MAX):
             try:
                 return look()
-            except FileNotFoundError:
+            except (FileNotFoundError, OffsetOutOfRange):
                 self._listed = None
         raise CorruptSegment(f"{self._directory}: a segment file is missing", path=self._directory, position=0)
 

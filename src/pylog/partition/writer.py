@@ -38,10 +38,12 @@ from pylog.partition.settings import PartitionSettings
 from pylog.partition.writer_view import WriterView
 from pylog.segment import SegmentWriter
 from pylog.segment.naming import LOG
+from pylog.segment.writer import MAX_RELATIVE_OFFSET
 
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
+_LAST_OFFSET = 2**63 - 1
 
 
 class PartitionWriter(WriterView):
@@ -109,6 +111,11 @@ class PartitionWriter(WriterView):
                 f"{self._place.directory} ends at offset {state.log_end_offset}, expected {expected_offset}",
                 log_end_offset=state.log_end_offset,
                 expected_offset=expected_offset,
+            )
+        if state.log_end_offset > _LAST_OFFSET - MAX_RELATIVE_OFFSET:
+            raise NotAppended(
+                f"{self._place.directory} ends at offset {state.log_end_offset}: no offsets are left, they end at {_LAST_OFFSET}",
+                log_end_offset=state.log_end_offset,
             )
         if header.size_bytes > settings.max_message_bytes:
             raise RecordTooLarge(

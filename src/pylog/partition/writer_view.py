@@ -55,8 +55,9 @@ class WriterView:
     # Following others, and repairing after them
 
     def _current(self) -> tuple[CommitState, SegmentWriter]:
-        assert self._state is not None
-        assert self._segment is not None
+        if self._state is None or self._segment is None:
+            self._lock.check_held()
+            raise AssertionError("nothing is known of the partition")
         return self._state, self._segment
 
     def _catch_up(self) -> None:

@@ -16,7 +16,7 @@ from pylog.errors import BufferTimeout, Closed, RecordTooLarge
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
-from pylog.producer.delivery import Delivery, PendingBatch, refuse_reentry
+from pylog.producer.delivery import Delivery, PendingBatch, interrupted, refuse_reentry
 from pylog.producer.linger import LINGER
 from pylog.producer.memory import Memory
 from pylog.producer.sender import Sender
@@ -89,6 +89,8 @@ class Accumulator:
     def _make_way(self, buffer: PartitionBuffer, end_s: float) -> None:
         """Write the buffer's full batch."""
         if not self._sender.drain(buffer, end_s - self._monotonic()):
+            if buffer.writing.is_mine():  # a signal handler, which has interrupted the writing of it
+                raise interrupted(buffer)
             raise self._timeout(buffer, "its full batch could not be written")
 
     def _make_room(self, size_bytes: int, end_s: float) -> None:

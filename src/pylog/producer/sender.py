@@ -73,13 +73,13 @@ class Sender:
         """Drive the batch until it is settled. False if that takes longer than the time."""
         end_s = float("inf") if timeout_s is None else self._monotonic() + timeout_s
         while not batch.settled:
-            if batch.written or self.write(batch.buffer, end_s - self._monotonic()):
-                if not self.acknowledge(batch.buffer):
-                    return False
-            elif (
-                batch.buffer.writing.is_mine()
+            is_written = batch.written or self.write(batch.buffer, end_s - self._monotonic())
+            if is_written and not self.acknowledge(batch.buffer):
+                return False
+            if not batch.settled and (
+                batch.buffer.writing.is_mine()  # a signal handler, which the thread it interrupted can't go on beside
                 or batch.buffer.is_interrupted()
-                or (self._monotonic() >= end_s and not batch.settled)
+                or self._monotonic() >= end_s
             ):
                 return False
         return True

@@ -216,6 +216,8 @@ def write_seal(
             file.close()
         if applies():
             filesystem.replace(temporary, path)
+            if not applies():  # deleted meanwhile: whoever deleted it may have looked for a seal before
+                filesystem.remove(path)
     finally:
         filesystem.remove(temporary)
 
