@@ -131,8 +131,8 @@ def test_records_of_a_codec_that_is_missing_are_not_checked_and_no_problem(pylog
     assert summary.endswith(": 0 problems, but not everything was checked")
     *found, total = pylog("verify", "codec-lz4", "codec-snappy", "--json", "--log", log).objects
     assert [(one["type"], one["topic"], one["kind"]) for one in found] == [
-        ("not_checked", "codec-lz4", "records"),
-        ("not_checked", "codec-snappy", "records"),
+        ("not_checked", "codec-lz4", "unchecked"),
+        ("not_checked", "codec-snappy", "unchecked"),
     ]
     assert (total["problems"], total["not_checked"]) == (0, 2)
     assert pylog("verify", "codec-gzip", "--log", log).code == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition import sealing
+from pylog.partition import Partition, sealing
 from pylog.segment import Seal, SealBuilder, check_seal, read_seal
 from pylog.segment.naming import is_leftover
 from pylog.storage import FileSystem, OsFileSystem
@@ -26,6 +26,15 @@ class Counting(SealBuilder):
     def add(self, *arguments: object) -> None:
         Counting.batches += 1
         super().add(*arguments)  # type: ignore[arg-type]
+
+
+def filled(directory: Path) -> Partition:
+    """A partition that has just rolled, with nothing sealed yet."""
+    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
+    while len(partition.segments) < 2:
+        partition.append(one("x"), acks=1)
+    assert not has_seal(directory, 0)
+    return partition
 
 
 def has_seal(directory: Path, base: int) -> bool:
@@ -50,9 +59,7 @@ def test_no_append_seals_more_than_a_few_batches(tmp_path: Path, monkeypatch: py
 
 def test_the_seal_made_in_pieces_is_the_seal_made_at_once(tmp_path: Path) -> None:
     for directory, in_pieces in ((tmp_path / "pieces-0", True), (tmp_path / "once-0", False)):
-        partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
-        while len(partition.segments) < 2:
-            partition.append(one("x"), acks=1)
+        partition = filled(directory)
         if in_pieces:
             while not has_seal(directory, 0):
                 partition.append(one("x"), acks=1)
@@ -66,10 +73,7 @@ def test_the_seal_made_in_pieces_is_the_seal_made_at_once(tmp_path: Path) -> Non
 
 def test_what_a_process_left_unsealed_the_next_roll_seals(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
-    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
-    while len(partition.segments) < 2:
-        partition.append(one("x"), acks=1)
-    assert not has_seal(directory, 0)
+    filled(directory)  # and never closed
     other = open_partition(directory, segment_bytes=SEGMENT_BYTES)
     other.append(one("x"), acks=1)
     assert not has_seal(directory, 0)
@@ -79,10 +83,7 @@ def test_what_a_process_left_unsealed_the_next_roll_seals(tmp_path: Path) -> Non
 
 def test_closing_seals_what_is_due(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
-    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
-    while len(partition.segments) < 2:
-        partition.append(one("x"), acks=1)
-    assert not has_seal(directory, 0)
+    partition = filled(directory)
     partition.close()
     assert has_seal(directory, 0)
     seal = read_seal(OsFileSystem(), str(directory), 0, log_file(directory).stat().st_size)
@@ -234,9 +235,7 @@ def test_two_that_seal_one_segment_at_a_time_leave_a_whole_seal(
 
 def test_a_topic_created_anew_under_the_name_gets_no_seal_of_the_old_one(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
-    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
-    while len(partition.segments) < 2:
-        partition.append(one("x"), acks=1)
+    partition = filled(directory)
     directory.rename(tmp_path / "old-0")
     anew = open_partition(directory)
     anew.append(one("new"), acks=1)

@@ -436,3 +436,12 @@ with pylog.Producer(log) as producer:
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert shown.stdout.startswith("arrow Arrow tables need pyarrow"), shown.stderr
     assert "pip install 'pylog-embedded[arrow]'" in shown.stdout
+
+
+def test_a_table_that_contradicts_itself_is_refused_before_anything_is_sent() -> None:
+    log = FakeLog()
+    good = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"v"]))
+    wrong = pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int8()), pa.array([b"v"]), safe=False)
+    with log.producer() as producer, pytest.raises(ConfigError, match="not a valid one"):
+        producer.send_arrow("t", pa.table({"value": pa.chunked_array([good, wrong])}))
+    assert log.partition("t").values == []

@@ -36,6 +36,7 @@ def rows_of(table: object) -> Iterator[Rows]:
     if not isinstance(table, pa.Table):
         raise ConfigError(f"send_arrow takes a pyarrow.Table or RecordBatch, not {type(table).__name__}", table=table)
     _check_columns(table.schema)
+    _check_content(table)
     return (_rows(piece) for batch in table.to_batches(max_chunksize=PIECE_ROWS) for piece in _pieces(batch))
 
 
@@ -102,6 +103,17 @@ def _check_columns(schema: pa.Schema) -> None:
                 f"column {field.name} is {field.type}, expected {kind}",
                 columns=[field.name], type=str(field.type), expected=kind,
             )  # fmt: skip
+
+
+def _check_content(table: pa.Table) -> None:
+    """``ConfigError`` where the table contradicts itself: lengths that don't fit, or entries that its dictionaries lack."""
+    try:
+        table.validate()
+        for column in table.columns:
+            if types.is_dictionary(column.type):
+                column.validate(full=True)
+    except pa.ArrowException as error:
+        raise ConfigError(f"the table to send is not a valid one: {error}", columns=list(table.schema.names)) from error
 
 
 # How much at once

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pylog.log import Log
     from pylog.partition.verify import Problem, VerifyReport
 
-_NOT_CHECKED = "not checked, nor others like it: "  # how partition/verify begins what it could not decompress
-
 
 def add_parser(commands: Commands) -> None:
     """Add ``verify``."""
@@ -36,7 +34,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from pylog.partition.verify import VerifyReport
+    from pylog.partition.verify import UNCHECKED, VerifyReport
 
     report = VerifyReport()
     problems = 0
@@ -44,8 +42,8 @@ def _run(arguments: argparse.Namespace) -> int:
     with open_log(arguments) as log, Meter("verifying", _segment_bytes(log, arguments.topics)) as meter:
         for found in log.find_problems(arguments.topics, progress=meter.advance, report=report):
             meter.pause()
-            if found.problem.startswith(_NOT_CHECKED):
-                unchecked[found.problem.removeprefix(_NOT_CHECKED)] += 1
+            if found.kind == UNCHECKED:
+                unchecked[found.problem] += 1
                 if not arguments.json:
                     continue
             else:
@@ -68,9 +66,11 @@ def _segment_bytes(log: Log, topics: list[str]) -> int:
 
 
 def _print_problem(as_json: bool, found: Problem) -> None:
+    from pylog.partition.verify import UNCHECKED
+
     if as_json:
         print_json({
-            "type": "not_checked" if found.problem.startswith(_NOT_CHECKED) else "problem",
+            "type": "not_checked" if found.kind == UNCHECKED else "problem",
             "topic": found.topic, "partition": found.partition, "kind": found.kind, "file": found.path,
             "position": found.position, "first_offset": found.first_offset, "end_offset": found.end_offset,
             "problem": found.problem,

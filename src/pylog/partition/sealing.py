@@ -204,8 +204,10 @@ class Sealer:
         """
         place = self._place
         slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
-        state = slots.read()
-        slots.close()
+        try:
+            state = slots.read()
+        finally:
+            slots.close()
         if state is None or state.boot != place.boot or state.active_base <= base:
             return False
         file = place.filesystem.open_readable(place.path(base, LOG))

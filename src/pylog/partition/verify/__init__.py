@@ -9,8 +9,8 @@ segment), its leader epoch against the checkpoint. Of closed segments the seal. 
 at what was published when it began.
 """
 
-from pylog.partition.verify.findings import Problem, VerifyReport
+from pylog.partition.verify.findings import UNCHECKED, Problem, VerifyReport
 from pylog.partition.verify.pass_over import verify_partition
 from pylog.partition.verify.segment import resume_behind
 
-__all__ = ["Problem", "VerifyReport", "resume_behind", "verify_partition"]
+__all__ = ["UNCHECKED", "Problem", "VerifyReport", "resume_behind", "verify_partition"]

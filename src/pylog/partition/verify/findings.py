@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+UNCHECKED = "unchecked"
+
 
 class Finding(NamedTuple):
     """One thing that is wrong, and where. Offsets from ``first_offset`` up to ``end_offset`` (exclusive) are concerned."""
@@ -22,7 +24,8 @@ class Problem(NamedTuple):
     """A ``Finding`` with its partition.
 
     ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, snapshot, epochs, slots or directory; or
-    topic: the topic's own file is damaged (``partition`` is None then), or the partition's directory belongs to no topic.
+    topic: the topic's own file is damaged (``partition`` is None then), or the partition's directory belongs to no topic; or
+    unchecked: records could not be looked at for want of a library, which ``problem`` names. Told once for each segment.
     """
 
     topic: str
@@ -38,12 +41,13 @@ class Problem(NamedTuple):
         name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         if self.kind == "topic":
             return f"{name}: {self.problem}"
+        problem = f"not checked, nor others like it: {self.problem}" if self.kind == UNCHECKED else self.problem
         where = f"{name}: {self.path}, position {self.position}"
         if self.first_offset is not None:
             where += f", offsets from {self.first_offset}" + (
                 f" to {self.end_offset - 1}" if self.end_offset is not None else ""
             )
-        return f"{where}: {self.problem}"
+        return f"{where}: {problem}"
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pylog.codec.control import ControlType, Marker, read_marker
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec, StorageError
 from pylog.index import AbortedTransaction
-from pylog.partition.verify.findings import Finding, FirstFinding, VerifyReport
+from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
 from pylog.segment import Seal, SegmentReader, find_next_batch, read_seal
@@ -215,8 +215,7 @@ class SegmentCheck:
             marker = None
             if str(missing) not in self._missing_codecs:
                 self._missing_codecs.add(str(missing))
-                problem = f"not checked, nor others like it: {missing}"
-                yield self._finding("records", position, header.base_offset, header.last_offset + 1, problem)
+                yield self._finding(UNCHECKED, position, header.base_offset, header.last_offset + 1, str(missing))
         if (wrong := self._history.epoch_problem(header)) is not None:
             self._epochs.add(position, header.base_offset, header.last_offset + 1, wrong)
         if marker is not None and marker.type == ControlType.ABORT:
