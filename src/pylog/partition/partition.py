@@ -210,9 +210,9 @@ class Partition:
 
         Needs the ``arrow`` extra (``ConfigError`` without it). ``OffsetOutOfRange`` where ``start`` is not in the log.
         """
+        first, stop = self._range(start, end)
         from pylog import arrow
 
-        first, stop = self._range(start, end)
         return arrow.table(self._views(first, stop), self.topic_partition, first, stop, headers=headers)
 
     def _views(self, start: int, stop: int) -> Iterator[BatchView]:
