@@ -1,0 +1,216 @@
+"""The ``FileSystem`` of a simulated process: the machine's disk by path, with the answers of the real one.
+
+``tests/storage`` holds both to the same table of answers. What is not simulated: links, modes, several mounts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from pylog.errors import StorageError
+from pylog.storage import AppendableFile, FileLock, ReadableFile
+from pylog.storage.os_errors import storage_error
+from pylog.testing.machine.disk import Directory, File, Rename
+from pylog.testing.machine.process import OpenAppendableFile, OpenFile, Process, SimulatedLock
+
+
+class SimulatedFileSystem:
+    """One process's view of the disk. Paths are absolute, or taken from the root directory."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._machine = process.machine
+
+    # Finding
+
+    def _find(self, path: str) -> File | Directory | None:
+        """What stands at ``path``; None where its directory is there and the name is not. Else ``FileNotFoundError``."""
+        node: File | Directory = self._machine.disk.root
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        for number, part in enumerate(parts):
+            if not isinstance(node, Directory):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            found = node.entries.get(part)
+            if found is None:
+                if number == len(parts) - 1:
+                    return None
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = found
+        return node
+
+    def _look(self, path: str) -> File | Directory | None:
+        """What stands at ``path``; None where nothing can be reached there."""
+        try:
+            return self._find(path)
+        except OSError:
+            return None
+
+    def _get(self, action: str, path: str) -> File | Directory:
+        try:
+            node = self._find(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error(action, path, error) from error
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node
+
+    def _directory(self, action: str, path: str) -> Directory:
+        node = self._get(action, path)
+        if not isinstance(node, Directory):
+            raise storage_error(action, path, OSError(errno.ENOTDIR, "Not a directory"))
+        return node
+
+    def _parent(self, action: str, path: str) -> tuple[Directory, str]:
+        above, _, name = path.rstrip("/").rpartition("/")
+        return self._directory(action, above), name
+
+    def _change(self, directory: Directory, removed: str | None, added: str | None, node: File | Directory) -> None:
+        directory.apply(Rename(self._machine.disk.next_sequence(), removed, added, node))
+        directory.modified_ns = self._machine.file_time_ns()
+
+    # Files
+
+    def open_readable(self, path: str) -> ReadableFile:
+        self._process.step("open", path)
+        return OpenFile(self._process, path, self._regular(path, self._get("open", path)))
+
+    def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
+        return OpenAppendableFile(self._process, path, self._open_or_create("open", path, create=create))
+
+    def lock(self, path: str) -> FileLock:
+        return SimulatedLock(self._process, path, self._open_or_create("open the lock file", path, create=True))
+
+    def _open_or_create(self, action: str, path: str, *, create: bool) -> File:
+        is_new = create and self._look(path) is None
+        self._process.step("create" if is_new else "open", path)
+        directory, name = self._parent(action, path)
+        node = directory.entries.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = File(self._machine.disk.next_number())
+            node.modified_ns = self._machine.file_time_ns()
+            self._change(directory, None, name, node)
+        return self._regular(path, node)
+
+    def _regular(self, path: str, node: File | Directory) -> File:
+        if isinstance(node, File):
+            return node
+        raise StorageError(
+            f"{path!r} is a directory, expected a regular file; move it away, and put the file back from a copy if there was one",
+            path=path,
+            kind="a directory",
+            expected="a regular file",
+        )
+
+    def locks_exclude(self, path: str) -> bool:
+        self._open_or_create("open the lock file", path, create=True)
+        return True
+
+    # Names
+
+    def exists(self, path: str) -> bool:
+        self._process.step("exists", path)
+        return self._look(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        self._process.step("is_directory", path)
+        return isinstance(self._look(path), Directory)
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def names(self, directory: str) -> list[str]:
+        self._process.step("names", directory)
+        return sorted(self._directory("list", directory).entries)
+
+    def size(self, path: str) -> int:
+        self._process.step("size", path)
+        node = self._get("inspect", path)
+        return len(node.content) if isinstance(node, File) else 0
+
+    def modified_ns(self, path: str) -> int:
+        self._process.step("modified", path)
+        return self._get("inspect", path).modified_ns
+
+    def make_directory(self, path: str) -> None:
+        above = path.rstrip("/").rpartition("/")[0]
+        if above.strip("/") and not isinstance(self._look(above), Directory):
+            self.make_directory(above)
+        if isinstance(self._look(path), Directory):
+            return
+        self._process.step("mkdir", path)
+        parent, name = self._parent("create the directory", path)
+        node = parent.entries.get(name)
+        if node is None:
+            self._change(parent, None, name, Directory(self._machine.disk.next_number()))
+        elif not isinstance(node, Directory):
+            raise storage_error("create the directory", path, OSError(errno.EEXIST, "File exists"))
+
+    def replace(self, source: str, target: str) -> None:
+        self._process.step("replace", source)
+        before, old = self._parent("rename", source)
+        after, new = self._parent("rename", target)
+        node = self._get("rename", source)
+        there = after.entries.get(new)
+        if isinstance(there, Directory) and not isinstance(node, Directory):
+            raise storage_error("rename", source, OSError(errno.EISDIR, "Is a directory"))
+        if isinstance(there, File) and isinstance(node, Directory):
+            raise storage_error("rename", source, OSError(errno.ENOTDIR, "Not a directory"))
+        if isinstance(there, Directory) and there.entries and there is not node:
+            raise storage_error("rename", source, OSError(errno.ENOTEMPTY, "Directory not empty"))
+        if isinstance(there, File) and there is not node:
+            self._machine.disk.removed.append(there)
+        if before is after:
+            self._change(before, old, new, node)
+        else:
+            self._change(after, None, new, node)
+            self._change(before, old, None, node)
+
+    def remove(self, path: str) -> None:
+        if self._look(path) is None:
+            self._process.step("exists", path)
+            return
+        self._process.step("remove", path)
+        parent, name = self._parent("remove", path)
+        node = parent.entries.get(name)
+        if isinstance(node, Directory):
+            raise storage_error("remove", path, OSError(errno.EISDIR, "Is a directory"))
+        if node is not None:
+            self._machine.disk.removed.append(node)
+            self._change(parent, name, None, node)
+
+    def remove_directory(self, path: str) -> None:
+        self._process.step("rmdir", path)
+        parent, name = self._parent("remove the directory", path)
+        node = parent.entries.get(name)
+        if isinstance(node, File):
+            raise storage_error("remove the directory", path, OSError(errno.ENOTDIR, "Not a directory"))
+        if node is not None and node.entries:
+            raise storage_error("remove the directory", path, OSError(errno.ENOTEMPTY, "Directory not empty"))
+        if node is not None:
+            self._change(parent, name, None, node)
+
+    def sync_directory(self, path: str) -> None:
+        self._process.step("sync_directory", path)
+        self._directory("sync the directory", path).sync()
+
+    # The machine
+
+    def writable(self, path: str) -> bool:
+        return isinstance(self._look(path), Directory)
+
+    def kind(self, path: str) -> str:
+        return "simulated"
+
+    def boot_id(self) -> str:
+        return f"boot {self._machine.boot}"
+
+    def process_id(self) -> int:
+        return self._process.number
+
+    def random_bytes(self, size: int) -> bytes:
+        return self._machine.random.randbytes(size)

@@ -1,0 +1,156 @@
+"""What a loss of power may leave of a disk: every image, where there are few enough, otherwise a seeded choice.
+
+The parts of a choice:
+
+* **Sectors.** Writes are kept by sectors, never in part of one. A sector that was written several times since its file was
+  synced has on the medium what stood in it before, or after any of those writes: a cache writes back what stands in it at
+  some moment. Different sectors, and different files, are independent of one another, whatever their order was.
+* **Sizes and names.** A cut may be lost or kept, and so may each change of a directory's names, independent of the others
+  and of the bytes: renames before data, removals before renames.
+* **The end of a file that grew** (``TAILS``). Either it is as long as what was kept of it. Or its new size was kept and
+  what was lost in it reads as zeros (delayed allocation, xfs), as noise, or as what a removed file left in the blocks. Or the
+  bytes were kept and the new size was not.
+
+These are the states that "All File Systems Are Not Created Equal" (Pillai et al., OSDI 2014) and "Crash consistency"
+studies found in ext4, xfs and btrfs, and some that are worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+from math import prod
+from random import Random
+from typing import NamedTuple
+
+from pylog.testing.machine.disk import Cut, Directory, Disk, File, Rename, Write, apply_change, apply_rename
+
+EXHAUSTIVE_MAX = 1 << 12
+TAILS = ("natural", "zeros", "noise", "stale", "old size")
+
+
+class Unit(NamedTuple):
+    """Changes that a loss of power treats as one: the first so many of them are kept, from none to all."""
+
+    node: File | Directory
+    changes: tuple[Write | Cut | Rename, ...]
+
+
+class Image(NamedTuple):
+    """How many changes of each unit are kept, and what is found at the end of files that grew."""
+
+    kept: tuple[int, ...]
+    tail: str
+
+
+def pending_units(disk: Disk, sector_bytes: int) -> list[Unit]:
+    """What is not durable, in the order of its first changes."""
+    units: list[Unit] = []
+    for _, node in disk.walk():
+        if isinstance(node, Directory):
+            units += [Unit(node, (change,)) for change in node.changes]
+        else:
+            sectors: dict[int, list[Write]] = {}
+            for change in node.changes:
+                if isinstance(change, Cut):
+                    units.append(Unit(node, (change,)))
+                else:
+                    for piece in _pieces(change, sector_bytes):
+                        sectors.setdefault(piece.position // sector_bytes, []).append(piece)
+            units += [Unit(node, tuple(pieces)) for pieces in sectors.values()]
+    return sorted(units, key=lambda unit: unit.changes[0].sequence)
+
+
+def _pieces(write: Write, sector_bytes: int) -> Iterator[Write]:
+    at, end = write.position, write.position + len(write.data)
+    while at < end:
+        stop = min(end, (at // sector_bytes + 1) * sector_bytes)
+        yield Write(write.sequence, at, write.data[at - write.position : stop - write.position])
+        at = stop
+
+
+def images(disk: Disk, units: Sequence[Unit], random: Random, samples: int) -> Iterator[Image]:
+    """All images where the units allow at most ``EXHAUSTIVE_MAX``, each with every tail that makes a difference.
+
+    Otherwise: nothing, everything, every moment in between, every single unit lost or alone, pairs of them lost, and
+    ``samples`` drawn from ``random``.
+    """
+    tails = TAILS if any(len(f.content) > len(f.durable) for f in _files(units)) else TAILS[:1]
+    full = [len(unit.changes) for unit in units]
+    if prod(count + 1 for count in full) <= EXHAUSTIVE_MAX:
+        for kept in product(*(range(count + 1) for count in full)):
+            yield from (Image(kept, tail) for tail in tails)
+        return
+    for tail in tails:
+        for number in range(disk.sequence + 1):
+            yield Image(tuple(sum(c.sequence <= number for c in unit.changes) for unit in units), tail)
+    singles = range(len(units))
+    for tail in tails:
+        for one in singles:
+            yield Image(tuple(0 if at == one else full[at] for at in singles), tail)
+            yield Image(tuple(full[at] if at == one else 0 for at in singles), tail)
+    for pair in random.sample(list(combinations(singles, 2)), min(samples, len(units) * (len(units) - 1) // 2)):
+        yield Image(tuple(0 if at in pair else full[at] for at in singles), random.choice(tails))
+    for _ in range(samples):
+        share = random.random()
+        yield Image(
+            tuple(random.randint(0, count) if random.random() < share else count for count in full),
+            random.choice(tails),
+        )
+
+
+def _files(units: Sequence[Unit]) -> Iterator[File]:
+    return (unit.node for unit in units if isinstance(unit.node, File))
+
+
+def take(disk: Disk, units: Sequence[Unit], image: Image, noise: Random) -> Disk:
+    """The disk as the machine finds it when the power is back."""
+    kept: dict[int, list[Write | Cut | Rename]] = {}
+    for unit, count in zip(units, image.kept, strict=True):
+        kept.setdefault(id(unit.node), []).extend(unit.changes[:count])
+    made: dict[int, File | Directory] = {}
+    stale = next((bytes(f.content) for f in reversed(disk.removed) if f.content), b"")
+
+    def restore(node: File | Directory) -> File | Directory:
+        known = made.get(id(node))
+        if known is not None:
+            return known
+        changes = sorted(kept.get(id(node), ()), key=lambda change: change.sequence)
+        if isinstance(node, File):
+            twin: File | Directory = File(node.number, _bytes_of(node, changes, image.tail, stale, noise))
+        else:
+            entries = dict(node.durable)
+            for change in changes:
+                if isinstance(change, Rename):
+                    apply_rename(entries, change)
+            twin = Directory(node.number, {name: restore(child) for name, child in entries.items()})
+        twin.modified_ns = node.modified_ns
+        made[id(node)] = twin
+        return twin
+
+    root = restore(disk.root)
+    assert isinstance(root, Directory)
+    return Disk(root)
+
+
+def _bytes_of(file: File, changes: Sequence[Write | Cut | Rename], tail: str, stale: bytes, noise: Random) -> bytes:
+    if not file.changes:
+        return file.durable
+    content = bytearray(file.durable)
+    written = bytearray(len(file.content))  # 1 where something is known to stand
+    written[: len(file.durable)] = b"\1" * len(file.durable)
+    for change in changes:
+        if isinstance(change, Write | Cut):
+            apply_change(content, change)
+            if isinstance(change, Write):
+                written[change.position : change.position + len(change.data)] = b"\1" * len(change.data)
+    if tail == "old size":
+        del content[len(file.durable) :]
+    elif tail != "natural" and len(content) < len(file.content):
+        content.extend(bytes(len(file.content) - len(content)))
+    if tail in ("noise", "stale") and len(content) > len(file.durable):
+        junk = noise.randbytes(len(content)) if tail == "noise" else stale
+        for at in range(len(file.durable), min(len(content), len(junk), len(written))):
+            if not written[at]:
+                content[at] = junk[at]
+    return bytes(content)
