@@ -12,7 +12,7 @@ import logging
 import threading  # threads wait here for one another's sync
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
-from pylog.partition.closed_files import closed_since, sync_indexes
+from pylog.partition.closed_files import closed_since, sync_closed
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
@@ -132,7 +132,7 @@ class Durability:
                     synced.append(base)
                 finally:
                     file.close()
-            sync_indexes(self._filesystem, self._directory, base)
+            sync_closed(self._filesystem, self._directory, base, state.active_base if following is None else following)
         return synced
 
     def _sync_active(self, state: CommitState) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.partition import snapshots
 from pylog.partition.assessment import Assessment, assess
-from pylog.partition.closed_files import closed_since, sync_indexes
+from pylog.partition.closed_files import closed_since, sync_closed
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.distrust import Distrust
 from pylog.partition.epochs import LeaderEpochs
@@ -23,7 +23,17 @@ from pylog.partition.rewrite import rewrite
 from pylog.partition.segments import Segments
 from pylog.partition.sweeping import sweep
 from pylog.segment import SegmentScan, SegmentWriter
-from pylog.segment.naming import DELETED, LOG, SEAL, TRANSACTION_INDEX, segment_files
+from pylog.segment.naming import (
+    DELETED,
+    LOG,
+    OFFSET_INDEX,
+    SEAL,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    UNSYNCED,
+    offsets_of,
+    segment_files,
+)
 from pylog.segment.writer import INDEX_ENTRY_BYTES
 
 logger = logging.getLogger("pylog.partition")
@@ -81,6 +91,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
     names = set(place.names())
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
+    _remove_orphans(place, segments)
     return _rebuild_from(place, slots, found, segments, start, durable, distrust, check_held)
 
 
@@ -96,9 +107,9 @@ def _rebuild_from(
 ) -> Recovered:
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
-    snapshots.remove_stray(place.filesystem, place.directory, kept, end)
-    epochs = _epochs(place, kept, end, start)
+    epochs = _epochs(place, kept, end)
     bases = _bases_to_rebuild(kept, durable)
+    snapshots.remove_unsynced(place.filesystem, place.directory, kept, bases[0])
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
     for base in bases[:-1]:
         _rebuild_closed(place, base, producers, distrust, check_held)
@@ -125,7 +136,17 @@ def _rebuild_from(
     return Recovered(segment, producers, state)
 
 
-def _epochs(place: Place, kept: Segments, end: int, start: int) -> LeaderEpochs:
+def _remove_orphans(place: Place, segments: Segments) -> None:
+    """Remove what belongs to no log file: a later segment of that name would be held to the seal of an earlier one."""
+    there = set(segments.bases)
+    names = place.names()
+    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, UNSYNCED):
+        for base in offsets_of(names, kind):
+            if base not in there:
+                place.filesystem.remove(place.path(base, kind))
+
+
+def _epochs(place: Place, kept: Segments, end: int) -> LeaderEpochs:
     """The leader epochs up to the end; made again from the segments where a loss of power took the checkpoint."""
     try:
         epochs = LeaderEpochs.load(place.filesystem, place.directory)
@@ -136,7 +157,7 @@ def _epochs(place: Place, kept: Segments, end: int, start: int) -> LeaderEpochs:
     if not epochs.starts:
         changed = True
         for base in kept.bases:
-            epochs.assigned(max(first_epoch(place, base), 0), max(base, start))
+            epochs.assigned(max(first_epoch(place, base), 0), base)
     if changed:
         epochs.save(place.filesystem, place.directory)
     return epochs
@@ -177,8 +198,9 @@ def _reindex(place: Place, base: int) -> None:
     for position, header in SegmentScan(segment.file, 0, segment.file.size(), next_offset=base, check_crc=False):
         segment.adopt(position, header)
     segment.finish()
+    following = segment.next_offset
     segment.close()
-    sync_indexes(place.filesystem, place.directory, base)
+    sync_closed(place.filesystem, place.directory, base, following)
 
 
 def _rebuild_closed(
@@ -188,8 +210,10 @@ def _rebuild_closed(
     end = segment.file.size()
     _rebuild(place, segment, end, producers)
     segment.finish()
-    _make_durable(place, segment, end, segment.next_offset, distrust, check_held).close()
-    sync_indexes(place.filesystem, place.directory, base)
+    following = segment.next_offset
+    _make_durable(place, segment, end, following, distrust, check_held).close()
+    snapshots.save(place.filesystem, place.directory, producers, following)
+    sync_closed(place.filesystem, place.directory, base, following)
 
 
 def _rebuild_active(
