@@ -67,6 +67,7 @@ class Actor:
             topic = ledger.topics[name]
             try:
                 self.log.create_topic(name, **config)
+                topic.attempts.clear()  # a deletion that failed had come far enough
             except TopicExists:
                 if topic.there is False:
                     raise
@@ -91,7 +92,7 @@ class Actor:
     def _append(self, name: str, count: int, size: int, acks: int | str) -> None:
         topic = self.world.ledger.topics[name]
         values = self.world.ledger.new_values(count, size)
-        attempt = topic.begin(values)
+        attempt = topic.begin(self.process.number, values)
         try:
             partition = self.log.partition(name, 0)
         except PylogError:
@@ -139,11 +140,15 @@ class Actor:
 
     def _read(self, name: str) -> None:
         topic = self.world.ledger.topics[name]
-        at = {a.offset + i: v for a in topic.attempts if a.outcome == ACKNOWLEDGED for i, v in enumerate(a.values)}
+        at = topic.acknowledged()
         refused = {v for a in topic.attempts if a.outcome == REFUSED for v in a.values}
         for record in self.log.partition(name, 0).scan():
             if at.get(record.offset, record.value) != record.value or record.value in refused:
                 self.world.seen.append(f"{name}: read {record.value!r} at offset {record.offset}")
+
+    def reopen(self) -> None:
+        self.close()
+        self.attempt(lambda: self.log)
 
     def close(self) -> None:
         self.attempt(lambda: self._log.close() if self._log is not None else None)

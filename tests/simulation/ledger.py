@@ -8,7 +8,7 @@ survive, each at its offset; none that was refused; and none behind one that is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pylog import Log
 from pylog.partition import Partition
@@ -21,6 +21,7 @@ class Attempt:
     """One append."""
 
     number: int
+    process: int
     values: tuple[bytes, ...]
     outcome: str = UNKNOWN
     offset: int = -1
@@ -41,10 +42,14 @@ class TopicLedger:
     start_asked: int = 0  # the greatest log start that may be found
     start_acknowledged: int = 0  # the least
 
-    def begin(self, values: Sequence[bytes]) -> Attempt:
-        attempt = Attempt(len(self.attempts), tuple(values))
+    def begin(self, process: int, values: Sequence[bytes]) -> Attempt:
+        attempt = Attempt(len(self.attempts), process, tuple(values))
         self.attempts.append(attempt)
         return attempt
+
+    def acknowledged(self) -> dict[int, bytes]:
+        """The acknowledged values by offset."""
+        return {a.offset + i: v for a in self.attempts if a.outcome == ACKNOWLEDGED for i, v in enumerate(a.values)}
 
     @property
     def written_end(self) -> int:
@@ -70,7 +75,7 @@ class Ledger:
         made = Ledger()
         made.sent = self.sent
         for name, topic in self.topics.items():
-            attempts = [Attempt(a.number, a.values, a.outcome, a.offset) for a in topic.attempts]
+            attempts = [replace(a) for a in topic.attempts]
             made.topics[name] = TopicLedger(
                 name, topic.there, attempts, topic.durable_end, topic.start_asked, topic.start_acknowledged
             )
@@ -101,36 +106,34 @@ def topic_problems(topic: TopicLedger, partition: Partition, power_lost: bool) -
     records = list(partition.scan())
     if [record.offset for record in records] != list(range(earliest, latest)):
         return [f"{topic.name}: offsets {[record.offset for record in records]}, expected {earliest} to {latest}"]
-    return _order_problems(topic, earliest, [record.value for record in records], required)
+    return _order_problems(topic, earliest, [record.value for record in records])
 
 
-def _order_problems(topic: TopicLedger, earliest: int, values: list[bytes], required: int) -> list[str]:
-    """Match the values with the attempts, each whole, in order."""
+def _order_problems(topic: TopicLedger, earliest: int, values: list[bytes]) -> list[str]:
+    """Find the attempt of each value: whole, where it was acknowledged to be, and behind its process's earlier ones."""
+    owners = {value: attempt for attempt in topic.attempts for value in attempt.values}
+    latest_of: dict[int, int] = {}
     at = 0
-    for attempt in topic.attempts:
-        length = len(attempt.values)
-        if attempt.outcome == ACKNOWLEDGED:
-            if attempt.end <= earliest:
-                continue
-            expected = list(attempt.values[max(earliest - attempt.offset, 0) :])
-            if earliest + at != max(attempt.offset, earliest):
-                return [
-                    f"{topic.name}: attempt {attempt.number} belongs at {attempt.offset}, found {earliest + at} before it"
-                ]
-            got = values[at : at + len(expected)]
-            if not got and attempt.offset >= required:
-                break  # this one and all behind it are lost
-            if got != expected:
-                return [f"{topic.name}: attempt {attempt.number} at {attempt.offset} is {got}, expected {expected}"]
-            at += len(expected)
-        elif attempt.outcome == UNKNOWN and at < len(values):
-            tail = attempt.values[max(length - len(values), 0) :] if at == 0 and earliest else attempt.values
-            for part in (attempt.values, tail):
-                if tuple(values[at : at + len(part)]) == part:
-                    at += len(part)
-                    break
-    if at != len(values):
-        return [
-            f"{topic.name}: {values[at:]} at offset {earliest + at} was refused, or was lost before, or never sent there"
-        ]
-    return []
+    while at < len(values):
+        attempt = owners.get(values[at])
+        if attempt is None or attempt.outcome == REFUSED:
+            return [
+                f"{topic.name}: {values[at]!r} at offset {earliest + at} was {'refused' if attempt else 'never sent there'}"
+            ]
+        first = attempt.values.index(values[at])
+        whole = list(attempt.values[first:])
+        if values[at : at + len(whole)] != whole or (first > 0 and (at > 0 or earliest == 0)):
+            return [f"{topic.name}: attempt {attempt.number} stands in part at offset {earliest + at}: {values[at:]}"]
+        if attempt.outcome == ACKNOWLEDGED and attempt.offset != earliest + at - first:
+            return [
+                f"{topic.name}: attempt {attempt.number} is at {earliest + at - first}, acknowledged at {attempt.offset}"
+            ]
+        if attempt.number <= latest_of.get(attempt.process, -1):
+            return [f"{topic.name}: attempt {attempt.number} of process {attempt.process} stands behind a later one"]
+        latest_of[attempt.process] = attempt.number
+        at += len(whole)
+    missing = [a for a in topic.attempts if a.outcome == ACKNOWLEDGED and earliest <= a.offset < earliest + len(values)]
+    found = set(values)
+    return [
+        f"{topic.name}: attempt {a.number} is missing at {a.offset}" for a in missing if not found.issuperset(a.values)
+    ]

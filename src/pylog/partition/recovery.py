@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
+from pylog.index import encode_transactions
 from pylog.partition import snapshots
 from pylog.partition.assessment import Assessment, assess
 from pylog.partition.closed_files import closed_since, sync_closed
@@ -35,6 +36,7 @@ from pylog.segment.naming import (
     segment_files,
 )
 from pylog.segment.writer import INDEX_ENTRY_BYTES
+from pylog.storage import write_atomically
 
 logger = logging.getLogger("pylog.partition")
 
@@ -203,17 +205,36 @@ def _reindex(place: Place, base: int) -> None:
     sync_closed(place.filesystem, place.directory, base, following)
 
 
+def remake_side_files(place: Place, base: int) -> None:
+    """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
+
+    For a segment one of whose syncs has failed. The caller holds the lock.
+    """
+    producers = snapshots.load(place.filesystem, place.directory, place.segments(), base, place.clock.now_ms())
+    for kind in INDEX_ENTRY_BYTES:
+        place.filesystem.remove(place.path(base, kind))
+    segment = place.segment_writer(base)
+    _rebuild(place, segment, segment.file.size(), producers)
+    _finish_closed(place, segment, producers)
+
+
+def _finish_closed(place: Place, segment: SegmentWriter, producers: ProducerStates) -> None:
+    """Make durable what is beside a closed segment whose batches were all taken in."""
+    base, following = segment.base_offset, segment.next_offset
+    segment.finish()
+    segment.close()
+    snapshots.save(place.filesystem, place.directory, producers, following)
+    sync_closed(place.filesystem, place.directory, base, following)
+
+
 def _rebuild_closed(
     place: Place, base: int, producers: ProducerStates, distrust: Distrust, check_held: Callable[[], None]
 ) -> None:
     segment = place.segment_writer(base)
     end = segment.file.size()
     _rebuild(place, segment, end, producers)
-    segment.finish()
-    following = segment.next_offset
-    _make_durable(place, segment, end, following, distrust, check_held).close()
-    snapshots.save(place.filesystem, place.directory, producers, following)
-    sync_closed(place.filesystem, place.directory, base, following)
+    segment = _make_durable(place, segment, end, segment.next_offset, distrust, check_held)
+    _finish_closed(place, segment, producers)
 
 
 def _rebuild_active(
@@ -245,7 +266,7 @@ def _make_durable(
             logger.warning("%s; copying the segment to a new file", error)
             distrust.put_on(base)
     segment.close()
-    rewrite(place, base, end, check_held)
+    rewrite(place, base, end, next_offset, check_held)
     distrust.lift(base)
     segment = place.segment_writer(base)
     segment.attach(end, next_offset)
@@ -254,13 +275,18 @@ def _make_durable(
 
 def _rebuild(place: Place, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
     """Make the indexes of a segment again from its batches, and take those into the producers' state."""
-    place.filesystem.remove(place.path(segment.base_offset, TRANSACTION_INDEX))
     segment.rebuild_start()
+    aborted = []
     for position, header in SegmentScan(segment.file, 0, end, next_offset=segment.base_offset, check_crc=False):
         segment.adopt(position, header)
-        aborted = snapshots.fold(producers, header, position, segment.file)
-        if aborted is not None:
-            segment.add_aborted(aborted)
+        transaction = snapshots.fold(producers, header, position, segment.file)
+        if transaction is not None:
+            aborted.append(transaction)
+    path = place.path(segment.base_offset, TRANSACTION_INDEX)
+    if aborted:  # in one step: a reader must not take a transaction for committed in between
+        write_atomically(place.filesystem, path, encode_transactions(aborted), durable=False)
+    else:
+        place.filesystem.remove(path)
 
 
 def remove_segment(place: Place, names: Collection[str], base: int) -> None:

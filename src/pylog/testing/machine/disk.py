@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+PAGE_BYTES = 4096
+
 
 class Write(NamedTuple):
     """Bytes that went to a position. ``sequence`` counts the changes of the whole disk."""
@@ -42,27 +44,53 @@ class Rename(NamedTuple):
 class File:
     """A file's bytes, wherever its name is, and after its last name is gone for those who have it open."""
 
-    __slots__ = ("changes", "content", "durable", "modified_ns", "number")
+    __slots__ = ("changes", "content", "durable", "lost_pages", "modified_ns", "number")
 
     def __init__(self, number: int, durable: bytes = b"") -> None:
         self.number = number
         self.content = bytearray(durable)
         self.durable = durable
         self.changes: list[Write | Cut] = []
+        self.lost_pages: set[int] = set()  # cached, counted as written, and not on the medium
         self.modified_ns = 0
 
     def apply(self, change: Write | Cut) -> None:
-        self.changes.append(change)
         apply_change(self.content, change)
+        if self.lost_pages and isinstance(change, Write):  # whole pages are written
+            first, last = change.position // PAGE_BYTES, (change.position + len(change.data) - 1) // PAGE_BYTES
+            if self.lost_pages.intersection(range(first, last + 1)):
+                self.lost_pages.difference_update(range(first, last + 1))
+                start = first * PAGE_BYTES
+                change = Write(change.sequence, start, bytes(self.content[start : (last + 1) * PAGE_BYTES]))
+        self.changes.append(change)
 
     def sync(self) -> None:
-        self.durable = bytes(self.content)
+        synced = bytearray(self.content)
+        for page in self.lost_pages:
+            start, stop = page * PAGE_BYTES, min((page + 1) * PAGE_BYTES, len(synced))
+            old = self.durable[start:stop]
+            synced[start:stop] = old + bytes(max(stop - start - len(old), 0))
+        self.durable = bytes(synced)
         self.changes.clear()
+
+    def fail_to_sync(self, behaviour: str) -> None:
+        """What a sync that failed leaves: see ``SyncFailure``."""
+        if behaviour == "clean":
+            for change in self.changes:
+                if isinstance(change, Write):
+                    end = change.position + len(change.data)
+                    self.lost_pages.update(range(change.position // PAGE_BYTES, -(-end // PAGE_BYTES)))
+            self.changes.clear()
+        elif behaviour == "lost":
+            self.changes.clear()
+            self.content[:] = self.durable
+        elif behaviour != "dirty":
+            raise ValueError(f"a sync fails as dirty, clean or lost, not as {behaviour!r}")
 
     def copy(self) -> File:
         made = File(self.number, self.durable)
         made.content[:] = self.content
-        made.changes, made.modified_ns = list(self.changes), self.modified_ns
+        made.changes, made.lost_pages, made.modified_ns = list(self.changes), set(self.lost_pages), self.modified_ns
         return made
 
 

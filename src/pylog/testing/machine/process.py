@@ -173,20 +173,9 @@ class OpenAppendableFile(OpenFile):
         try:
             self._process.step("sync", self.path)
         except SyncFailure as failure:
-            fail_sync(self._opened("sync"), failure.behaviour)
+            self._opened("sync").fail_to_sync(failure.behaviour)
             raise storage_error("sync", self.path, OSError(errno.EIO, "Input/output error")) from None
         self._opened("sync").sync()
-
-
-def fail_sync(file: File, behaviour: str) -> None:
-    """What a sync that failed leaves: see ``SyncFailure``."""
-    if behaviour == "clean":
-        file.changes.clear()
-    elif behaviour == "lost":
-        file.changes.clear()
-        file.content[:] = file.durable
-    elif behaviour != "dirty":
-        raise ValueError(f"a sync fails as dirty, clean or lost, not as {behaviour!r}")
 
 
 class SimulatedLock:
