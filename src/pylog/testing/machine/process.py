@@ -130,11 +130,17 @@ class OpenFile:
 
     def pread(self, size: int, position: int) -> bytes:
         self._process.step("pread", self.path)
-        return bytes(self._opened("read").content[position : position + size])
+        content = self._opened("read").content
+        self._no_less_than_0("read", min(size, position))
+        return bytes(content[position : position + size])
 
     def size(self) -> int:
         self._process.step("size", self.path)
         return len(self._opened("inspect").content)
+
+    def _no_less_than_0(self, action: str, number: int) -> None:
+        if number < 0:
+            raise storage_error(action, self.path, OSError(errno.EINVAL, "Invalid argument"))
 
     def close(self) -> None:
         self._file = None
@@ -157,15 +163,17 @@ class OpenAppendableFile(OpenFile):
             self._write(data[start:stop], position + start)
 
     def _write(self, data: bytes, position: int) -> None:
+        file = self._opened("write")
+        self._no_less_than_0("write", position)
         if data:
             disk = self._process.machine.disk
-            file = self._opened("write")
             file.apply(Write(disk.next_sequence(), position, data))
             file.modified_ns = self._process.machine.file_time_ns()
 
     def truncate(self, size: int) -> None:
         self._process.step("truncate", self.path)
         file = self._opened("truncate")
+        self._no_less_than_0("truncate", size)
         file.apply(Cut(self._process.machine.disk.next_sequence(), size))
         file.modified_ns = self._process.machine.file_time_ns()
 
