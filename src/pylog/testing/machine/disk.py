@@ -56,7 +56,11 @@ class File:
         apply_change(self.content, change)
 
     def sync(self) -> None:
-        self.durable = bytes(self.content)
+        """Make the changes durable, and no more: what a sync that failed let go is not written by the next."""
+        durable = bytearray(self.durable)
+        for change in self.changes:
+            apply_change(durable, change)
+        self.durable = bytes(durable)
         self.changes.clear()
 
     def copy(self) -> File:
@@ -167,5 +171,9 @@ class Disk:
         root = made[id(self.root)]
         assert isinstance(root, Directory)
         disk = Disk(root)
-        disk.sequence, disk.removed = self.sequence, list(self.removed)
+        disk.sequence = self.sequence
+        for file in self.removed:  # some are reachable still, by a name that is durable
+            twin = made.get(id(file)) or file.copy()
+            assert isinstance(twin, File)
+            disk.removed.append(twin)
         return disk
