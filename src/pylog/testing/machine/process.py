@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from threading import Condition  # only named here: waiting on one is a matter of the clock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylog.errors import StorageError
 from pylog.storage import Buffer
@@ -18,6 +18,7 @@ from pylog.storage.os_errors import storage_error
 from pylog.testing.machine.disk import Cut, File, Write
 
 if TYPE_CHECKING:
+    from pylog.log import Log
     from pylog.testing.machine.filesystem import SimulatedFileSystem
     from pylog.testing.machine.machine import Machine
 
@@ -75,6 +76,12 @@ class Process:
         self.steps = 0
         self.filesystem = filesystem(self)
         self.clock = SimulatedClock(self)
+
+    def open_log(self, path: str, **options: Any) -> Log:
+        """``Log(path, …)`` on this machine."""
+        from pylog.log import Log
+
+        return Log(path, filesystem=self.filesystem, clock=self.clock, **options)
 
     def step(self, name: str, path: str, size_bytes: int = 0) -> None:
         """Ask the hooks; ``Killed`` where the process is dead, or is killed now."""
