@@ -1,5 +1,6 @@
 """A simulated machine to run pylog on: disk with page cache, processes, locks, clock, kills, losses of power, schedules."""
 
+from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
 from pylog.testing.machine.images import Image
 from pylog.testing.machine.machine import Machine
 from pylog.testing.machine.process import Interrupted, Killed, Process, Step, SyncFailure
@@ -21,4 +22,6 @@ __all__ = [
     "Strategy",
     "SyncFailure",
     "all_schedules",
+    "for_every_kill",
+    "for_every_power_loss",
 ]

@@ -195,5 +195,9 @@ class Disk:
         root = made[id(self.root)]
         assert isinstance(root, Directory)
         disk = Disk(root)
-        disk.sequence, disk.removed = self.sequence, list(self.removed)
+        disk.sequence = self.sequence
+        for file in self.removed:  # some are reachable still, by a name that is durable
+            twin = made.get(id(file)) or file.copy()
+            assert isinstance(twin, File)
+            disk.removed.append(twin)
         return disk

@@ -17,7 +17,7 @@ studies found in ext4, xfs and btrfs, and some that are worse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
 from math import prod
 from random import Random
@@ -27,13 +27,14 @@ from pylog.testing.machine.disk import Cut, Directory, Disk, File, Rename, Write
 
 EXHAUSTIVE_MAX = 1 << 12
 TAILS = ("natural", "zeros", "noise", "stale", "old size")
+Change = Write | Cut | Rename
 
 
 class Unit(NamedTuple):
     """Changes that a loss of power treats as one: the first so many of them are kept, from none to all."""
 
     node: File | Directory
-    changes: tuple[Write | Cut | Rename, ...]
+    changes: tuple[Change, ...]
 
 
 class Image(NamedTuple):
@@ -69,20 +70,21 @@ def _pieces(write: Write, sector_bytes: int) -> Iterator[Write]:
         at = stop
 
 
-def images(disk: Disk, units: Sequence[Unit], random: Random, samples: int) -> Iterator[Image]:
+def images(units: Sequence[Unit], random: Random, samples: int) -> Iterator[Image]:
     """All images where the units allow at most ``EXHAUSTIVE_MAX``, each with every tail that makes a difference.
 
     Otherwise: nothing, everything, every moment in between, every single unit lost or alone, pairs of them lost, and
     ``samples`` drawn from ``random``.
     """
-    tails = TAILS if any(len(f.content) > len(f.durable) for f in _files(units)) else TAILS[:1]
+    tails = TAILS if any(len(f.content) > _floor(f, f.changes) for f in _files(units)) else TAILS[:1]
     full = [len(unit.changes) for unit in units]
     if prod(count + 1 for count in full) <= EXHAUSTIVE_MAX:
         for kept in product(*(range(count + 1) for count in full)):
             yield from (Image(kept, tail) for tail in tails)
         return
+    moments = sorted({0, *(change.sequence for unit in units for change in unit.changes)})
     for tail in tails:
-        for number in range(disk.sequence + 1):
+        for number in moments:
             yield Image(tuple(sum(c.sequence <= number for c in unit.changes) for unit in units), tail)
     singles = range(len(units))
     for tail in tails:
@@ -100,12 +102,12 @@ def images(disk: Disk, units: Sequence[Unit], random: Random, samples: int) -> I
 
 
 def _files(units: Sequence[Unit]) -> Iterator[File]:
-    return (unit.node for unit in units if isinstance(unit.node, File))
+    return (node for node in dict.fromkeys(unit.node for unit in units) if isinstance(node, File))
 
 
 def take(disk: Disk, units: Sequence[Unit], image: Image, noise: Random) -> Disk:
     """The disk as the machine finds it when the power is back."""
-    kept: dict[int, list[Write | Cut | Rename]] = {}
+    kept: dict[int, list[Change]] = {}
     for unit, count in zip(units, image.kept, strict=True):
         kept.setdefault(id(unit.node), []).extend(unit.changes[:count])
     made: dict[int, File | Directory] = {}
@@ -133,24 +135,32 @@ def take(disk: Disk, units: Sequence[Unit], image: Image, noise: Random) -> Disk
     return Disk(root)
 
 
-def _bytes_of(file: File, changes: Sequence[Write | Cut | Rename], tail: str, stale: bytes, noise: Random) -> bytes:
+def _floor(file: File, changes: Iterable[Change]) -> int:
+    """How much of the file was there before and was never cut off: only behind it can the end be any other than written."""
+    return min([len(file.durable), *(change.size for change in changes if isinstance(change, Cut))])
+
+
+def _bytes_of(file: File, kept: Sequence[Change], tail: str, stale: bytes, noise: Random) -> bytes:
     if not file.changes:
         return file.durable
     content = bytearray(file.durable)
-    written = bytearray(len(file.content))  # 1 where something is known to stand
-    written[: len(file.durable)] = b"\1" * len(file.durable)
-    for change in changes:
+    for change in kept:
         if isinstance(change, Write | Cut):
             apply_change(content, change)
-            if isinstance(change, Write):
-                written[change.position : change.position + len(change.data)] = b"\1" * len(change.data)
+    floor = _floor(file, kept)
     if tail == "old size":
-        del content[len(file.durable) :]
-    elif tail != "natural" and len(content) < len(file.content):
-        content.extend(bytes(len(file.content) - len(content)))
-    if tail in ("noise", "stale") and len(content) > len(file.durable):
+        del content[floor:]
+    elif tail != "natural":
+        content.extend(bytes(max(len(file.content) - len(content), 0)))
+    if tail in ("noise", "stale"):
+        lost = bytearray(len(content))  # 1 where something was written that is lost; what never was reads as zeros
+        for changes, mark in ((file.changes, b"\1"), (kept, b"\0")):
+            for change in changes:
+                if isinstance(change, Write):
+                    place = slice(change.position, min(change.position + len(change.data), len(content)))
+                    lost[place] = mark * len(range(len(content))[place])
         junk = noise.randbytes(len(content)) if tail == "noise" else stale
-        for at in range(len(file.durable), min(len(content), len(junk), len(written))):
-            if not written[at]:
+        for at in range(floor, min(len(content), len(junk))):
+            if lost[at]:
                 content[at] = junk[at]
     return bytes(content)

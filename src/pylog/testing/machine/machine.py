@@ -68,7 +68,8 @@ class Machine:
     def copy(self) -> Machine:
         """The machine as it stands, with its page cache and none of its processes: as if all were killed now."""
         made = Machine(self.seed, disk=self.disk.copy(), boot=self.boot, tear_writes=self.tear_writes)
-        made.seconds = self.seconds
+        made.random.setstate(self.random.getstate())  # what it draws from here on was not drawn before
+        made.seconds, made.wall_offset_ms = self.seconds, self.wall_offset_ms
         return made
 
     def power_losses(
@@ -81,7 +82,7 @@ class Machine:
         """
         random = Random(self.seed if seed is None else seed)
         units = pending_units(self.disk, sector_bytes)
-        for image in images(self.disk, units, random, samples):
+        for image in images(units, random, samples):
             yield self.after_power_loss(image, sector_bytes=sector_bytes)
 
     def after_power_loss(self, image: Image, *, sector_bytes: int = SECTOR_BYTES) -> Machine:
@@ -89,5 +90,5 @@ class Machine:
         units = pending_units(self.disk, sector_bytes)
         disk = take(self.disk, units, image, Random(self.seed))
         made = Machine(self.seed, disk=disk, boot=self.boot + 1, tear_writes=self.tear_writes)
-        made.seconds = self.seconds + 1.0
+        made.seconds, made.wall_offset_ms = self.seconds + 1.0, self.wall_offset_ms
         return made

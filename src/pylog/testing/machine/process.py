@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from threading import Condition  # only named here: waiting on one is a matter of the clock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylog.errors import StorageError
 from pylog.storage import Buffer
@@ -18,6 +18,7 @@ from pylog.storage.os_errors import storage_error
 from pylog.testing.machine.disk import Cut, File, Write
 
 if TYPE_CHECKING:
+    from pylog.log import Log
     from pylog.testing.machine.filesystem import SimulatedFileSystem
     from pylog.testing.machine.machine import Machine
 
@@ -76,6 +77,12 @@ class Process:
         self.filesystem = filesystem(self)
         self.clock = SimulatedClock(self)
 
+    def open_log(self, path: str, **options: Any) -> Log:
+        """``Log(path, …)`` on this machine."""
+        from pylog.log import Log
+
+        return Log(path, filesystem=self.filesystem, clock=self.clock, **options)
+
     def step(self, name: str, path: str, size_bytes: int = 0) -> None:
         """Ask the hooks; ``Killed`` where the process is dead, or is killed now."""
         if not self.is_alive:
@@ -130,11 +137,17 @@ class OpenFile:
 
     def pread(self, size: int, position: int) -> bytes:
         self._process.step("pread", self.path)
-        return bytes(self._opened("read").content[position : position + size])
+        content = self._opened("read").content
+        self._no_less_than_0("read", min(size, position))
+        return bytes(content[position : position + size])
 
     def size(self) -> int:
         self._process.step("size", self.path)
         return len(self._opened("inspect").content)
+
+    def _no_less_than_0(self, action: str, number: int) -> None:
+        if number < 0:
+            raise storage_error(action, self.path, OSError(errno.EINVAL, "Invalid argument"))
 
     def close(self) -> None:
         self._file = None
@@ -157,15 +170,17 @@ class OpenAppendableFile(OpenFile):
             self._write(data[start:stop], position + start)
 
     def _write(self, data: bytes, position: int) -> None:
+        file = self._opened("write")
+        self._no_less_than_0("write", position)
         if data:
             disk = self._process.machine.disk
-            file = self._opened("write")
             file.apply(Write(disk.next_sequence(), position, data))
             file.modified_ns = self._process.machine.file_time_ns()
 
     def truncate(self, size: int) -> None:
         self._process.step("truncate", self.path)
         file = self._opened("truncate")
+        self._no_less_than_0("truncate", size)
         file.apply(Cut(self._process.machine.disk.next_sequence(), size))
         file.modified_ns = self._process.machine.file_time_ns()
 
