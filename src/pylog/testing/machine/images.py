@@ -105,34 +105,77 @@ def _files(units: Sequence[Unit]) -> Iterator[File]:
     return (node for node in dict.fromkeys(unit.node for unit in units) if isinstance(node, File))
 
 
-def take(disk: Disk, units: Sequence[Unit], image: Image, noise: Random) -> Disk:
-    """The disk as the machine finds it when the power is back."""
-    kept: dict[int, list[Change]] = {}
-    for unit, count in zip(units, image.kept, strict=True):
-        kept.setdefault(id(unit.node), []).extend(unit.changes[:count])
-    made: dict[int, File | Directory] = {}
-    stale = next((bytes(f.content) for f in reversed(disk.removed) if f.content), b"")
+class Left(NamedTuple):
+    """A file or a directory as a loss of power leaves it: equal and hashable where the bytes are the same."""
 
-    def restore(node: File | Directory) -> File | Directory:
-        known = made.get(id(node))
-        if known is not None:
-            return known
-        changes = sorted(kept.get(id(node), ()), key=lambda change: change.sequence)
+    number: int
+    modified_ns: int
+    content: bytes | tuple[tuple[str, Left], ...]
+
+
+class PowerLoss:
+    """What a loss of power leaves of one disk at one moment, image after image."""
+
+    def __init__(self, disk: Disk, units: Sequence[Unit], seed: int) -> None:
+        self._disk = disk
+        self._units = units
+        self._seed = seed
+        self._units_of: dict[int, list[int]] = {}
+        for number, unit in enumerate(units):
+            self._units_of.setdefault(id(unit.node), []).append(number)
+        self._bytes: dict[tuple[object, ...], bytes] = {}  # images differ in few files
+        self._stale = next((bytes(f.content) for f in reversed(disk.removed) if f.content), b"")
+
+    def left(self, image: Image) -> Left:
+        """The root directory, and all below it."""
+        return self._left(self._disk.root, image)
+
+    def _left(self, node: File | Directory, image: Image) -> Left:
         if isinstance(node, File):
-            twin: File | Directory = File(node.number, _bytes_of(node, changes, image.tail, stale, noise))
-        else:
-            entries = dict(node.durable)
-            for change in changes:
-                if isinstance(change, Rename):
-                    apply_rename(entries, change)
-            twin = Directory(node.number, {name: restore(child) for name, child in entries.items()})
-        twin.modified_ns = node.modified_ns
-        made[id(node)] = twin
-        return twin
+            return Left(node.number, node.modified_ns, self._bytes_of(node, image))
+        entries = dict(node.durable)
+        for change in self._kept(node, image):
+            if isinstance(change, Rename):
+                apply_rename(entries, change)
+        return Left(
+            node.number, node.modified_ns, tuple((name, self._left(entries[name], image)) for name in sorted(entries))
+        )
 
-    root = restore(disk.root)
-    assert isinstance(root, Directory)
-    return Disk(root)
+    def _kept(self, node: File | Directory, image: Image) -> list[Change]:
+        """The changes of a node that the image keeps, in their order."""
+        numbers = self._units_of.get(id(node), ())
+        kept = [change for number in numbers for change in self._units[number].changes[: image.kept[number]]]
+        return sorted(kept, key=lambda change: change.sequence)
+
+    def _bytes_of(self, file: File, image: Image) -> bytes:
+        if not file.changes:
+            return file.durable
+        key = (id(file), image.tail, *(image.kept[number] for number in self._units_of[id(file)]))
+        found = self._bytes.get(key)
+        if found is None:
+            noise = Random(f"{self._seed} {file.number}")
+            found = self._bytes[key] = _bytes_of(file, self._kept(file, image), image.tail, self._stale, noise)
+        return found
+
+
+def disk_of(root: Left) -> Disk:
+    """The disk as the machine finds it when the power is back."""
+    made: dict[int, File | Directory] = {}
+
+    def restore(left: Left) -> File | Directory:
+        node = made.get(left.number)
+        if node is None:
+            if isinstance(left.content, bytes):
+                node = File(left.number, left.content)
+            else:
+                node = Directory(left.number, {name: restore(child) for name, child in left.content})
+            node.modified_ns = left.modified_ns
+            made[left.number] = node
+        return node
+
+    directory = restore(root)
+    assert isinstance(directory, Directory)
+    return Disk(directory)
 
 
 def _floor(file: File, changes: Iterable[Change]) -> int:

@@ -7,7 +7,7 @@ from random import Random
 
 from pylog.testing.machine.disk import Disk
 from pylog.testing.machine.filesystem import SimulatedFileSystem
-from pylog.testing.machine.images import Image, images, pending_units, take
+from pylog.testing.machine.images import Image, Left, PowerLoss, disk_of, images, pending_units
 from pylog.testing.machine.process import Process, SimulatedLock, Step
 
 Hook = Callable[[Process, Step], None]
@@ -77,18 +77,25 @@ class Machine:
     ) -> Iterator[Machine]:
         """The machine after each loss of power that may happen now: see ``images.py``. It has booted again.
 
-        Where more than 4,096 combinations are possible, a choice of them, ``samples`` of which are random. Two that
-        leave the same bytes are given twice.
+        Where more than 4,096 combinations are possible, a choice of them, ``samples`` of which are random. Those that leave
+        the same bytes are given once.
         """
         random = Random(self.seed if seed is None else seed)
         units = pending_units(self.disk, sector_bytes)
+        loss = PowerLoss(self.disk, units, self.seed)
+        seen: set[Left] = set()
         for image in images(units, random, samples):
-            yield self.after_power_loss(image, sector_bytes=sector_bytes)
+            left = loss.left(image)
+            if left not in seen:
+                seen.add(left)
+                yield self._rebooted(left)
 
     def after_power_loss(self, image: Image, *, sector_bytes: int = SECTOR_BYTES) -> Machine:
         """The machine after one of them."""
         units = pending_units(self.disk, sector_bytes)
-        disk = take(self.disk, units, image, Random(self.seed))
-        made = Machine(self.seed, disk=disk, boot=self.boot + 1, tear_writes=self.tear_writes)
+        return self._rebooted(PowerLoss(self.disk, units, self.seed).left(image))
+
+    def _rebooted(self, left: Left) -> Machine:
+        made = Machine(self.seed, disk=disk_of(left), boot=self.boot + 1, tear_writes=self.tear_writes)
         made.seconds, made.wall_offset_ms = self.seconds + 1.0, self.wall_offset_ms
         return made
