@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from pylog import Log, ProducerRecord
+from pylog import Log, Producer, ProducerRecord
 from pylog.errors import NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
 from pylog.testing.machine import Killed, Machine, Process
 from tests.simulation.ledger import ACKNOWLEDGED, REFUSED, UNKNOWN, Ledger, TopicLedger
@@ -35,6 +35,7 @@ class Actor:
         self.world = world
         self.process = process
         self._log: Log | None = None
+        self._producers: dict[int | str, Producer] = {}
 
     @property
     def log(self) -> Log:
@@ -112,6 +113,35 @@ class Actor:
         if acks == "all":
             topic.durable_end = max(topic.durable_end, result.last_offset + 1)
 
+    def send(self, name: str, count: int, size: int = 40, acks: int | str = 1) -> None:
+        """Records through a producer of this actor's own, which repeats nothing twice; flushed."""
+        self.attempt(lambda: self._send(name, count, size, acks))
+
+    def _send(self, name: str, count: int, size: int, acks: int | str) -> None:
+        topic = self.world.ledger.topics[name]
+        producer = self._producers.get(acks)
+        if producer is None:
+            producer = self._producers[acks] = Producer(self.log, acks=acks, linger_ms=0)
+        sent = []
+        for value in self.world.ledger.new_values(count, size):
+            attempt = topic.begin(self.process.number, [value])
+            try:
+                sent.append((attempt, producer.send(name, value, partition=0, timestamp_ms=1_000)))
+            except PylogError:
+                attempt.outcome = REFUSED
+                raise
+        producer.flush()
+        for attempt, delivery in sent:
+            error = delivery.exception()
+            if error is None:
+                attempt.outcome, attempt.offset = ACKNOWLEDGED, delivery.result().offset
+                if acks == "all":
+                    topic.durable_end = max(topic.durable_end, attempt.end)
+            elif not isinstance(error, OutcomeUnknown):
+                attempt.outcome = REFUSED
+            if error is not None:
+                self.world.errors.append(error)
+
     def sync(self, name: str) -> None:
         def work() -> None:
             partition = self.log.partition(name, 0)
@@ -153,3 +183,4 @@ class Actor:
     def close(self) -> None:
         self.attempt(lambda: self._log.close() if self._log is not None else None)
         self._log = None
+        self._producers.clear()

@@ -94,9 +94,24 @@ def a_process_follows_another(world: World) -> None:
     c.close()
 
 
+def producers_take_turns(world: World) -> None:
+    """Two idempotent producers, one of which wants all durable; producer state is snapshotted as segments roll."""
+    a, b = world.actor(), world.actor()
+    a.create("t", **SMALL)
+    a.send("t", 3, 100)
+    b.send("t", 2, 200, acks="all")
+    a.send("t", 2, 300)
+    b.send("t", 1, 400, acks="all")
+    a.send("t", 1, 50)
+    b.read("t")
+    a.close()
+    b.close()
+
+
 WORKLOADS: dict[str, Workload] = {
     work.__name__: work
     for work in (
         durable_appends, rolls, group_commit, topics_come_and_go, records_are_deleted, a_process_follows_another,
+        producers_take_turns,
     )
 }  # fmt: skip

@@ -132,11 +132,15 @@ class ProducerStates:
             (e.transaction_start for e in self.entries.values() if e.transaction_start is not None), default=None
         )
 
-    def expire(self, before_ms: int) -> None:
-        """Forget producers without an open transaction whose last batch is older than ``before_ms``."""
+    def expire(self, before_ms: int, before_offset: int) -> None:
+        """Forget producers without an open transaction whose last batch is older than ``before_ms``, and before the offset.
+
+        Records that are sent now may be of any time: of yesterday's flights, say. So their offset has a say, too.
+        """
         for producer_id, entry in list(self.entries.items()):
-            last_ms = entry.batches[-1].timestamp_ms if entry.batches else -1
-            if entry.transaction_start is None and last_ms < before_ms:
+            last = entry.batches[-1] if entry.batches else None
+            is_old = last is None or (last.timestamp_ms < before_ms and last.last_offset < before_offset)
+            if entry.transaction_start is None and is_old:
                 del self.entries[producer_id]
 
     # Snapshots: Kafka's ``<offset>.snapshot`` (format.md, section 7)

@@ -70,7 +70,7 @@ def _marker(header: BatchHeader, position: int, file: ReadableFile) -> Marker | 
 def load(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int, now_ms: int) -> ProducerStates:
     """The state of every producer at ``end_offset``."""
     states, at = _newest(filesystem, directory, segments, end_offset)
-    states.expire(now_ms - PRODUCER_EXPIRATION_MS)
+    states.expire(now_ms - PRODUCER_EXPIRATION_MS, segments.bases[-2] if len(segments.bases) > 1 else 0)
     base = segments.floor(at)
     if base is None:
         base = segments.bases[0] if segments.bases else None

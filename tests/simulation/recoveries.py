@@ -1,0 +1,121 @@
+"""Disasters during the repair of a disaster: power that fails again, a kill, or a refusal, at any step of a recovery.
+
+Whatever interrupts it, the next recovery must come to the same log, byte for byte.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+from pylog import Log
+from pylog.errors import PylogError
+from pylog.testing.machine import Killed, Machine, Process, Step
+from tests.simulation.actors import ROOT, World
+from tests.simulation.crashes import PROBLEMS_MAX, Found
+from tests.simulation.faults import FAULTS, FILESYSTEM_BEHAVIOURS, error_of
+from tests.simulation.ledger import Ledger
+from tests.simulation.oracle import problems
+from tests.simulation.workloads import Workload
+
+_INTERRUPTIONS = ("kill", "power", "fault")
+
+
+def recover(machine: Machine) -> None:
+    """Open the log with a new process, and every partition of it, for writing."""
+    process = machine.process()
+    with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+        for name in log.topics():
+            log.partition(name, 0).roll()
+
+
+def segments_of(machine: Machine) -> dict[str, bytes | None]:
+    return {path: data for path, data in machine.disk.contents().items() if path.endswith(".log")}
+
+
+def images_of(workload: Workload, seed: int, count: int) -> list[tuple[Machine, Ledger]]:
+    """Machines that lost their power somewhere in the workload, drawn at random, each with what was promised."""
+    random = Random(seed)
+    found: list[tuple[Machine, Ledger]] = []
+    world = World(Machine(seed))
+
+    def before(_process: Process, step: Step) -> None:
+        if step.changes:
+            drawn = list(islice(world.machine.power_losses(samples=1, seed=random.randrange(1 << 30)), 200))
+            found.append((random.choice(drawn), world.ledger.copy()))
+
+    world.machine.before_step.append(before)
+    workload(world)
+    return random.sample(found, min(count, len(found)))
+
+
+def interrupted_recoveries(workload: Workload, seed: int, count: int, *, depth: int = 2) -> Found:
+    """Each of ``count`` machines recovers, and is interrupted, up to ``depth`` times, at steps drawn at random."""
+    found = Found()
+    random = Random(seed)
+    for number, (machine, ledger) in enumerate(images_of(workload, seed, count)):
+        steps = _steps_to_recover(machine.copy())
+        for step in range(len(steps)):
+            if len(found.problems) >= PROBLEMS_MAX:
+                return found
+            found.crashes += 1
+            kind = random.choice(_INTERRUPTIONS)
+            wrong = _interrupt(machine, ledger, step, kind, random, depth)
+            found.problems += [
+                f"{workload.__name__}, seed {seed}, machine {number}, {kind} at step {step} of its recovery: {problem}"
+                for problem in wrong
+            ]
+    return found
+
+
+def _steps_to_recover(machine: Machine) -> list[Step]:
+    steps: list[Step] = []
+    machine.before_step.append(lambda _process, step: steps.append(step))
+    try:
+        recover(machine)
+    except PylogError:
+        return []  # not even created
+    return steps
+
+
+def _interrupt(machine: Machine, ledger: Ledger, at: int, kind: str, random: Random, depth: int) -> list[str]:
+    """What is wrong after a recovery that was interrupted at a step, and those after it."""
+    whole = machine.copy()
+    recover(whole)
+    current = machine.copy()
+    for level in range(depth):
+        _recover_until(current, at if level == 0 else random.randrange(at + 1), kind, random)
+        current = _after(current, kind, random)
+    kept = current.copy()
+    recover(kept)
+    if segments_of(kept) != segments_of(whole):
+        return ["it came to another log than without the interruption"]
+    return problems(current, ledger.copy(), power_lost=True)
+
+
+def _recover_until(machine: Machine, at: int, kind: str, random: Random) -> None:
+    taken = -1
+
+    def before(process: Process, step: Step) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == at:
+            kinds = [k for k in FAULTS[step.name] if k not in FILESYSTEM_BEHAVIOURS]
+            if kind == "fault" and kinds:
+                raise error_of(random.choice(kinds), step)
+            process.kill()
+            raise Killed
+
+    machine.before_step.append(before)
+    try:
+        recover(machine)
+    except (Killed, PylogError, KeyboardInterrupt, MemoryError):
+        pass  # as it was meant to be
+    finally:
+        machine.before_step.clear()
+
+
+def _after(machine: Machine, kind: str, random: Random) -> Machine:
+    if kind != "power":
+        return machine
+    return random.choice(list(islice(machine.power_losses(samples=2, seed=random.randrange(1 << 30)), 100)))

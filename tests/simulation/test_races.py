@@ -1,0 +1,38 @@
+"""What holds when two operations meet, in every order of their steps; here with one preemption, and others at random.
+
+``scripts/soak`` tries all orders with two, and more at random.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pylog.testing.machine import Replay
+from tests.simulation import races
+from tests.simulation.races import OPERATIONS, PAIRS, at_random, systematically
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("first", OPERATIONS)
+def test_two_operations_meet_in_every_order_with_one_preemption(first: str) -> None:
+    for pair in PAIRS:
+        if pair[0] == first:
+            for rebooted in (False, True):
+                found = systematically(pair, preemptions=1, rebooted=rebooted)
+                assert found.problems == []
+                assert found.crashes > 10
+
+
+def test_three_and_four_operations_meet_in_any_order_and_may_be_killed(seed: int) -> None:
+    assert at_random(seed, 400).problems == []
+
+
+def test_a_schedule_can_be_replayed() -> None:
+    steps: list[list[int]] = []
+    for _ in range(2):
+        strategy = Replay([1, 0, 1])
+        assert races.run(("append", "append_and_roll"), strategy) == []
+        steps.append([point.chosen for point in strategy.points])
+    assert steps[0] == steps[1]
+    assert steps[0][:3] == [1, 0, 1]
