@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pylog.errors import TopicNotFound
@@ -37,11 +37,21 @@ def fingerprint(machine: Machine, ledger: Ledger) -> int:
 class PowerCuts:
     """Before every step of a workload that changes something, and at its end: each loss of power that may happen there."""
 
-    def __init__(self, workload: Workload, seed: int, *, samples: int = 8, sector_bytes: int = 512) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        seed: int,
+        *,
+        samples: int = 8,
+        sector_bytes: int = 512,
+        is_over: Callable[[], bool] = bool,
+    ) -> None:
+        """``is_over`` ends it early: so do too many problems."""
         self.workload = workload
         self.seed = seed
         self.samples = samples
         self.sector_bytes = sector_bytes
+        self._is_over = is_over
         self.found = Found()
         self._seen: set[int] = set()
         self._world = World(Machine(seed))
@@ -64,7 +74,7 @@ class PowerCuts:
             samples=self.samples, sector_bytes=self.sector_bytes, seed=self.seed + found.crashes
         )
         for number, image in enumerate(left):
-            if len(found.problems) >= PROBLEMS_MAX:
+            if len(found.problems) >= PROBLEMS_MAX or self._is_over():
                 return
             mark = fingerprint(image, ledger)
             if mark not in self._seen:

@@ -134,8 +134,10 @@ def _may_be(error: BaseException) -> bool:
     return type(error).__name__ in {"TopicNotFound", "OffsetOutOfRange", "TopicExists"}
 
 
-def systematically(names: Sequence[str], *, preemptions: int = 2, most: int = 1 << 30, rebooted: bool = False) -> Found:
-    """Every order with at most so many preemptions, unless there are more than ``most``."""
+def systematically(
+    names: Sequence[str], *, preemptions: int = 2, rebooted: bool = False, is_over: Callable[[], bool] = bool
+) -> Found:
+    """Every order with at most so many preemptions, unless ``is_over`` ends it."""
     found = Found()
 
     def once(strategy: Strategy) -> None:
@@ -146,7 +148,7 @@ def systematically(names: Sequence[str], *, preemptions: int = 2, most: int = 1 
         found.crashes += 1
         found.problems += [f"{names}, rebooted={rebooted}, choices {choices}: {problem}" for problem in wrong]
         wrong.clear()
-        if len(found.problems) >= PROBLEMS_MAX or found.crashes >= most:
+        if len(found.problems) >= PROBLEMS_MAX or is_over():
             break
     return found
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.actors import World
+from random import Random
+
+from tests.simulation.actors import Actor, World
 
 Workload = Callable[[World], None]
 SMALL = {"segment_bytes": 1024, "index_interval_bytes": 64}
@@ -106,6 +108,45 @@ def producers_take_turns(world: World) -> None:
     b.read("t")
     a.close()
     b.close()
+
+
+def drawn(seed: int, length: int = 14) -> Workload:
+    """A script of ``length`` calls of two or three processes, drawn at random."""
+
+    def workload(world: World) -> None:
+        random = Random(seed)
+        actors = [world.actor() for _ in range(random.choice((2, 3)))]
+        actors[0].create("t", **SMALL)
+        for _ in range(length):
+            _call(random.choice(actors), random)
+        for actor in actors:
+            actor.close()
+
+    workload.__name__ = f"drawn({seed})"
+    return workload
+
+
+def _call(actor: Actor, random: Random) -> None:
+    count, size = random.choice((1, 1, 2, 3)), random.choice((10, 100, 300, 700))
+    acks = random.choice((1, 1, "all"))
+    draw = random.random()
+    if draw < 0.4:
+        actor.append("t", count, size, acks=acks)
+    elif draw < 0.6:
+        actor.send("t", count, size, acks=acks)
+    elif draw < 0.7:
+        actor.sync("t")
+    elif draw < 0.76:
+        actor.roll("t")
+    elif draw < 0.84:
+        actor.read("t")
+    elif draw < 0.9:
+        actor.delete_before("t", random.randrange(6))
+    elif draw < 0.94:
+        actor.reopen()
+    else:
+        actor.delete("t")
+        actor.create("t", **SMALL)
 
 
 WORKLOADS: dict[str, Workload] = {

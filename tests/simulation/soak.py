@@ -1,0 +1,91 @@
+"""The simulated machine by the hour: parts of ``scripts/soak``. Workloads are drawn; each failure names the seed that draws it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from tests.simulation.crashes import PROBLEMS_MAX, Found, PowerCuts, kill_points, killed_at, steps_of
+from tests.simulation.faults import sweep
+from tests.simulation.races import PAIRS, at_random, systematically
+from tests.simulation.recoveries import interrupted_recoveries
+from tests.simulation.workloads import drawn
+from tests.soak.part import Outcome
+
+_SHARE = 40  # of the faults of one workload; others are drawn from the next
+
+
+def _until(seconds: float, seed: int, once: Callable[[int, Callable[[], bool]], Found]) -> Found:
+    """Call ``once`` with one seed after another until the time is over, or too much is wrong."""
+    logging.disable(logging.CRITICAL)  # recoveries warn, and there are very many
+    end = time.monotonic() + seconds
+    found = Found()
+    random = Random(seed)
+    while time.monotonic() < end and len(found.problems) < PROBLEMS_MAX:
+        more = once(random.randrange(1 << 32), lambda: time.monotonic() >= end)
+        found.crashes += more.crashes
+        found.images += more.images
+        found.problems += more.problems
+    return found
+
+
+def power_cuts(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Losses of power at every step of drawn workloads."""
+
+    def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        sector_bytes = 512 if seed % 2 else 4096
+        return PowerCuts(drawn(seed), seed, samples=6, sector_bytes=sector_bytes, is_over=is_over).run()
+
+    found = _until(seconds, seed, once)
+    return Outcome({"moments": found.crashes, "different crash images": found.images}, found.problems)
+
+
+def kills(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Kills at the steps of drawn workloads."""
+
+    def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        found, workload = Found(), drawn(seed)
+        for number, written in kill_points(steps_of(workload, seed)):
+            if is_over() or len(found.problems) >= PROBLEMS_MAX:
+                break
+            found.crashes += 1
+            found.problems += [
+                f"{workload.__name__}, killed at step {number} with {written} bytes written: {problem}"
+                for problem in killed_at(workload, seed, number, written)
+            ]
+        return found
+
+    found = _until(seconds, seed, once)
+    return Outcome({"simulated kills": found.crashes}, found.problems)
+
+
+def faults(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Refusals, failed syncs and exceptions at the steps of drawn workloads."""
+    found = _until(seconds, seed, lambda seed, _: sweep(drawn(seed), seed, every=_SHARE, offset=seed))
+    return Outcome({"injected faults": found.crashes}, found.problems)
+
+
+def recoveries(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Recoveries after losses of power in drawn workloads, interrupted twice."""
+    found = _until(seconds, seed, lambda seed, _: interrupted_recoveries(drawn(seed), seed, 2))
+    return Outcome({"interrupted recoveries": found.crashes}, found.problems)
+
+
+def schedules(seconds: float, seed: int, directory: Path) -> Outcome:
+    """All orders with two preemptions of pairs of operations, as many pairs as there is time for."""
+
+    def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        random = Random(seed)
+        return systematically(random.choice(PAIRS), rebooted=random.random() < 0.3, is_over=is_over)
+
+    found = _until(seconds, seed, once)
+    return Outcome({"schedules with two preemptions": found.crashes}, found.problems)
+
+
+def random_schedules(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Orders of three and four operations drawn at random, half of them with a kill."""
+    found = _until(seconds, seed, lambda seed, _: at_random(seed, 50))
+    return Outcome({"random schedules": found.crashes}, found.problems)
