@@ -132,7 +132,7 @@ def take(disk: Disk, units: Sequence[Unit], image: Image, noise: Random) -> Disk
 
     root = restore(disk.root)
     assert isinstance(root, Directory)
-    return Disk(root)
+    return Disk(root, disk.numbers)
 
 
 def _floor(file: File, changes: Iterable[Change]) -> int:

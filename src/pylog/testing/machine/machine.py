@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
 from pylog.testing.machine.disk import Disk
 from pylog.testing.machine.filesystem import SimulatedFileSystem
-from pylog.testing.machine.images import Image, images, pending_units, take
+from pylog.testing.machine.images import Image, Unit, images, pending_units, take
 from pylog.testing.machine.process import Process, SimulatedLock, Step
 
 Hook = Callable[[Process, Step], None]
@@ -83,11 +83,13 @@ class Machine:
         random = Random(self.seed if seed is None else seed)
         units = pending_units(self.disk, sector_bytes)
         for image in images(units, random, samples):
-            yield self.after_power_loss(image, sector_bytes=sector_bytes)
+            yield self._booted(units, image)
 
     def after_power_loss(self, image: Image, *, sector_bytes: int = SECTOR_BYTES) -> Machine:
         """The machine after one of them."""
-        units = pending_units(self.disk, sector_bytes)
+        return self._booted(pending_units(self.disk, sector_bytes), image)
+
+    def _booted(self, units: Sequence[Unit], image: Image) -> Machine:
         disk = take(self.disk, units, image, Random(self.seed))
         made = Machine(self.seed, disk=disk, boot=self.boot + 1, tear_writes=self.tear_writes)
         made.seconds, made.wall_offset_ms = self.seconds + 1.0, self.wall_offset_ms
