@@ -1,4 +1,4 @@
-"""The simulated machine by the hour: parts of ``scripts/soak``. Workloads are drawn; each failure names the seed that draws it."""
+"""The simulated machine by the hour: parts of ``scripts/soak``. Workloads are drawn; a failure names the seed that draws it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from tests.soak.part import Outcome
+
 from tests.simulation.crashes import PROBLEMS_MAX, Found, PowerCuts, kill_points, killed_at, steps_of
 from tests.simulation.faults import sweep
 from tests.simulation.races import PAIRS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
 from tests.simulation.workloads import drawn
-from tests.soak.part import Outcome
 
 _SHARE = 40  # of the faults of one workload; others are drawn from the next
 

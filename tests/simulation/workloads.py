@@ -6,7 +6,6 @@ Segments are as small as a topic may have, so that a few records roll one.
 from __future__ import annotations
 
 from collections.abc import Callable
-
 from random import Random
 
 from tests.simulation.actors import Actor, World

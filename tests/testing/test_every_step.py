@@ -118,6 +118,15 @@ def test_the_end_of_the_program_is_a_moment_too() -> None:
     assert checked == len(seen) == 3
     assert seen == [b"AAAA", b"AAAA", b"xAAA"]  # before the write; after it, lost and kept
     assert process.is_alive
+    seen.clear()
+    for_every_power_loss(
+        machine,
+        lambda: write(process.filesystem, "f", b"BB", 4).sync(),
+        lambda after: seen.append(after.disk.contents()["/f"]),
+    )
+    before_the_sync = seen[2:-1]
+    assert len(before_the_sync) == len(set(before_the_sync)) > 2, "each once, whatever ways lead there"
+    assert seen[-1] == b"xAAABB"
 
 
 def test_a_moment_gives_each_state_once_and_at_most_so_many(seed: int) -> None:

@@ -109,6 +109,14 @@ def test_a_rename_is_lost_or_kept() -> None:
     assert same(left(machine), [{"/f": b"AAAA"}, {"/g": b"AAAA"}])
 
 
+def test_names_of_one_directory_are_independent_of_one_another() -> None:
+    machine = machine_with(f=b"AAAA")
+    filesystem = machine.process().filesystem
+    filesystem.make_directory("/d")
+    filesystem.remove("/f")
+    assert same(left(machine), [{}, {"/d": None}, {"/f": b"AAAA"}, {"/d": None, "/f": b"AAAA"}])
+
+
 def test_a_rename_into_another_directory_may_leave_both_names_or_none() -> None:
     machine = machine_with(f=b"AAAA")
     filesystem = machine.process().filesystem
@@ -135,6 +143,7 @@ def test_a_file_replaced_without_a_sync_may_have_any_content_under_either_name()
     (noise,) = new - {b"", b"new", b"\0\0\0", b"old"}  # what was lost reads as zeros, noise, or what the old file left
     assert noise is not None
     assert len(noise) == 3
+    assert len(new) == 5
     expected: list[Contents] = [{"/f": b"old!"}]
     for content in new:
         expected += [{"/f": content}, {"/f": b"old!", "/f.tmp": content}]

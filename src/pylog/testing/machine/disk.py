@@ -136,15 +136,16 @@ def apply_rename(entries: dict[str, File | Directory], change: Rename) -> None:
 class Disk:
     """One filesystem, from its root directory down."""
 
-    def __init__(self, root: Directory | None = None) -> None:
+    def __init__(self, root: Directory | None = None, numbers: int = 0) -> None:
+        """``numbers``: the greatest that a file or directory below ``root`` has."""
         self.root = root or Directory(0)
         self.sequence = 0
         self.removed: list[File] = []  # whose blocks a later file may get, with what stands in them
-        self._numbers = 1 + max((node.number for _, node in self.walk()), default=0)
+        self.numbers = numbers
 
     def next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+        self.numbers += 1
+        return self.numbers
 
     def next_sequence(self) -> int:
         self.sequence += 1
@@ -194,7 +195,7 @@ class Disk:
                 twin.modified_ns = node.modified_ns
         root = made[id(self.root)]
         assert isinstance(root, Directory)
-        disk = Disk(root)
+        disk = Disk(root, self.numbers)
         disk.sequence = self.sequence
         for file in self.removed:  # some are reachable still, by a name that is durable
             twin = made.get(id(file)) or file.copy()

@@ -158,8 +158,8 @@ class PowerLoss:
         return found
 
 
-def disk_of(root: Left) -> Disk:
-    """The disk as the machine finds it when the power is back."""
+def disk_of(root: Left, numbers: int) -> Disk:
+    """The disk as the machine finds it when the power is back. ``numbers`` were given to files before."""
     made: dict[int, File | Directory] = {}
 
     def restore(left: Left) -> File | Directory:
@@ -175,7 +175,7 @@ def disk_of(root: Left) -> Disk:
 
     directory = restore(root)
     assert isinstance(directory, Directory)
-    return Disk(directory)
+    return Disk(directory, numbers)
 
 
 def _floor(file: File, changes: Iterable[Change]) -> int:

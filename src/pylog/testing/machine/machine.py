@@ -96,6 +96,8 @@ class Machine:
         return self._rebooted(PowerLoss(self.disk, units, self.seed).left(image))
 
     def _rebooted(self, left: Left) -> Machine:
-        made = Machine(self.seed, disk=disk_of(left), boot=self.boot + 1, tear_writes=self.tear_writes)
+        made = Machine(
+            self.seed, disk=disk_of(left, self.disk.numbers), boot=self.boot + 1, tear_writes=self.tear_writes
+        )
         made.seconds, made.wall_offset_ms = self.seconds + 1.0, self.wall_offset_ms
         return made
