@@ -197,9 +197,8 @@ class Log:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
-        catalog = self._writable_catalog()
+        self._writable_catalog().delete(name, self._retire)
         self._forget(name)
-        catalog.delete(name, self._retire)
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""

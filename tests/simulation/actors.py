@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from threading import get_ident
 from typing import TypeVar
 
 from pylog import Log, Producer, ProducerRecord
@@ -42,6 +43,10 @@ class Actor:
         if self._log is None:
             self._log = Log(ROOT, filesystem=self.process.filesystem, clock=self.process.clock)
         return self._log
+
+    def _who(self) -> tuple[int, int]:
+        """Whose order the log must keep: that of one thread of one process."""
+        return self.process.number, get_ident()
 
     def attempt(self, work: Callable[[], T]) -> T | None:
         """What ``work`` returns; None where it failed in a way that it may. Anything else is a finding."""
@@ -93,7 +98,7 @@ class Actor:
     def _append(self, name: str, count: int, size: int, acks: int | str) -> None:
         topic = self.world.ledger.topics[name]
         values = self.world.ledger.new_values(count, size)
-        attempt = topic.begin(self.process.number, values)
+        attempt = topic.begin(self._who(), values)
         try:
             partition = self.log.partition(name, 0)
         except PylogError:
@@ -124,7 +129,7 @@ class Actor:
             producer = self._producers[acks] = Producer(self.log, acks=acks, linger_ms=0)
         sent = []
         for value in self.world.ledger.new_values(count, size):
-            attempt = topic.begin(self.process.number, [value])
+            attempt = topic.begin(self._who(), [value])
             try:
                 sent.append((attempt, producer.send(name, value, partition=0, timestamp_ms=1_000)))
             except PylogError:

@@ -21,7 +21,7 @@ class Attempt:
     """One append."""
 
     number: int
-    process: int
+    sender: tuple[int, int]
     values: tuple[bytes, ...]
     outcome: str = UNKNOWN
     offset: int = -1
@@ -42,8 +42,8 @@ class TopicLedger:
     start_asked: int = 0  # the greatest log start that may be found
     start_acknowledged: int = 0  # the least
 
-    def begin(self, process: int, values: Sequence[bytes]) -> Attempt:
-        attempt = Attempt(len(self.attempts), process, tuple(values))
+    def begin(self, sender: tuple[int, int], values: Sequence[bytes]) -> Attempt:
+        attempt = Attempt(len(self.attempts), sender, tuple(values))
         self.attempts.append(attempt)
         return attempt
 
@@ -110,9 +110,9 @@ def topic_problems(topic: TopicLedger, partition: Partition, power_lost: bool) -
 
 
 def _order_problems(topic: TopicLedger, earliest: int, values: list[bytes]) -> list[str]:
-    """Find the attempt of each value: whole, where it was acknowledged to be, and behind its process's earlier ones."""
+    """Find the attempt of each value: whole, where it was acknowledged to be, and behind its sender's earlier ones."""
     owners = {value: attempt for attempt in topic.attempts for value in attempt.values}
-    latest_of: dict[int, int] = {}
+    latest_of: dict[tuple[int, int], int] = {}
     at = 0
     while at < len(values):
         attempt = owners.get(values[at])
@@ -128,9 +128,9 @@ def _order_problems(topic: TopicLedger, earliest: int, values: list[bytes]) -> l
             return [
                 f"{topic.name}: attempt {attempt.number} is at {earliest + at - first}, acknowledged at {attempt.offset}"
             ]
-        if attempt.number <= latest_of.get(attempt.process, -1):
-            return [f"{topic.name}: attempt {attempt.number} of process {attempt.process} stands behind a later one"]
-        latest_of[attempt.process] = attempt.number
+        if attempt.number <= latest_of.get(attempt.sender, -1):
+            return [f"{topic.name}: attempt {attempt.number} of {attempt.sender} stands behind a later one"]
+        latest_of[attempt.sender] = attempt.number
         at += len(whole)
     missing = [a for a in topic.attempts if a.outcome == ACKNOWLEDGED and earliest <= a.offset < earliest + len(values)]
     found = set(values)

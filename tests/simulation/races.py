@@ -7,7 +7,9 @@ most two preemptions, or in orders drawn at random, with kills.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations_with_replacement
+from contextlib import nullcontext
+from functools import partial
+from itertools import combinations_with_replacement, groupby
 from random import Random
 
 from pylog.testing.machine import (
@@ -21,6 +23,7 @@ from pylog.testing.machine import (
     Step,
     Strategy,
     all_schedules,
+    simulated_mutexes,
 )
 from tests.simulation.actors import Actor, World
 from tests.simulation.crashes import PROBLEMS_MAX, Found
@@ -37,6 +40,11 @@ def append(actor: Actor) -> None:
 
 def append_durably(actor: Actor) -> None:
     actor.append("t", 1, 100, acks="all")
+
+
+def send(actor: Actor) -> None:
+    actor.send("t", 2, 100)
+    actor.send("t", 1, 100)
 
 
 def append_and_roll(actor: Actor) -> None:
@@ -74,14 +82,16 @@ def delete_topic(actor: Actor) -> None:
 OPERATIONS: dict[str, Operation] = {
     work.__name__: work
     for work in (
-        append, append_durably, append_and_roll, roll, delete_records, read, open_and_read, create_topic, delete_topic,
+        append, append_durably, send, append_and_roll, roll, delete_records, read, open_and_read, create_topic, delete_topic,
     )
 }  # fmt: skip
+OF_THREADS = [name for name in OPERATIONS if name != open_and_read.__name__]  # which closes the log that they share
 PAIRS = list(combinations_with_replacement(OPERATIONS, 2))
+PAIRS_OF_THREADS = list(combinations_with_replacement(OF_THREADS, 2))
 
 
-def set_the_stage(machine: Machine, names: Sequence[str], *, rebooted: bool = False) -> tuple[World, list[Actor]]:
-    """A topic with two segments and five records, and an actor for each operation, with the log open.
+def set_the_stage(machine: Machine, actors: int, *, rebooted: bool = False) -> tuple[World, list[Actor]]:
+    """A topic with two segments and five records, and so many actors that have the log open.
 
     ``rebooted``: power was lost since, so whoever comes first recovers the partition.
     """
@@ -95,25 +105,36 @@ def set_the_stage(machine: Machine, names: Sequence[str], *, rebooted: bool = Fa
     first.close()
     if rebooted:
         machine.boot += 1
-    actors = [world.actor() for _ in names]
-    for actor in actors:
+    found = [world.actor() for _ in range(actors)]
+    for actor in found:
         assert actor.log
     assert not world.errors, world.errors
-    return world, actors
+    return world, found
 
 
 def run(
-    names: Sequence[str], strategy: Strategy, *, seed: int = 0, rebooted: bool = False, kill_at: int = -1
+    names: Sequence[str],
+    strategy: Strategy,
+    *,
+    seed: int = 0,
+    rebooted: bool = False,
+    kill_at: int = -1,
+    as_threads: bool = False,
 ) -> list[str]:
-    """Run the operations together, ``strategy`` choosing the order. What is wrong afterwards."""
+    """Run the operations together, ``strategy`` choosing the order. What is wrong afterwards.
+
+    Each in a process of its own, or all ``as_threads`` of one.
+    """
     machine = Machine(seed, tear_writes=True)
-    world, actors = set_the_stage(machine, names, rebooted=rebooted)
     schedule = Schedule(machine, strategy)
-    for name, actor in zip(names, actors, strict=True):
-        schedule.add(actor.process, lambda work=OPERATIONS[name], actor=actor: work(actor))  # type: ignore[misc]
-    if kill_at >= 0:
-        machine.before_step.append(killer(schedule, kill_at, Random(seed)))
-    schedule.run()
+    with simulated_mutexes(schedule) if as_threads else nullcontext():
+        world, actors = set_the_stage(machine, 1 if as_threads else len(names), rebooted=rebooted)
+        for number, name in enumerate(names):
+            actor = actors[0 if as_threads else number]
+            schedule.add(actor.process, partial(OPERATIONS[name], actor))
+        if kill_at >= 0:
+            machine.before_step.append(killer(schedule, kill_at, Random(seed)))
+        schedule.run()
     machine.before_step.clear()
     found = world.seen + [f"{type(error).__name__}: {error}" for error in world.errors if not _may_be(error)]
     found += [f"lock {number} was never freed" for number in machine.locks]
@@ -135,22 +156,40 @@ def _may_be(error: BaseException) -> bool:
 
 
 def systematically(
-    names: Sequence[str], *, preemptions: int = 2, rebooted: bool = False, is_over: Callable[[], bool] = bool
+    names: Sequence[str],
+    *,
+    preemptions: int = 2,
+    rebooted: bool = False,
+    as_threads: bool = False,
+    is_over: Callable[[], bool] = bool,
 ) -> Found:
     """Every order with at most so many preemptions, unless ``is_over`` ends it."""
     found = Found()
 
     def once(strategy: Strategy) -> None:
-        wrong.extend(run(names, strategy, rebooted=rebooted))
+        wrong.extend(run(names, strategy, rebooted=rebooted, as_threads=as_threads))
 
     wrong: list[str] = []
     for choices in all_schedules(once, preemptions):
         found.crashes += 1
-        found.problems += [f"{names}, rebooted={rebooted}, choices {choices}: {problem}" for problem in wrong]
+        found.problems += [
+            f"{problem} ({names}, rebooted={rebooted}, as_threads={as_threads}, choices {shortened(choices)})"
+            for problem in wrong
+        ]
         wrong.clear()
         if len(found.problems) >= PROBLEMS_MAX or is_over():
             break
     return found
+
+
+def shortened(choices: Sequence[int]) -> str:
+    """Choices to read: ``0*3 1*2``. ``lengthened`` gives them back, for ``Replay``."""
+    return " ".join(f"{number}*{len(list(same))}" for number, same in groupby(choices))
+
+
+def lengthened(text: str) -> list[int]:
+    pairs = (part.split("*") for part in text.split())
+    return [int(number) for number, count in pairs for _ in range(int(count))]
 
 
 def at_random(seed: int, runs: int) -> Found:
@@ -158,7 +197,8 @@ def at_random(seed: int, runs: int) -> Found:
     found = Found()
     for number in range(runs):
         random = Random(f"{seed} {number}")
-        names = random.choices(list(OPERATIONS), k=random.choice((3, 4)))
+        as_threads = random.random() < 0.3
+        names = random.choices(OF_THREADS if as_threads else list(OPERATIONS), k=random.choice((3, 4)))
         steps = 60 * len(names)
         if random.random() < 0.5:
             strategy: Strategy = Priorities(number, len(names), steps)
@@ -169,7 +209,7 @@ def at_random(seed: int, runs: int) -> Found:
         found.crashes += 1
         found.problems += [
             f"{names}, seed {seed}, run {number}: {problem}"
-            for problem in run(names, strategy, seed=number, rebooted=rebooted, kill_at=kill_at)
+            for problem in run(names, strategy, seed=number, rebooted=rebooted, kill_at=kill_at, as_threads=as_threads)
         ]
         if len(found.problems) >= PROBLEMS_MAX:
             break

@@ -12,7 +12,7 @@ from tests.soak.part import Outcome
 
 from tests.simulation.crashes import PROBLEMS_MAX, Found, PowerCuts, kill_points, killed_at, steps_of
 from tests.simulation.faults import sweep
-from tests.simulation.races import PAIRS, at_random, systematically
+from tests.simulation.races import PAIRS, PAIRS_OF_THREADS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
 from tests.simulation.workloads import drawn
 
@@ -80,6 +80,8 @@ def schedules(seconds: float, seed: int, directory: Path) -> Outcome:
 
     def once(seed: int, is_over: Callable[[], bool]) -> Found:
         random = Random(seed)
+        if random.random() < 0.3:
+            return systematically(random.choice(PAIRS_OF_THREADS), as_threads=True, is_over=is_over)
         return systematically(random.choice(PAIRS), rebooted=random.random() < 0.3, is_over=is_over)
 
     found = _until(seconds, seed, once)

@@ -9,7 +9,16 @@ import pytest
 
 from pylog.testing.machine import Replay
 from tests.simulation import races
-from tests.simulation.races import OPERATIONS, PAIRS, at_random, systematically
+from tests.simulation.races import (
+    OF_THREADS,
+    OPERATIONS,
+    PAIRS,
+    PAIRS_OF_THREADS,
+    at_random,
+    lengthened,
+    shortened,
+    systematically,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +33,15 @@ def test_two_operations_meet_in_every_order_with_one_preemption(first: str) -> N
                 assert found.crashes > 10
 
 
+@pytest.mark.parametrize("first", OF_THREADS)
+def test_two_threads_of_one_process_meet_in_every_order_with_one_preemption(first: str) -> None:
+    for pair in PAIRS_OF_THREADS:
+        if pair[0] == first:
+            found = systematically(pair, preemptions=1, as_threads=True)
+            assert found.problems == []
+            assert found.crashes > 10
+
+
 def test_three_and_four_operations_meet_in_any_order_and_may_be_killed(seed: int) -> None:
     assert at_random(seed, 400).problems == []
 
@@ -36,3 +54,4 @@ def test_a_schedule_can_be_replayed() -> None:
         steps.append([point.chosen for point in strategy.points])
     assert steps[0] == steps[1]
     assert steps[0][:3] == [1, 0, 1]
+    assert lengthened(shortened(steps[0])) == steps[0]

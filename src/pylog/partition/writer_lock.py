@@ -89,6 +89,7 @@ class WriterLock:
 
     def _take(self, timeout_ms: int) -> None:
         if self._closed:
+            self._place.check_topic()  # it may have been closed because its topic is gone: then that is what is said
             raise Closed(f"{self._place.directory} has been closed", path=self._place.directory)
         lock = self._lock or self._open()
         if not lock.try_acquire():

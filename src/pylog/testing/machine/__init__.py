@@ -3,6 +3,7 @@
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
 from pylog.testing.machine.images import Image
 from pylog.testing.machine.machine import Machine
+from pylog.testing.machine.mutexes import simulated_mutexes
 from pylog.testing.machine.process import Interrupted, Killed, Process, Step, SyncFailure
 from pylog.testing.machine.schedule import NoEnd, Schedule, Strategy
 from pylog.testing.machine.strategies import Priorities, RandomWalk, Replay, all_schedules
@@ -24,4 +25,5 @@ __all__ = [
     "all_schedules",
     "for_every_kill",
     "for_every_power_loss",
+    "simulated_mutexes",
 ]

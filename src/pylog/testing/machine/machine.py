@@ -31,7 +31,7 @@ class Machine:
         self.seconds = 0.0
         self.wall_offset_ms = 0
         self.before_step: list[Hook] = []
-        self.sleeper: Callable[[Process, float], None] | None = None  # a schedule's; else sleeping moves the clock
+        self.sleeper: Callable[[float], None] | None = None  # a schedule's; else sleeping moves the clock
         self.processes: list[Process] = []
         self.locks: dict[int, tuple[Process, SimulatedLock]] = {}
 
@@ -43,9 +43,9 @@ class Machine:
 
     # For processes
 
-    def sleep(self, process: Process, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         if self.sleeper is not None:
-            self.sleeper(process, seconds)
+            self.sleeper(seconds)
         else:
             self.seconds += seconds
 

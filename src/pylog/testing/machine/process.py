@@ -114,10 +114,14 @@ class SimulatedClock:
 
     def sleep(self, seconds: float) -> None:
         self._process.step("sleep", "")
-        self._process.machine.sleep(self._process, seconds)
+        self._process.machine.sleep(seconds)
 
     def wait(self, condition: Condition, seconds: float) -> None:
-        self.sleep(seconds)
+        saved = condition._release_save()  # type: ignore[attr-defined]  # what Condition.wait does
+        try:
+            self.sleep(seconds)
+        finally:
+            condition._acquire_restore(saved)  # type: ignore[attr-defined]
 
 
 class OpenFile:

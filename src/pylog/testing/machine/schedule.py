@@ -68,13 +68,13 @@ class Schedule:
         self.steps = 0
 
     def add(self, process: Process, work: Callable[[], None]) -> None:
-        """A program that runs in ``process``. One program for each process."""
+        """A program that runs in ``process``. Several in one process are its threads: see ``mutexes.py``."""
         self._programs.append(_Program(len(self._programs), process, work, self._next))
 
     def run(self) -> None:
         """Run all programs to their ends. Raises what a program raised, ``NoEnd`` after ``STEPS_MAX`` steps."""
         self._machine.before_step.insert(0, self._before_step)
-        self._machine.sleeper = self._sleep
+        self._machine.sleeper = self.sleep
         for program in self._programs:
             program.thread.start()
         self._next()
@@ -87,10 +87,15 @@ class Schedule:
         if errors:
             raise errors[0]
 
-    def _before_step(self, process: Process, step: Step) -> None:
-        program = self._current
-        if program is None or program.process is not process or step.name == "sleep":
-            return  # sleeping chooses by itself, behind this step
+    def _before_step(self, _process: Process, step: Step) -> None:
+        if step.name != "sleep":  # which chooses by itself, behind this step
+            self.pause()
+
+    def pause(self) -> None:
+        """Let the strategy choose who goes on. Called by a program that runs; by anybody else, it does nothing."""
+        program = self._running()
+        if program is None:
+            return
         self.steps += 1
         if self.steps > STEPS_MAX or self._aborted:
             self._aborted = True
@@ -99,9 +104,15 @@ class Schedule:
         if len(able) > 1:
             self._hand_over(program, self._choose(able, program.number))
 
-    def _sleep(self, process: Process, seconds: float) -> None:
+    def _running(self) -> _Program | None:
+        """The program whose thread calls."""
         program = self._current
-        if program is None or program.process is not process:
+        return program if program is not None and program.thread is threading.current_thread() else None
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others go on, and wait for the virtual clock where they wait too."""
+        program = self._running()
+        if program is None:
             self._machine.seconds += seconds
             return
         program.wakes_at = self._machine.seconds + seconds
