@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading  # the counters and the producer id are shared by all threads that write
+from math import ceil
 from typing import TYPE_CHECKING
 
 from pylog.codec.batch import build_batch
@@ -158,7 +159,7 @@ class Sender:
         size_bytes = len(data)
         try:
             until_s = min(end_s, batch.deadline_s) - self._monotonic()
-            result = partition.append_batch(data, timeout_ms=max(0, int(until_s * 1000)))
+            result = partition.append_batch(data, timeout_ms=max(0, ceil(until_s * 1000)))
             if self._config.acks != 0:
                 batch.base_offset, batch.append_time_ms = result.base_offset, result.timestamp_ms
             batch.end_offset = result.last_offset + 1
