@@ -47,6 +47,7 @@ from tests.soak.workers import NUMBERS, TOPIC, Orders
 
 ROLES = ("producer", "producer", "appender", "appender", "consumer", "reader", "tidier")
 ACTS = (workers.STOP, workers.KILL, workers.FORK, workers.KILL)  # in turns, where the partition's lock is held
+SEGMENT_BYTES = (64 << 10, 256 << 10, 256 << 10, 4 << 20)
 _SUBREAPER = 36  # prctl: children of workers that died become ours, so that we know when they are gone
 
 
@@ -253,7 +254,12 @@ class Controller:
     def run(self, *, seconds: float, kills: int | None) -> None:
         until = time.monotonic() + seconds
         with Log(self.directory / "log") as self.log:
-            self.log.create_topic(TOPIC, partitions=self.settings.partitions, segment_bytes=256 << 10)
+            self.log.create_topic(
+                TOPIC,
+                partitions=self.settings.partitions,
+                segment_bytes=self.random.choice(SEGMENT_BYTES),
+                index_interval_bytes=self.random.choice((500, 4096)),
+            )
             try:
                 for slot in self.slots:
                     self.start(slot)

@@ -20,9 +20,8 @@ WRITING = {
     "pwrite .timeindex": 3,
     "pwrite .commit": 20,
     "sync .log": 5,
-    "sync .commit": 2,
     "open .log": 3,
-    "truncate .log": 3,
+    "truncate .log": 0,
     "pwrite .snapshot": 2,
     "replace .snapshot": 2,
     "remove .snapshot": 1,
@@ -33,9 +32,9 @@ WRITING = {
 }
 TIDYING = {
     "pwrite .commit": 5,
-    "sync .commit": 2,
+    "sync .commit": 0,
     "open .log": 3,
-    "truncate .log": 3,
+    "truncate .log": 0,
     "pwrite .snapshot": 2,
     "pwrite .seal": 2,
     "replace .seal": 2,
