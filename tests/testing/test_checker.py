@@ -230,6 +230,66 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "1 ok send 10@1; 2 invoke send 20; 2 info send 20; 3 ok poll 20@0",
         ],
     ),
+    "zombie-commit": (
+        [
+            "1 ok assign g1 @0; 2 ok assign g2 @0; 1 invoke commit g1 @0; 1 ok commit g1 @0",
+            "1 ok commit g1 @0; 2 ok commit g2 @0; 1 ok commit g1 @0",
+            "1 ok assign g1 @0; 1 ok poll 10@0; 2 ok assign g3 -; 1 ok commit g1 @1",
+        ],
+        [
+            "1 ok assign g1 @0; 1 invoke commit g1 @0; 2 ok assign g2 @0; 1 ok commit g1 @0",
+            "1 ok assign g1 @0; 2 ok assign g2 u: @0; 1 ok commit g1 @0",
+            "1 ok assign g1 @0; 2 ok assign g2 @0; 1 invoke commit g1 @0; 1 fail commit g1 @0",
+        ],
+    ),
+    "commit-regression": (
+        [
+            "1 ok commit g1 @5; 1 ok commit g1 @4",
+            "1 ok commit g1 @5; 2 ok assign g2 @5; 2 ok commit g2 @0",
+            "1 ok commit g1 @5; 1 ok commit g1 u: @5; 1 ok commit g1 @9 u: @3",
+        ],
+        [
+            "1 ok commit g1 @5; 1 ok commit g1 @5",
+            "1 ok commit g1 @5; 9 ok commit g0 @0; 1 ok commit g1 @1",
+            "1 invoke commit g1 @4; 1 fail commit g1 @4; 1 ok commit g1 @5; 2 ok commit g1 u: @4",
+        ],
+    ),
+    "commit-ahead": (
+        [
+            "1 ok assign g1 @0; 2 ok poll 10@0; 1 ok commit g1 @1",
+            f"{SENT}; 1 ok assign g1 @0; 1 ok poll 10@0; 1 ok commit g1 @2",
+            f"{SENT}; 1 ok assign g1 @0; 1 invoke commit g1 @1; 1 ok poll 10@0; 1 ok commit g1 @1",
+        ],
+        [
+            f"{SENT}; 1 ok assign g1 @0; 1 ok poll 10@0; 1 ok commit g1 @1",
+            f"{SENT}; 1 ok assign g1 @0; 1 ok poll 10@0; 2 ok assign g2 -; 2 ok commit g2 @1",
+            "1 ok assign g1 -; 1 ok commit g1 @7",
+        ],
+    ),
+    "group-overlap": (
+        [
+            "1 ok assign g1 @0; 2 ok assign g1 @0",
+            "1 ok assign g1 - u: -; 2 ok assign g1 u: -",
+            "1 ok assign g1 -; 2 ok assign g2 -; 3 ok assign g2 -",
+        ],
+        [
+            "1 ok assign g1 @0; 2 ok assign g2 @0",
+            "1 ok assign g1 @0; 2 ok assign g1 u: @0",
+            "1 ok assign g1 @0; 1 ok assign g1 @0; 2 fail assign g1 @0",
+        ],
+    ),
+    "torn-transaction": (
+        [
+            "1 invoke txn 10 u: 11; 1 ok txn 10@0 u: 11@0; 0 ok poll final 10@0 u:",
+            "1 invoke txn 10 11; 1 info crash; 0 ok poll final 11@1",
+            "1 invoke txn 10 u: 11; 1 fail txn 10 u: 11; 0 ok poll final t: u: 11@0",
+        ],
+        [
+            "1 invoke txn 10 u: 11; 1 ok txn 10@0 u: 11@0; 0 ok poll final 10@0 u: 11@0",
+            "1 invoke txn 10 u: 11; 1 info crash; 0 ok poll final t: u:",
+            "1 invoke txn 10 u: 11; 1 ok txn 10@0 u: 11@0; 2 ok delete @1; 0 ok poll final t: u: 11@0",
+        ],
+    ),
     "stuck": (
         [
             "1 invoke send 10; 1 ok send 10@0 T=6.1",

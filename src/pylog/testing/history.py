@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 INVOKE, OK, FAIL, INFO = "invoke", "ok", "fail", "info"
 TYPES = (INVOKE, OK, FAIL, INFO)
 
-SEND, POLL, TRANSACTION, ASSIGN, DELETE = "send", "poll", "txn", "assign", "delete"
+SEND, POLL, TRANSACTION, ASSIGN, DELETE, COMMIT = "send", "poll", "txn", "assign", "delete", "commit"
 CRASH, STOP, CONTINUE = "crash", "stop", "continue"
-FUNCTIONS = (SEND, POLL, TRANSACTION, ASSIGN, DELETE, CRASH, STOP, CONTINUE)
+FUNCTIONS = (SEND, POLL, TRANSACTION, ASSIGN, DELETE, COMMIT, CRASH, STOP, CONTINUE)
 
 Pair = Sequence["int | None"]
 """(offset, value). The offset of a record not acknowledged yet is None; so is the value of one that was altered."""
@@ -39,14 +39,17 @@ class Operation(NamedTuple):
       have happened, or may yet). What is never completed counts as ``info``. A completion may speak of some of the
       values sent, and a further one of others.
     - ``f``: ``send``; ``poll`` (whose invocation may be left out); ``txn``, which sends and polls; ``assign``: what the process
-      reads from now on; ``delete``: records before an offset. Of the process itself: ``crash``; ``stop`` and ``continue``,
-      as by SIGSTOP and SIGCONT.
+      reads from now on; ``delete``: records before an offset; ``commit``: offsets of a group. Of the process itself:
+      ``crash``; ``stop`` and ``continue``, as by SIGSTOP and SIGCONT.
     - ``time``: seconds on one clock that never goes backwards.
     - ``sent``, ``polled``: (offset, value) pairs by partition, in order. A partition polled in vain may stand with no pairs.
     - ``positions``: of ``assign``, the offset to go on at, by partition, None where it is not known or stays what it was; of
-      ``delete``, the offset before which records may go.
+      ``delete``, the offset before which records may go; of ``commit``, the offset to go on at.
     - ``atomic``: what is sent goes into the log all or none, each partition's at successive offsets.
-    - ``final``: a poll at the end, which with the other final ones reads everything there is.
+    - ``final``: a poll at the end, which with the other final ones reads everything there is; where there are transactions,
+      only what is committed.
+    - ``group``, ``generation``: of ``assign`` and ``commit``, the consumer group and its generation, which begins at 1. A commit
+      without a generation resets the group.
     """
 
     process: int
@@ -58,6 +61,8 @@ class Operation(NamedTuple):
     positions: Mapping[str, int | None] = _NOTHING
     atomic: bool = False
     final: bool = False
+    group: str = ""
+    generation: int = 0
 
     def to_json(self) -> str:
         """One line, without its end; fields that say nothing are left out."""

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.testing import history
-from pylog.testing.history import DELETE, FAIL, INFO, INVOKE, OK, POLL, Operation, Pair
+from pylog.testing.checker.groups import Groups
+from pylog.testing.history import COMMIT, DELETE, FAIL, INFO, INVOKE, OK, POLL, Operation, Pair
 
 NOWHERE = NOBODY = NEVER = -1
 IS_UNKNOWN, IS_ACKNOWLEDGED, IS_REFUSED = range(3)
@@ -144,6 +145,8 @@ class Index:
         self.done = array("q")
         self.flows: list[tuple[int, int]] = []  # (operation that sent, operation that read)
         self.lag_max_s = 0.0
+        self.transactions: dict[int, list[tuple[str, int]]] = {}  # operation -> partitions and values it sent
+        self.groups = Groups()
         self.operations = self.polled = 0
         self._late: list[tuple[PartitionIndex, int, int]] = []
         self._actors: dict[int, Actor] = {}
@@ -225,6 +228,15 @@ class Index:
         actor.node, actor.polls = self._node(op.process, self.operations), op.f == POLL
         for name, pairs in op.sent.items():
             self.partition(name).send(pairs, actor.node, op.process, op.atomic)
+        if op.f == history.TRANSACTION:
+            self.transactions[actor.node] = [
+                (name, self.partition(name).id_of(value))
+                for name, pairs in op.sent.items()
+                for _, value in pairs
+                if value is not None
+            ]
+        elif op.f == COMMIT:
+            self.groups.ask(op.process, op.group, op.positions)
 
     def _delete(self, positions: Mapping[str, int | None]) -> None:
         for name, before in positions.items():
@@ -239,6 +251,9 @@ class Index:
         elif op.f == DELETE:
             actor.deleting = {}
             self._delete({} if op.type == FAIL else op.positions)
+        elif op.f == COMMIT:
+            if op.type == OK:
+                self.groups.commit(op.process, op.group, op.generation, op.positions)
         else:
             self._answer_records(op, actor)
 
@@ -316,6 +331,7 @@ class Index:
                 self.flows.append((sender, node))
         if ok and before is not None:
             actor.cursor[name] = before
+            self.groups.poll(op.process, name, before)
 
     def _look_for_hunger(self, op: Operation, actor: Actor) -> None:
         """How far behind the process is where it reads, and whether it gets nothing although there is something."""
@@ -336,6 +352,8 @@ class Index:
     def _assign(self, op: Operation, actor: Actor) -> None:
         if op.type == FAIL:
             return
+        if op.group:
+            self.groups.assign(op.process, op.group, op.generation, op.positions)
         kept = {name: actor.cursor[name] for name in op.positions if name in actor.cursor}
         sought = {name: position - 1 for name, position in op.positions.items() if position is not None}
         actor.cursor = {**kept, **sought} if op.type != INFO else {}

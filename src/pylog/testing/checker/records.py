@@ -115,6 +115,20 @@ def torn_batch(index: Index) -> Iterator[Anomaly]:
                 yield Anomaly("torn-batch", text, partition.name, kept[0][1])
 
 
+def torn_transaction(index: Index) -> Iterator[Anomaly]:
+    """Of a transaction's records, a part is in the final log."""
+    for records in index.transactions.values():
+        there: set[bool] = set()
+        for name, number in records:
+            partition = index.partitions[name]
+            offset = max(partition.first_at[number], partition.final_at[number])
+            if partition.has_final and not NOWHERE < offset < partition.deleted_to:
+                there.add(partition.final_at[number] != NOWHERE)
+        if len(there) == 2:
+            values = [index.partitions[name].values[number] for name, number in records]
+            yield Anomaly("torn-transaction", f"a part of the transaction that sent the values {values[:9]} is there")
+
+
 def retention_early(index: Index) -> Iterator[Anomaly]:
     """The log begins behind the last offset before which anybody asked to delete."""
     for partition in index.partitions.values():

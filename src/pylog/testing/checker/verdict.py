@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from pylog.testing.checker import cycles, order, records
+from pylog.testing.checker import cycles, groups, order, records
 from pylog.testing.checker.anomaly import Anomaly
 from pylog.testing.checker.index import IS_ACKNOWLEDGED, Index
 from pylog.testing.history import Operation
@@ -32,6 +32,7 @@ KINDS: dict[str, Kind] = {
     "corrupt-value": Kind(records.corrupt_value),
     "vanished-read": Kind(records.vanished_read),
     "torn-batch": Kind(records.torn_batch),
+    "torn-transaction": Kind(records.torn_transaction),
     "retention-early": Kind(records.retention_early),
     "poll-skip": Kind(order.poll_skip),
     "nonmonotonic-poll": Kind(order.nonmonotonic_poll),
@@ -42,6 +43,10 @@ KINDS: dict[str, Kind] = {
     "int-send-skip": Kind(order.int_send_skip, allowed=True),
     "order-per-producer": Kind(order.order_per_producer),
     "realtime-order": Kind(order.realtime_order),
+    "zombie-commit": Kind(groups.zombie_commit),
+    "commit-regression": Kind(groups.commit_regression),
+    "commit-ahead": Kind(groups.commit_ahead),
+    "group-overlap": Kind(groups.group_overlap),
     "stuck": Kind(order.stuck),
     "G0": Kind(cycles.g0, allowed=True),
     "G0-process": Kind(cycles.g0_process, allowed=True),
