@@ -47,7 +47,7 @@ from tests.soak.workers import NUMBERS, TOPIC, Orders
 
 ROLES = ("producer", "producer", "appender", "appender", "consumer", "reader", "tidier")
 ACTS = (workers.STOP, workers.KILL, workers.FORK, workers.KILL)  # in turns, where the partition's lock is held
-SEGMENT_BYTES = (64 << 10, 256 << 10, 256 << 10, 4 << 20)
+SEGMENT_BYTES = (64 << 10, 64 << 10, 256 << 10, 1 << 20)
 _SUBREAPER = 36  # prctl: children of workers that died become ours, so that we know when they are gone
 
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from pylog.errors import (
     TopicExists,
     TopicNotFound,
 )
+from pylog.producer.delivery import Delivery
 from pylog.testing.history import (
     ASSIGN,
     CRASH,
@@ -196,9 +197,9 @@ class Worker:
             size = self.random.choice(SIZES[:-1])
             asker = self.ask(values)
             waiting = [
-                (number, value, producer.send(TOPIC, encode_value(value, size), partition=number))
+                (number, value, delivery)
                 for number, some in values.items()
-                for value in some
+                for value, delivery in zip(some, self.sent(producer, number, some, size), strict=True)
             ]
             answers: dict[str, dict[int, list[Any]]] = {OK: {}, FAIL: {}, INFO: {}}
             for number, value, delivery in waiting:
@@ -214,8 +215,19 @@ class Worker:
 
         return send
 
+    def sent(self, producer: Producer, number: int, values: list[int], size: int) -> Iterable[Delivery]:
+        records = [encode_value(value, size) for value in values]
+        if self.random.random() < 0.5:
+            return [producer.send(TOPIC, record, partition=number) for record in records]
+        return list(producer.send_many(TOPIC, records, partition=number))
+
     def consumer(self, log: Log) -> Callable[[], None]:
-        consumer = Consumer(log, auto_offset_reset="earliest", max_poll_records=self.random.choice((10, 100, 500)))
+        consumer = Consumer(
+            log,
+            auto_offset_reset="earliest",
+            max_poll_records=self.random.choice((10, 100, 500)),
+            visibility=self.random.choice(("written", "written", "durable")),
+        )
         consumer.assign([TopicPartition(TOPIC, number) for number in self.partitions])
         if self.random.random() < 0.7:
             for partition, end in consumer.end_offsets(consumer.assignment()).items():
