@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes.sharing import forked, result_of
-from tests.soak import chaos
+from tests.soak import chaos, full_disk
 
-KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "250"))
+KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "220"))
 ENOUGH_S = 300.0
 
 
@@ -32,3 +32,14 @@ def test_processes_that_are_killed_stopped_and_forked_lose_and_double_nothing(
     assert outcome.figures["acknowledged"] > KILLS
     assert outcome.figures["anomalies"] == 0
     assert all(outcome.figures[name] > 0 for name in ("kills at failpoints", "stops", "forks"))
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_processes_that_are_killed_while_the_disk_is_full_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
+    if problem := full_disk.why_not():
+        pytest.skip(f"this system does not allow a private mount namespace: {problem}")
+    outcome = chaos.run_full(6.0, seed, tmp_path)
+    print(outcome.figures)
+    assert outcome.problems == []
+    assert all(outcome.figures[name] > 0 for name in ("kills", "fills", "refused", "acknowledged"))

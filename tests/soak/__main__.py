@@ -33,6 +33,7 @@ class Part(NamedTuple):
 
 PARTS = {
     "chaos": Part(8, chaos.run),
+    "chaos-full-disk": Part(2, chaos.run_full),
     "full-disk": Part(1, full_disk.run),
 }
 

@@ -10,11 +10,14 @@ the lock. In the end it reads everything, checks the history (``pylog.testing.ch
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import random
 import select
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pylog import Log, ProducerRecord
-from pylog.errors import DeliveryTimeout, NotAppended
+from pylog.errors import DeliveryTimeout, NotAppended, StorageFull
 from pylog.testing.checker import check
 from pylog.testing.history import (
     ASSIGN,
@@ -40,7 +43,7 @@ from pylog.testing.history import (
     encode_value,
     read_history,
 )  # fmt: skip
-from tests.soak import failpoints, workers
+from tests.soak import failpoints, full_disk, workers
 from tests.soak.failpoints import Failpoint
 from tests.soak.part import Outcome
 from tests.soak.workers import NUMBERS, TOPIC, Orders
@@ -61,10 +64,14 @@ class Settings(NamedTuple):
     pause_s: float = 0.004
     partitions: int = 2
     stuck_s: float = 10.0
+    fill_s: float = 0.0  # until the disk is full, or has space again, on average; never, if 0
 
 
 CI = Settings()
 SOAK = Settings(life_s=2.0, stop_s=(1.0, 30.0), stops=0.02, timeout_ms=1000)
+
+
+FULL = Settings(fill_s=0.2, stops=0.02)
 
 
 class Slot:
@@ -95,6 +102,8 @@ class Controller:
         self.ear.setblocking(False)
         self.history = open(directory / "history.jsonl", "wb", buffering=1 << 20)  # noqa: SIM115 - closed in finish
         self.sequence = 0
+        self.ballast = directory / "log" / ".ballast"
+        self.turns_at = time.monotonic()
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
     # Listening
@@ -229,7 +238,7 @@ class Controller:
             result = self.log.partition(TOPIC, number).append(
                 [ProducerRecord(encode_value(value))], timeout_ms=timeout_ms
             )
-        except DeliveryTimeout:
+        except (DeliveryTimeout, StorageFull):
             self.tell(0, FAIL, SEND, sent={name: [[None, value]]})
             return False
         except NotAppended as error:
@@ -269,8 +278,22 @@ class Controller:
                     self.listen(0.005)
                     for slot in self.slots:
                         self.look_after(slot)
+                    if self.settings.fill_s and time.monotonic() > self.turns_at:
+                        self.fill_or_free()
             finally:
+                self.ballast.unlink(missing_ok=True)
                 self.end_all()
+
+    def fill_or_free(self) -> None:
+        """Take all the space there is, or give it back."""
+        self.turns_at = time.monotonic() + self.random.expovariate(1 / self.settings.fill_s)
+        if self.ballast.exists():
+            self.ballast.unlink()
+            return
+        self.figures["fills"] += 1
+        with open(self.ballast, "wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
 
     def end_all(self) -> None:
         for slot in self.slots:
@@ -293,7 +316,8 @@ class Controller:
         """Append once more to every partition, read everything, check, verify."""
         with Log(self.directory / "log") as self.log:
             for number in range(self.settings.partitions):
-                self.append(number, timeout_ms=5000)
+                if not self.append(number, timeout_ms=5000):
+                    self.problems.append(f"partition {number} takes no record in the end")
                 self.read_all(number)
             report = self.log.verify(
                 TOPIC
@@ -306,6 +330,7 @@ class Controller:
             self.problems += str(verdict).splitlines()
         self.figures["operations"] += verdict.operations
         self.figures["acknowledged"] += verdict.acknowledged
+        self.figures["refused"] += verdict.refused
         self.figures["read"] += verdict.polled
         self.figures["anomalies"] += verdict.anomalies
         self.ear.close()
@@ -334,3 +359,26 @@ def run(seconds: float, seed: int, directory: Path, *, kills: int | None = None,
     figures[f"failpoints reached of {len(failpoints.ALL)}"] = len(controller.places)
     figures["seconds"] = round(time.monotonic() - began, 1)
     return Outcome(figures, controller.problems)
+
+
+IN_A_TMPFS = """
+import json, subprocess, sys
+from pathlib import Path
+from tests.soak import chaos
+
+directory, seconds, seed = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+(directory / "log").mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(directory / "log")], check=True)
+print(json.dumps(chaos.run(seconds, seed, directory, settings=chaos.FULL)))
+"""
+
+
+def run_full(seconds: float, seed: int, directory: Path) -> Outcome:
+    """The same on a small disk that fills and has space again, all the time."""
+    if problem := full_disk.why_not():
+        return Outcome({}, [f"this system allows no private mount: {problem}"])
+    command = ["unshare", "-Urm", sys.executable, "-c", IN_A_TMPFS, str(directory), str(seconds), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=full_disk.PROJECT)
+    if done.returncode:
+        return Outcome({}, [done.stderr[-4000:]])
+    return Outcome(*json.loads(done.stdout.splitlines()[-1]))

@@ -421,10 +421,10 @@ def test_a_verdict_says_how_much_there_was_and_what_is_wrong_and_what_is_only_un
     verdict = check(
         history("1 invoke send 10 11; 1 ok send 10@0 11@2; 2 ok poll 10@0; 3 fail send 12; 2 ok poll 11@2 12@3")
     )
-    assert verdict[2:5] == (5, 2, 3)
+    assert verdict[2:6] == (5, 2, 1, 3)
     assert (verdict.ok, verdict.anomalies) == (False, 1)
     assert str(verdict).splitlines() == [
-        "5 operations, 2 records acknowledged, 3 read; worst lag 0.000 s; 1 anomalies",
+        "5 operations, 2 records acknowledged, 1 refused, 3 read; worst lag 0.000 s; 1 anomalies",
         "1 aborted-read",
         "1 int-send-skip (allowed)",
         "aborted-read: t: value 12 was read at offset 3, though its send failed",

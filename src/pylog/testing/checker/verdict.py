@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
 from pylog.testing.checker import cycles, groups, order, records
 from pylog.testing.checker.anomaly import Anomaly
-from pylog.testing.checker.index import IS_ACKNOWLEDGED, Index
+from pylog.testing.checker.index import IS_ACKNOWLEDGED, IS_REFUSED, Index
 from pylog.testing.history import Operation
 
 SHOWN_MAX = 20
@@ -64,6 +65,7 @@ class Verdict(NamedTuple):
     shown: list[Anomaly]
     operations: int
     acknowledged: int
+    refused: int
     polled: int
     lag_max_s: float
 
@@ -78,9 +80,12 @@ class Verdict(NamedTuple):
         return sum(count for kind, count in self.counts.items() if not KINDS[kind].allowed)
 
     def __str__(self) -> str:
-        head = f"{self.operations} operations, {self.acknowledged} records acknowledged, {self.polled} read"
+        records = f"{self.acknowledged} records acknowledged, {self.refused} refused, {self.polled} read"
         counts = [f"{count} {kind}{' (allowed)' * KINDS[kind].allowed}" for kind, count in self.counts.items()]
-        lines = [f"{head}; worst lag {self.lag_max_s:.3f} s; {self.anomalies} anomalies", *counts]
+        lines = [
+            f"{self.operations} operations, {records}; worst lag {self.lag_max_s:.3f} s; {self.anomalies} anomalies",
+            *counts,
+        ]
         return "\n".join([*lines, *(str(anomaly) for anomaly in self.shown if not KINDS[anomaly.kind].allowed)])
 
 
@@ -99,5 +104,6 @@ def check(operations: Iterable[Operation], *, stuck_s: float = STUCK_S) -> Verdi
             counts[name] = counts.get(name, 0) + 1
             if counts[name] <= SHOWN_MAX:
                 shown.append(anomaly)
-    acknowledged = sum(outcome == IS_ACKNOWLEDGED for outcome in chain(*(p.outcome for p in index.partitions.values())))
-    return Verdict(counts, shown, index.operations, acknowledged, index.polled, index.lag_max_s)
+    outcomes = Counter(chain.from_iterable(partition.outcome for partition in index.partitions.values()))
+    acknowledged, refused = outcomes[IS_ACKNOWLEDGED], outcomes[IS_REFUSED]
+    return Verdict(counts, shown, index.operations, acknowledged, refused, index.polled, index.lag_max_s)
