@@ -14,9 +14,13 @@ from tests.soak import chaos, full_disk
 KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "220"))
 ENOUGH_S = 300.0
 
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # producers have a thread, and are forked
+]
 
-@pytest.mark.processes
-@pytest.mark.slow
+
 @pytest.mark.timeout(ENOUGH_S)
 @pytest.mark.parametrize("where", ["disk", "tmpfs"])
 def test_processes_that_are_killed_stopped_and_forked_lose_and_double_nothing(
@@ -34,8 +38,6 @@ def test_processes_that_are_killed_stopped_and_forked_lose_and_double_nothing(
     assert all(outcome.figures[name] > 0 for name in ("kills at failpoints", "stops", "forks"))
 
 
-@pytest.mark.processes
-@pytest.mark.slow
 def test_processes_that_are_killed_while_the_disk_is_full_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
     if problem := full_disk.why_not():
         pytest.skip(f"this system does not allow a private mount namespace: {problem}")

@@ -362,14 +362,17 @@ def run(seconds: float, seed: int, directory: Path, *, kills: int | None = None,
 
 
 IN_A_TMPFS = """
-import json, subprocess, sys
+import json, shutil, subprocess, sys
 from pathlib import Path
 from tests.soak import chaos
 
 directory, seconds, seed = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 (directory / "log").mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(directory / "log")], check=True)
-print(json.dumps(chaos.run(seconds, seed, directory, settings=chaos.FULL)))
+outcome = chaos.run(seconds, seed, directory, settings=chaos.FULL)
+if outcome.problems:  # the mount goes with this process
+    shutil.copytree(directory / "log", directory / "kept")
+print(json.dumps(outcome))
 """
 
 
