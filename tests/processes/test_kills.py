@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "220"))
 ENOUGH_S = 300.0
 
 pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the controller adopts orphans, as only Linux can"),
     pytest.mark.processes,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # producers have a thread, and are forked

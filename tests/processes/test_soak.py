@@ -17,6 +17,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.mark.processes
 @pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="chaos needs Linux")
 def test_a_soak_of_a_few_seconds_prints_the_figures_of_every_part(tmp_path: Path, seed: int) -> None:
     command = [sys.executable, "-m", "tests.soak", "--seconds", "4", "--seed", str(seed), "--json"]
     done = subprocess.run([*command, "--directory", str(tmp_path)], capture_output=True, text=True, cwd=PROJECT)

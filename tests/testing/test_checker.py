@@ -46,7 +46,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
         [
             f"{SENT}; 2 ok poll 10@0 12@2",
             f"{SENT}; 2 ok poll 12@2",
-            "1 ok send 10@0; 2 ok send 11@1; 1 ok delete @1; 0 ok poll final 12@2; 3 ok send 12@2",
+            f"{SENT}; 3 ok delete @2; 0 ok poll final 10@0 12@2",
         ],
         [
             f"{SENT}; 2 ok poll 10@0 11@1",

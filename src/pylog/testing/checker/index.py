@@ -105,6 +105,10 @@ class PartitionIndex:
         if final:
             self.final_at[number] = offset
 
+    def gone_to(self) -> int:
+        """What stands before this offset may be gone: somebody asked for it, and the final log does not begin before."""
+        return self.deleted_to if self.final_from == NOWHERE else min(self.deleted_to, self.final_from)
+
     def offsets(self) -> list[int]:
         """All offsets where something was seen, rising."""
         if len(self._offsets) != len(self.at):
@@ -117,9 +121,7 @@ class Actor:
 
     def __init__(self) -> None:
         self.cursor: dict[str, int] = {}  # the last offset read, or the one before where it goes on
-        self.acked: dict[
-            str, tuple[int, int]
-        ] = {}  # by partition: the last offset acknowledged, and of which operation
+        self.acked: dict[str, tuple[int, int]] = {}  # the last offset acknowledged, of which operation
         self.node = NOBODY  # the operation it asked for last
         self.polls = False  # whether that is a poll, not answered yet
         self.asks = ""  # what it waits for
@@ -131,7 +133,7 @@ class Actor:
 
 
 class Index:
-    """All of a history. ``clean`` in its way: it draws no conclusion, that is what the checks are for."""
+    """All of a history. Draws no conclusion: that is what the checks are for."""
 
     def __init__(self, operations: Iterable[Operation], *, stuck_s: float) -> None:
         self.stuck_s = stuck_s

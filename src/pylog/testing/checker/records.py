@@ -53,7 +53,7 @@ def _acknowledged_unread(partition: PartitionIndex) -> Iterator[tuple[int, int]]
     for number, outcome in enumerate(partition.outcome):
         if outcome == IS_ACKNOWLEDGED and partition.read_at[number] == NOWHERE:
             offset = partition.acked_at[number]
-            if offset == NOWHERE or offset >= partition.deleted_to:
+            if offset == NOWHERE or offset >= partition.gone_to():
                 yield number, offset
 
 
@@ -92,8 +92,9 @@ def vanished_read(index: Index) -> Iterator[Anomaly]:
     for partition in index.partitions.values():
         if not partition.has_final:
             continue
+        gone_to = partition.gone_to()
         for number, offset in enumerate(partition.read_at):
-            if offset >= partition.deleted_to and offset != partition.final_at[number]:
+            if offset >= gone_to and offset != partition.final_at[number]:
                 at = partition.final_at[number]
                 where = "nowhere" if at == NOWHERE else f"at offset {at}"
                 text = f"value {partition.values[number]} was read at offset {offset}, and is {where} in the end"
@@ -110,7 +111,7 @@ def torn_batch(index: Index) -> Iterator[Anomaly]:
             kept = [(offset - place, offset) for place, offset in enumerate(offsets) if offset != NOWHERE]
             base = kept[-1][0] if kept else 0
             wrong = [want for want, offset in enumerate(offsets, base) if offset != want]
-            if kept and any(want >= partition.deleted_to for want in wrong):
+            if kept and any(want >= partition.gone_to() for want in wrong):
                 text = f"of the batch of {count} records from value {partition.values[first]} on, {len(kept)} are there"
                 yield Anomaly("torn-batch", text, partition.name, kept[0][1])
 
@@ -122,7 +123,7 @@ def torn_transaction(index: Index) -> Iterator[Anomaly]:
         for name, number in records:
             partition = index.partitions[name]
             offset = max(partition.first_at[number], partition.final_at[number])
-            if partition.has_final and not NOWHERE < offset < partition.deleted_to:
+            if partition.has_final and not NOWHERE < offset < partition.gone_to():
                 there.add(partition.final_at[number] != NOWHERE)
         if len(there) == 2:
             values = [index.partitions[name].values[number] for name, number in records]
