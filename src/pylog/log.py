@@ -30,7 +30,6 @@ from pylog.checks import partition_of, require_bool, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
     Closed,
-    LogLocked,
     LogNotFound,
     ReadOnlyLog,
     TopicExists,
@@ -38,6 +37,7 @@ from pylog.errors import (
 )
 from pylog.model import TopicPartition
 from pylog.opening import (
+    check_lock_kind,
     check_locks_work,
     check_topic_options,
     checked_path,
@@ -137,15 +137,12 @@ class Log:
             manifest, first_ids = self._create()
         elif not self.read_only:
             check_locks_work(filesystem, layout)
-        if not self.read_only and manifest.locks != LOCK_KIND:
-            raise LogLocked(
-                f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
-                path=layout.root,
-                locks=manifest.locks,
-                available=LOCK_KIND,
-            )
+        if not self.read_only:
+            check_lock_kind(layout, manifest)
         self.manifest: Manifest = manifest
         self._catalog = Catalog(filesystem, self.clock, layout, self._defaults)
+        if not self.read_only:
+            self._catalog.finish_deletions(self._retire)
         self._producer_ids = ProducerIds(
             filesystem, self.clock, layout.producer_ids, layout.producer_ids_lock, first_ids
         )
@@ -191,7 +188,7 @@ class Log:
         check_topic_options(config)
         while True:
             try:
-                return self._writable_catalog().create(name, partitions, config, self._prepare)
+                return self._writable_catalog().create(name, partitions, config, self._prepare, self._retire)
             except TopicExists as error:
                 if not if_not_exists or error.existing != name:
                     raise
@@ -202,7 +199,7 @@ class Log:
         """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
         catalog = self._writable_catalog()
         self._forget(name)
-        catalog.delete(name, lambda directory: retire_directory(self._filesystem, self.clock, directory))
+        catalog.delete(name, self._retire)
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""
@@ -263,6 +260,9 @@ class Log:
     def _prepare(self, directory: str, topic_id: str) -> None:
         prepare_directory(self._filesystem, directory, topic_id, self._boot)
 
+    def _retire(self, directory: str) -> None:
+        retire_directory(self._filesystem, self.clock, directory)
+
     # Partitions
 
     def partition(self, topic: str, number: int) -> Partition:
@@ -314,7 +314,7 @@ class Log:
             forgotten = [self._partitions.pop(key) for key in list(self._partitions) if key.topic == topic]
         for (
             partition
-        ) in forgotten:  # not under the mutex: closing waits for an append, which asks for the topic's settings
+        ) in forgotten:  # without the mutex: closing waits for an append, which asks for the topic's settings
             partition.close()
 
     def delete_records(self, topic_partition: TopicPartition, before: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pylog.catalog import Layout, TopicConfig, read_manifest
+from pylog.catalog import Layout, Manifest, TopicConfig, read_manifest
 from pylog.catalog.layout import PRIVATE
 from pylog.errors import ConfigError, LogLocked, LogNotFound
-from pylog.storage import NETWORK_FILESYSTEMS, FileSystem, fspath, make_directory_durably
+from pylog.storage import LOCK_KIND, NETWORK_FILESYSTEMS, FileSystem, fspath, make_directory_durably
 
 NAMES_SHOWN = 3
 
@@ -68,6 +68,17 @@ def check_locks_work(filesystem: FileSystem, layout: Layout) -> None:
     if not filesystem.locks_exclude(layout.catalog_lock + ".probe"):
         raise LogLocked(
             f"{layout.root}: the filesystem ({kind}) granted one lock twice; it can only be read", path=layout.root
+        )
+
+
+def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
+    """``LogLocked`` where other systems write the log under locks that this one's would not see."""
+    if manifest.locks != LOCK_KIND:
+        raise LogLocked(
+            f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
+            path=layout.root,
+            locks=manifest.locks,
+            available=LOCK_KIND,
         )
 
 

@@ -49,7 +49,7 @@ def verify_log(
     if not named:
         yield from _unlawful(catalog)
     if not named and isinstance(catalog, Catalog):
-        yield from _strays(filesystem, layout, set(names))
+        yield from _strays(filesystem, layout, {*names, *catalog.being_deleted()})
     for partition, limit_bytes in partitions:
         yield from verify_partition(
             filesystem, layout.partition(*partition), partition,

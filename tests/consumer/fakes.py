@@ -17,24 +17,9 @@ from pylog.consumer import Consumer
 from pylog.errors import Closed, CorruptSegment, InvalidPartition, OffsetOutOfRange, TopicNotFound
 from pylog.model import OffsetAndTimestamp, Record, TopicPartition
 from pylog.partition import Cursor, Fetched
+from pylog.testing.manual_clock import ManualClock
 
-START_MS = 1_700_000_000_000
-
-
-class ManualClock:
-    """Time that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return START_MS + round(self.seconds * 1_000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+START_MS = ManualClock().start_ms
 
 
 class FakePartition:

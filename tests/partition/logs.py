@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from threading import Condition
 from typing import Any
 
 import crc32c
@@ -26,28 +25,10 @@ from pylog.partition.lifecycle import prepare_directory
 from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
+from pylog.testing.manual_clock import ManualClock
 
 START_MS = 1_700_000_000_000
 TP = TopicPartition("t", 0)
-
-
-class ManualClock:
-    """Time that stands still until it is moved; waiting moves it."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return START_MS + round(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-    def wait(self, condition: Condition, seconds: float) -> None:
-        self.seconds += seconds
 
 
 def open_partition(

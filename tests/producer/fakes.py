@@ -17,28 +17,17 @@ from pylog.errors import InvalidPartition, TopicNotFound
 from pylog.log import Log
 from pylog.model import AppendResult, Record
 from pylog.producer import Producer
+from pylog.testing.manual_clock import ManualClock
 
-START_MS = 1_700_000_000_000
+START_MS = ManualClock().start_ms
 
 
-class ManualClock:
-    """Time that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return START_MS + round(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
+class YieldingClock(ManualClock):
+    """For tests with threads: a sleep passes no time, it lets the others run."""
 
     def sleep(self, seconds: float) -> None:
-        """Lets other threads run; what they do is waited for, not a time."""
+        """What the others do is waited for, not a time."""
         time.sleep(0.0005)
-
-    def wait(self, condition: threading.Condition, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Late(NamedTuple):
@@ -136,7 +125,7 @@ class FakeLog:
         """It is never closed."""
 
     def __init__(self, *, partitions: int = 1, topic: str = "t", **config: Any) -> None:
-        self.clock = ManualClock()
+        self.clock = YieldingClock()
         self.auto_create_topics = False
         self.version = 0
         self.descriptions: dict[str, FakeDescription] = {}

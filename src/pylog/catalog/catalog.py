@@ -1,20 +1,22 @@
 """Which topics a log has: created, listed, altered and deleted atomically, by any process.
 
 ``.pylog/topics/<topic>.json`` is the truth: a topic exists from the moment its file is renamed into place to the moment
-it is removed. A directory without such a file makes room when its name is used again (``disposal.py``). Writers hold the
-catalog's lock.
+it is renamed to ``<topic>.gone``, which stays until the directories are gone: whoever opens the log for writing after a
+crash in between finishes that. A directory without either file makes room when its name is used again (``disposal.py``).
+Writers hold the catalog's lock.
 """
 
 from __future__ import annotations
 
 import base64
+import logging
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
-from pylog.catalog.layout import Layout, parse_partition
+from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
+from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout, parse_partition
 from pylog.catalog.manifest import damaged_field, is_whole, read_json, write_json
 from pylog.catalog.topic import (
     PARTITIONS_MAX,
@@ -26,18 +28,31 @@ from pylog.catalog.topic import (
     collision_key,
 )
 from pylog.clock import Clock
-from pylog.errors import ConfigError, CorruptSegment, LogNotFound, TopicExists, TopicNotFound
+from pylog.errors import (
+    ConfigError,
+    CorruptSegment,
+    InvalidTopicName,
+    LogLocked,
+    LogNotFound,
+    StorageError,
+    TopicExists,
+    TopicNotFound,
+)
 from pylog.segment.naming import LOCK, PARTITION_METADATA
 from pylog.storage import FileSystem, read_whole, while_holding
 
 T = TypeVar("T")
 
-_JSON = ".json"
+logger = logging.getLogger("pylog.catalog")
+
 _METADATA_LIMIT_BYTES = 4096
 _TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 Prepare = Callable[[str, str], None]
 """Makes a new partition directory ready: ``(directory, topic id)``. Durable on return."""
+
+Retire = Callable[[str], None]
+"""Fences off the writers of a partition directory that goes."""
 
 
 class Catalog:
@@ -67,14 +82,20 @@ class Catalog:
             found = self._filesystem.names(self._layout.topics)
         except FileNotFoundError as error:
             raise LogNotFound.while_open(self._layout.topics) from error
-        return {name[: -len(_JSON)]: f"{self._layout.topics}/{name}" for name in found if name.endswith(_JSON)}
+        return {
+            name.removesuffix(TOPIC_SUFFIX): f"{self._layout.topics}/{name}"
+            for name in found
+            if name.endswith(TOPIC_SUFFIX)
+        }
 
     def describe(self, name: str) -> TopicDescription:
-        path = self._layout.topic(check_topic_name(name))
         try:
-            content = read_json(self._filesystem, path)
+            return self._read(name, self._layout.topic(check_topic_name(name)))
         except FileNotFoundError:
             raise self.not_found(name) from None
+
+    def _read(self, name: str, path: str) -> TopicDescription:
+        content = read_json(self._filesystem, path)
         topic_id, partitions, changes = (content.get(field) for field in ("id", "partitions", "config"))
         if not isinstance(topic_id, str) or not _TOPIC_ID.fullmatch(topic_id):
             raise damaged_field(path, "id", topic_id, "a UUID in base64, 22 characters of A-Z a-z 0-9 _ -")
@@ -96,15 +117,20 @@ class Catalog:
             f"no topic {name!r} in {self._layout.root} (topics: {there}); create it with create_topic", topic=name
         )
 
-    def create(self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare) -> TopicDescription:
+    def create(
+        self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare, retire: Retire
+    ) -> TopicDescription:
         """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``."""
         check_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
-        return self.locked(partial(self._create, name, partitions, config, prepare))
+        return self.locked(partial(self._create, name, partitions, config, prepare, retire))
 
-    def _create(self, name: str, partitions: int, config: TopicConfig, prepare: Prepare) -> TopicDescription:
+    def _create(
+        self, name: str, partitions: int, config: TopicConfig, prepare: Prepare, retire: Retire
+    ) -> TopicDescription:
         self._refuse_collision(name)
+        self._finish_deletions(retire)
         topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
         self._prepare(name, range(partitions), topic_id, prepare)
         return self._publish(TopicDescription(name, topic_id, partitions, config))
@@ -148,7 +174,7 @@ class Catalog:
         topic = self.describe(name)
         return self._publish(topic._replace(config=topic.config.with_changes(changes)))
 
-    def delete(self, name: str, retire: Callable[[str], None]) -> None:
+    def delete(self, name: str, retire: Retire) -> None:
         """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
 
         ``LogLocked`` where a writer doesn't come to an end; then nothing was removed. What is no directory of this log, as
@@ -156,21 +182,61 @@ class Catalog:
         """
         self.locked(partial(self._delete, name, retire))
 
-    def _delete(self, name: str, retire: Callable[[str], None]) -> None:
+    def _delete(self, name: str, retire: Retire) -> None:
         filesystem = self._filesystem
         topic = self.describe(name)
-        numbers = [n for n in range(topic.partitions) if filesystem.exists(self._layout.partition(name, n))]
-        own = {n for n in numbers if is_own_directory(filesystem, self._layout.partition(name, n))}
-        for number in own:  # an append that hangs must not leave half of a topic
-            while_holding(filesystem, self._clock, f"{self._layout.partition(name, number)}/{LOCK}", bool)
-        filesystem.remove(self._layout.topic(name))
+        for number in range(topic.partitions):  # an append that hangs must not leave half of a topic
+            directory = self._layout.partition(name, number)
+            if is_own_directory(filesystem, directory):
+                while_holding(filesystem, self._clock, f"{directory}/{LOCK}", bool)
+        filesystem.replace(self._layout.topic(name), self._layout.deleted_topic(name))
         filesystem.sync_directory(self._layout.topics)
         self._advance_version()
-        for number in numbers:
-            if number in own:
-                retire(self._layout.partition(name, number))
-            remove_partition(filesystem, self._layout, name, number)
-        filesystem.sync_directory(self._layout.root)
+        self._remove_directories(topic, retire)
+
+    def _remove_directories(self, topic: TopicDescription, retire: Retire) -> None:
+        filesystem, layout = self._filesystem, self._layout
+        for number in range(topic.partitions):
+            directory = layout.partition(topic.name, number)
+            if is_own_directory(filesystem, directory):
+                retire(directory)
+            if filesystem.exists(directory):
+                remove_partition(filesystem, layout, topic.name, number)
+        remove_all_condemned(filesystem, layout, topic.name)
+        filesystem.sync_directory(layout.root)
+        filesystem.remove(layout.deleted_topic(topic.name))
+        filesystem.sync_directory(layout.topics)
+
+    def being_deleted(self) -> list[str]:
+        """Topics whose directories are being removed, or were when a process died. ``LogNotFound``."""
+        try:
+            found = self._filesystem.names(self._layout.topics)
+        except FileNotFoundError as error:
+            raise LogNotFound.while_open(self._layout.topics) from error
+        return [name.removesuffix(DELETED_TOPIC_SUFFIX) for name in found if name.endswith(DELETED_TOPIC_SUFFIX)]
+
+    def finish_deletions(self, retire: Retire) -> None:
+        """Finish what a crash has cut off, unless somebody holds the catalog's lock: perhaps it is a deletion under way.
+
+        A refusal by the system leaves it to the next one, with a warning.
+        """
+        if self.being_deleted():
+            try:
+                self.locked(partial(self._finish_deletions, retire), timeout_s=0)
+            except LogLocked:
+                pass
+            except StorageError as error:
+                logger.warning("a deletion that was cut off could not be finished: %s", error)
+
+    def _finish_deletions(self, retire: Retire) -> None:
+        for name in self.being_deleted():
+            try:
+                topic = self._read(name, self._layout.deleted_topic(check_topic_name(name)))
+            except (CorruptSegment, InvalidTopicName) as damage:
+                logger.warning("a deletion that was cut off is left as it is: %s", damage)
+                continue
+            logger.info("finishing the deletion of %r, which was cut off", name)
+            self._remove_directories(topic, retire)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
         for number in numbers:
@@ -197,10 +263,10 @@ class Catalog:
                 return
             self._clock.sleep(0.001)
 
-    def locked(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after 30 s, ``LogNotFound``."""
+    def locked(self, work: Callable[[], T], timeout_s: float = 30.0) -> T:
+        """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after the timeout, ``LogNotFound``."""
         try:
-            return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work)
+            return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work, timeout_s)
         except FileNotFoundError as error:
             if isinstance(error, LogNotFound) or self._filesystem.is_directory(self._layout.topics):
                 raise

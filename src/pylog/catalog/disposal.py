@@ -44,6 +44,18 @@ def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number:
         return
     condemned = layout.condemned(topic, number, _tag(filesystem))
     filesystem.replace(directory, condemned)
+    _remove_condemned(filesystem, layout, topic, number, condemned)
+
+
+def remove_all_condemned(filesystem: FileSystem, layout: Layout, topic: str) -> None:
+    """Remove what a crash in the middle of ``remove_partition`` has left of this topic. The caller syncs the root."""
+    for name in filesystem.names(layout.root):
+        path = f"{layout.root}/{name}"
+        if layout.is_condemned(name, topic) and is_own_directory(filesystem, path):
+            _remove_condemned(filesystem, layout, topic, 0, path)
+
+
+def _remove_condemned(filesystem: FileSystem, layout: Layout, topic: str, number: int, condemned: str) -> None:
     for file in filesystem.names(condemned):
         if is_ours(file) and not filesystem.is_directory(f"{condemned}/{file}"):
             filesystem.remove(f"{condemned}/{file}")

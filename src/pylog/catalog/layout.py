@@ -11,8 +11,11 @@ PRIVATE = ".pylog"
 META_PROPERTIES = "meta.properties"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+TOPIC_SUFFIX = ".json"
+DELETED_TOPIC_SUFFIX = ".gone"  # short: names may have 249 characters
 
 _STRAY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]+" + STRAY_SUFFIX, re.DOTALL)
+_CONDEMNED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]+)" + DELETE_SUFFIX, re.DOTALL)
 
 
 class Layout:
@@ -29,7 +32,11 @@ class Layout:
         self.producer_ids_lock = f"{self.private}/producer-ids.lock"
 
     def topic(self, name: str) -> str:
-        return f"{self.topics}/{name}.json"
+        return f"{self.topics}/{name}{TOPIC_SUFFIX}"
+
+    def deleted_topic(self, name: str) -> str:
+        """Where a topic's file is from the moment the topic is deleted until its directories are gone."""
+        return f"{self.topics}/{name}{DELETED_TOPIC_SUFFIX}"
 
     def partition(self, topic: str, number: int) -> str:
         return f"{self.root}/{topic}-{number}"
@@ -37,6 +44,11 @@ class Layout:
     def condemned(self, topic: str, number: int, tag: str) -> str:
         """Where a partition directory goes before its files are removed: Kafka's name for it."""
         return self._renamed(topic, f"-{number}.{tag}{DELETE_SUFFIX}")
+
+    def is_condemned(self, name: str, topic: str) -> bool:
+        """Whether the directory ``name`` of the root was condemned for a partition of ``topic``."""
+        match = _CONDEMNED.fullmatch(name)
+        return match is not None and self.condemned(topic, int(match[2]), match[3]) == f"{self.root}/{name}"
 
     def stray(self, topic: str, number: int, tag: str) -> str:
         """Where something goes that stands in a partition's place and must not be removed: Kafka's name for it."""

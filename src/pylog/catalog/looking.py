@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pylog.catalog.layout import META_PROPERTIES, Layout, parse_partition
+from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, META_PROPERTIES, TOPIC_SUFFIX, Layout, parse_partition
 from pylog.catalog.manifest import Manifest, read_manifest
 from pylog.errors import CorruptSegment, PylogError
 from pylog.segment.naming import COMMIT_SLOTS, base_offsets
 from pylog.storage import FileSystem
+
+_OF_TOPICS = (TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
 
 
 def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
@@ -44,7 +46,7 @@ def _looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
 def _trace_of_pylog(filesystem: FileSystem, layout: Layout, *, is_kafka: bool) -> str | None:
     """The path of something that pylog makes only after the manifest, or that is never beside Kafka's; None without any."""
     topics = filesystem.names(layout.topics) if filesystem.is_directory(layout.topics) else []
-    for path in (layout.producer_ids, *(f"{layout.topics}/{name}" for name in topics if name.endswith(".json"))):
+    for path in (layout.producer_ids, *(f"{layout.topics}/{name}" for name in topics if name.endswith(_OF_TOPICS))):
         if filesystem.exists(path):
             return path
     if not is_kafka:

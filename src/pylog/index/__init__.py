@@ -2,7 +2,12 @@
 
 from pylog.index.offset_index import OffsetIndexReader, OffsetIndexWriter, OffsetPosition
 from pylog.index.time_index import TimeIndexReader, TimeIndexWriter, TimestampOffset
-from pylog.index.transaction_index import AbortedTransaction, TransactionIndexReader, TransactionIndexWriter
+from pylog.index.transaction_index import (
+    AbortedTransaction,
+    TransactionIndexReader,
+    TransactionIndexWriter,
+    encode_transactions,
+)
 
 __all__ = [
     "AbortedTransaction",
@@ -14,4 +19,5 @@ __all__ = [
     "TimestampOffset",
     "TransactionIndexReader",
     "TransactionIndexWriter",
+    "encode_transactions",
 ]

@@ -6,7 +6,7 @@ stable offset`` at that moment. Layout: Kafka's ``AbortedTxn`` (format.md, secti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -25,6 +25,11 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+def encode_transactions(transactions: Iterable[AbortedTransaction]) -> bytes:
+    """The bytes of an index with these entries."""
+    return b"".join(ENTRY.pack(VERSION, *transaction) for transaction in transactions)
 
 
 class TransactionIndexReader:

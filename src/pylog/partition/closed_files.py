@@ -1,11 +1,14 @@
-"""What must reach the medium of segments that are closed: their indexes too, since recovery won't make all of them again."""
+"""What must reach the medium of segments that are closed: their indexes too, since recovery won't make all of them again.
+
+And the producers' state at their ends: once older segments are deleted, nothing else says it.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
 from pylog.partition.segments import Segments
-from pylog.segment.naming import OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.storage import FileSystem
 
 
@@ -16,11 +19,11 @@ def closed_since(segments: Segments, durable_offset: int, active_base: int) -> l
     return list(bases[max(first, 0) : bisect_left(bases, active_base)])
 
 
-def sync_indexes(filesystem: FileSystem, directory: str, base: int) -> None:
-    """Force a closed segment's indexes to the medium. One that is not there is fine."""
-    for kind in (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX):
+def sync_closed(filesystem: FileSystem, directory: str, base: int, following: int) -> None:
+    """Force a closed segment's indexes, and the snapshot at ``following``, to the medium. What is not there is fine."""
+    for offset, kind in ((base, OFFSET_INDEX), (base, TIME_INDEX), (base, TRANSACTION_INDEX), (following, SNAPSHOT)):
         try:
-            file = filesystem.open_appendable(file_path(directory, base, kind), create=False)
+            file = filesystem.open_appendable(file_path(directory, offset, kind), create=False)
         except FileNotFoundError:
             continue
         try:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
+from pylog.errors import StorageError
 from pylog.storage import AppendableFile, ReadableFile
 
 SLOT_BYTES = 64
@@ -164,5 +165,14 @@ class CommitSlots(CommitSlotsReader):
         return state
 
     def sync(self) -> None:
-        """Put the slots on the medium; only for the ones that mark a boundary (a new partition, a roll)."""
-        self._output.sync()
+        """Put the slots on the medium; only where they say what no segment does: a new partition, a new log start.
+
+        ``StorageError``, and then they say in the page cache what they said before: some filesystems (btrfs) take back what
+        they could not write, and older slots would be believed.
+        """
+        raw = self.raw()
+        try:
+            self._output.sync()
+        except StorageError:
+            self._output.pwrite(raw, 0)
+            raise

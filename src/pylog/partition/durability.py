@@ -12,7 +12,7 @@ import logging
 import threading  # threads wait here for one another's sync
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
-from pylog.partition.closed_files import closed_since, sync_indexes
+from pylog.partition.closed_files import closed_since, sync_closed
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
@@ -70,9 +70,16 @@ class Durability:
 
     def _sync_published(self, end_offset: int) -> None:
         missing: PylogError | None = None
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             state = self._writer.published()
-            self._check_end(end_offset, state)
+            if attempt == 0:
+                self._check_end(end_offset, state)
+            elif state.log_end_offset < end_offset:
+                raise StorageError(
+                    f"{self._directory} was cut at offset {state.log_end_offset} meanwhile: a failed sync took back what was "
+                    "written",
+                    path=self._directory,
+                )
             try:
                 if self._is_synced(state) or self._publish(state, self._sync_segments(state)):
                     self._durable_offset = max(self._durable_offset, state.log_end_offset)
@@ -109,7 +116,7 @@ class Durability:
         return synced
 
     def _publish(self, state: CommitState, synced: list[int]) -> bool:
-        """Tell everybody. False where one of the syncs proves nothing, because another process saw its file fail."""
+        """Tell everybody. False where the syncs prove nothing: another process saw one fail, or the log was cut meanwhile."""
         try:
             return self._writer.publish_durable(state.log_end_offset, synced, _LOCK_TIMEOUT_MS)
         except PylogError as error:  # the records are durable all the same; the next sync publishes it
@@ -121,19 +128,25 @@ class Durability:
         synced = []
         segments = self._place.segments()
         for base in closed_since(segments, state.durable_offset, state.active_base):
-            following = segments.after(base)
-            if following is None or following > state.durable_offset:
-                try:
-                    file = self._filesystem.open_appendable(file_path(self._directory, base, LOG), create=False)
-                except FileNotFoundError:
-                    continue  # its records were deleted meanwhile
-                try:
+            following = segments.after(base) or state.active_base
+            try:
+                file = self._filesystem.open_appendable(file_path(self._directory, base, LOG), create=False)
+            except FileNotFoundError:
+                continue  # its records were deleted meanwhile
+            try:
+                if following > state.durable_offset or self._writer.distrust.holds(base):
                     self._sync_file(file, base)
                     synced.append(base)
-                finally:
-                    file.close()
-            sync_indexes(self._filesystem, self._directory, base)
+            finally:
+                file.close()
+            self._sync_side_files(base, following)
         return synced
+
+    def _sync_side_files(self, base: int, following: int) -> None:
+        try:
+            sync_closed(self._filesystem, self._directory, base, following)
+        except StorageError as error:
+            self._replace(base, error)
 
     def _sync_active(self, state: CommitState) -> None:
         wanted = state.active_base, state.segments_version
@@ -149,10 +162,15 @@ class Durability:
         if not distrust.holds(base):
             try:
                 file.sync()
-                return
             except StorageError as error:
-                logger.warning("%s: %s; copying the segment to a new file", file.path, error)
-                distrust.put_on(base)
+                self._replace(base, error)
+        else:
+            self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
+            self._close_file()
+
+    def _replace(self, base: int, error: StorageError) -> None:
+        logger.warning("%s; copying the segment to new files", error)
+        self._writer.distrust.put_on(base)
         self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
         self._close_file()
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
+from pylog.index import encode_transactions
 from pylog.partition import snapshots
 from pylog.partition.assessment import Assessment, assess
-from pylog.partition.closed_files import closed_since, sync_indexes
+from pylog.partition.closed_files import closed_since, sync_closed
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.distrust import Distrust
 from pylog.partition.epochs import LeaderEpochs
@@ -23,8 +24,19 @@ from pylog.partition.rewrite import rewrite
 from pylog.partition.segments import Segments
 from pylog.partition.sweeping import sweep
 from pylog.segment import SegmentScan, SegmentWriter
-from pylog.segment.naming import DELETED, LOG, SEAL, TRANSACTION_INDEX, segment_files
+from pylog.segment.naming import (
+    DELETED,
+    LOG,
+    OFFSET_INDEX,
+    SEAL,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    UNSYNCED,
+    offsets_of,
+    segment_files,
+)
 from pylog.segment.writer import INDEX_ENTRY_BYTES
+from pylog.storage import write_atomically
 
 logger = logging.getLogger("pylog.partition")
 
@@ -81,6 +93,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
     names = set(place.names())
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
+    _remove_orphans(place, segments)
     return _rebuild_from(place, slots, found, segments, start, durable, distrust, check_held)
 
 
@@ -96,9 +109,9 @@ def _rebuild_from(
 ) -> Recovered:
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
-    snapshots.remove_stray(place.filesystem, place.directory, kept, end)
-    epochs = _epochs(place, kept, end, start)
+    epochs = _epochs(place, kept, end)
     bases = _bases_to_rebuild(kept, durable)
+    snapshots.remove_unsynced(place.filesystem, place.directory, kept, bases[0])
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
     for base in bases[:-1]:
         _rebuild_closed(place, base, producers, distrust, check_held)
@@ -125,7 +138,17 @@ def _rebuild_from(
     return Recovered(segment, producers, state)
 
 
-def _epochs(place: Place, kept: Segments, end: int, start: int) -> LeaderEpochs:
+def _remove_orphans(place: Place, segments: Segments) -> None:
+    """Remove what belongs to no log file: a later segment of that name would be held to the seal of an earlier one."""
+    there = set(segments.bases)
+    names = place.names()
+    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, UNSYNCED):
+        for base in offsets_of(names, kind):
+            if base not in there:
+                place.filesystem.remove(place.path(base, kind))
+
+
+def _epochs(place: Place, kept: Segments, end: int) -> LeaderEpochs:
     """The leader epochs up to the end; made again from the segments where a loss of power took the checkpoint."""
     try:
         epochs = LeaderEpochs.load(place.filesystem, place.directory)
@@ -136,7 +159,7 @@ def _epochs(place: Place, kept: Segments, end: int, start: int) -> LeaderEpochs:
     if not epochs.starts:
         changed = True
         for base in kept.bases:
-            epochs.assigned(max(first_epoch(place, base), 0), max(base, start))
+            epochs.assigned(max(first_epoch(place, base), 0), base)
     if changed:
         epochs.save(place.filesystem, place.directory)
     return epochs
@@ -177,8 +200,31 @@ def _reindex(place: Place, base: int) -> None:
     for position, header in SegmentScan(segment.file, 0, segment.file.size(), next_offset=base, check_crc=False):
         segment.adopt(position, header)
     segment.finish()
+    following = segment.next_offset
     segment.close()
-    sync_indexes(place.filesystem, place.directory, base)
+    sync_closed(place.filesystem, place.directory, base, following)
+
+
+def remake_side_files(place: Place, base: int) -> None:
+    """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
+
+    For a segment one of whose syncs has failed. The caller holds the lock.
+    """
+    producers = snapshots.load(place.filesystem, place.directory, place.segments(), base, place.clock.now_ms())
+    for kind in INDEX_ENTRY_BYTES:
+        place.filesystem.remove(place.path(base, kind))
+    segment = place.segment_writer(base)
+    _rebuild(place, segment, segment.file.size(), producers)
+    _finish_closed(place, segment, producers)
+
+
+def _finish_closed(place: Place, segment: SegmentWriter, producers: ProducerStates) -> None:
+    """Make durable what is beside a closed segment whose batches were all taken in."""
+    base, following = segment.base_offset, segment.next_offset
+    segment.finish()
+    segment.close()
+    snapshots.save(place.filesystem, place.directory, producers, following)
+    sync_closed(place.filesystem, place.directory, base, following)
 
 
 def _rebuild_closed(
@@ -187,9 +233,8 @@ def _rebuild_closed(
     segment = place.segment_writer(base)
     end = segment.file.size()
     _rebuild(place, segment, end, producers)
-    segment.finish()
-    _make_durable(place, segment, end, segment.next_offset, distrust, check_held).close()
-    sync_indexes(place.filesystem, place.directory, base)
+    segment = _make_durable(place, segment, end, segment.next_offset, distrust, check_held)
+    _finish_closed(place, segment, producers)
 
 
 def _rebuild_active(
@@ -221,7 +266,7 @@ def _make_durable(
             logger.warning("%s; copying the segment to a new file", error)
             distrust.put_on(base)
     segment.close()
-    rewrite(place, base, end, check_held)
+    rewrite(place, base, end, next_offset, check_held)
     distrust.lift(base)
     segment = place.segment_writer(base)
     segment.attach(end, next_offset)
@@ -230,13 +275,18 @@ def _make_durable(
 
 def _rebuild(place: Place, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
     """Make the indexes of a segment again from its batches, and take those into the producers' state."""
-    place.filesystem.remove(place.path(segment.base_offset, TRANSACTION_INDEX))
     segment.rebuild_start()
+    aborted = []
     for position, header in SegmentScan(segment.file, 0, end, next_offset=segment.base_offset, check_crc=False):
         segment.adopt(position, header)
-        aborted = snapshots.fold(producers, header, position, segment.file)
-        if aborted is not None:
-            segment.add_aborted(aborted)
+        transaction = snapshots.fold(producers, header, position, segment.file)
+        if transaction is not None:
+            aborted.append(transaction)
+    path = place.path(segment.base_offset, TRANSACTION_INDEX)
+    if aborted:  # in one step: a reader must not take a transaction for committed in between
+        write_atomically(place.filesystem, path, encode_transactions(aborted), durable=False)
+    else:
+        place.filesystem.remove(path)
 
 
 def remove_segment(place: Place, names: Collection[str], base: int) -> None:

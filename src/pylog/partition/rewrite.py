@@ -17,8 +17,11 @@ from pylog.segment.naming import LOG, REWRITE
 _PIECE_BYTES = 1 << 20
 
 
-def rewrite(place: Place, base: int, end: int, check_held: Callable[[], None]) -> None:
-    """Replace the segment's log by a copy of its first ``end`` bytes. Durable on return. The caller holds the lock."""
+def rewrite(place: Place, base: int, end: int, next_offset: int, check_held: Callable[[], None]) -> None:
+    """Replace the segment's log by a copy of its first ``end`` bytes, which reach up to ``next_offset``.
+
+    Durable on return. The caller holds the lock. ``StorageError`` where the page cache has not kept them either, as on btrfs.
+    """
     path = place.path(base, LOG)
     source = place.filesystem.open_readable(path)
     target = place.filesystem.open_appendable(path + REWRITE)
@@ -28,11 +31,14 @@ def rewrite(place: Place, base: int, end: int, check_held: Callable[[], None]) -
         for position, header in scan:
             for at in range(position, position + header.size_bytes, _PIECE_BYTES):
                 target.pwrite(source.pread(min(_PIECE_BYTES, position + header.size_bytes - at), at), at)
-        if scan.problem is not None:
+        if scan.problem is not None or scan.next_offset != next_offset:
+            problem = scan.problem or f"it ends at offset {scan.next_offset}, expected {next_offset}"
             raise StorageError(
-                f"{path} could not be copied after a failed sync: damaged at position {scan.position}: {scan.problem}",
+                f"{path} could not be copied after a failed sync: damaged at position {scan.position}: {problem}",
                 path=path,
                 position=scan.position,
+                next_offset=scan.next_offset,
+                expected=next_offset,
             )
         target.sync()
     finally:

@@ -1,7 +1,8 @@
 """Brings producer state up to the end of a partition: the newest good snapshot, then the headers behind it.
 
 Snapshots are written at each roll, and in between after every ``INTERVAL_BYTES``, so that opening a partition reads at
-most that much. They are never synced: a lost one costs a longer replay.
+most that much. The one at a segment's base is synced with the segments before it; any other is lost with the power, which
+costs a longer replay.
 """
 
 from __future__ import annotations
@@ -135,6 +136,16 @@ def remove_stray(filesystem: FileSystem, directory: str, segments: Segments, end
     newest = max((at for at in offsets if at <= end_offset), default=-1)
     keep = {newest, *(base for base in segments.bases if base <= end_offset)}
     remove(filesystem, directory, (at for at in offsets if at not in keep))
+
+
+def remove_unsynced(filesystem: FileSystem, directory: str, segments: Segments, first_open: int) -> None:
+    """Remove snapshots that may be torn after a loss of power: all but those at the bases of segments up to ``first_open``.
+
+    Those were synced with the segments that end there (``closed_files.py``).
+    """
+    keep = {base for base in segments.bases if base <= first_open}
+    names = filesystem.names(directory)
+    remove(filesystem, directory, (at for at in offsets_of(names, SNAPSHOT) if at not in keep))
 
 
 def remove(filesystem: FileSystem, directory: str, offsets: Iterable[int]) -> None:

@@ -30,7 +30,7 @@ from pylog.model import AppendResult
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.place import Place
-from pylog.partition.recovery import remove_segment
+from pylog.partition.recovery import remake_side_files, remove_segment
 from pylog.partition.rewrite import rewrite
 from pylog.partition.sealing import Sealer
 from pylog.partition.segments import Segments
@@ -248,7 +248,8 @@ class PartitionWriter(WriterView):
     def publish_durable(self, end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
         """Publish that everything below ``end_offset`` is on the medium, for which the segments ``synced`` were synced.
 
-        False where a sync of one of them has failed in another process: then nothing is known of what this one synced.
+        False where a sync of one of them has failed in another process, or the log was cut: then nothing is known of what was
+        synced.
         """
         return self._lock.holding(timeout_ms, partial(self._publish_durable, end_offset, synced))
 
@@ -256,14 +257,16 @@ class PartitionWriter(WriterView):
         if any(self.distrust.holds(base) for base in synced):
             return False
         state = self._lock.slots.read()
+        if state is not None and state.log_end_offset < end_offset:
+            return False
         if state is not None and state.boot == self._place.boot and state.durable_offset < end_offset:
-            published = self._lock.slots.publish(state.successor(durable_offset=min(end_offset, state.log_end_offset)))
+            published = self._lock.slots.publish(state.successor(durable_offset=end_offset))
             if self._state is not None and self._state.sequence == state.sequence:
                 self._state = published
         return True
 
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
-        """Copy a segment to a new synced file after a failed sync. Other writers notice by the version of the list."""
+        """Copy a segment to new synced files after a failed sync. Other writers notice by the version of the list."""
         self._lock.holding(timeout_ms, partial(self._rewrite_segment, base))
 
     def _rewrite_segment(self, base: int) -> None:
@@ -274,8 +277,12 @@ class PartitionWriter(WriterView):
         path = self._place.path(base, LOG)
         # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
         state = self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
-        end = state.written_end if base == state.active_base else self._place.filesystem.size(path)
-        rewrite(self._place, base, end, self._lock.check_held)
+        if base == state.active_base:
+            rewrite(self._place, base, state.written_end, state.log_end_offset, self._lock.check_held)
+        else:
+            following = self._place.segments().after(base) or state.active_base
+            rewrite(self._place, base, self._place.filesystem.size(path), following, self._lock.check_held)
+            remake_side_files(self._place, base)
         self._drop_segment()
         self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.distrust.lift(base)

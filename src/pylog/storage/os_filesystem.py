@@ -6,6 +6,7 @@ writes.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
@@ -84,6 +85,8 @@ class OsAppendableFile(OsReadableFile):
 
     def sync(self) -> None:
         with translated("sync", self.path):
+            if self._descriptor < 0:  # Python's own answer would be a ValueError
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if _FULL_SYNC is not None:
                 fcntl.fcntl(self._descriptor, _FULL_SYNC)
             else:

@@ -1,0 +1,27 @@
+"""A simulated machine to run pylog on: disk with page cache, processes, locks, clock, kills, losses of power, schedules."""
+
+from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
+from pylog.testing.machine.images import Image
+from pylog.testing.machine.machine import Machine
+from pylog.testing.machine.process import Interrupted, Killed, Process, Step, SyncFailure
+from pylog.testing.machine.schedule import NoEnd, Schedule, Strategy
+from pylog.testing.machine.strategies import Priorities, RandomWalk, Replay, all_schedules
+
+__all__ = [
+    "Image",
+    "Interrupted",
+    "Killed",
+    "Machine",
+    "NoEnd",
+    "Priorities",
+    "Process",
+    "RandomWalk",
+    "Replay",
+    "Schedule",
+    "Step",
+    "Strategy",
+    "SyncFailure",
+    "all_schedules",
+    "for_every_kill",
+    "for_every_power_loss",
+]

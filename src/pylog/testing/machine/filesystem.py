@@ -1,0 +1,246 @@
+"""The ``FileSystem`` of a simulated process: the machine's disk by path, with the answers of the real one.
+
+``tests/storage`` holds both to the same table of answers. What is not simulated: links, ``..``, modes, several mounts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from pylog.errors import StorageError
+from pylog.storage import AppendableFile, FileLock, ReadableFile
+from pylog.storage.os_errors import storage_error
+from pylog.testing.machine.disk import Directory, File, Rename
+from pylog.testing.machine.process import OpenAppendableFile, OpenFile, Process, SimulatedLock
+
+_NAME_BYTES_MAX = 255  # of one name, on every filesystem in use
+
+
+class SimulatedFileSystem:
+    """One process's view of the disk. Paths are absolute, or taken from the root directory."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._machine = process.machine
+
+    # Finding
+
+    def _find(self, path: str) -> File | Directory | None:
+        """What stands at ``path``; None where its directory is there and the name is not. Else ``FileNotFoundError``."""
+        node: File | Directory = self._machine.disk.root
+        parts = _parts(path)
+        for number, part in enumerate(parts):
+            if not isinstance(node, Directory):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            found = node.entries.get(part)
+            if found is None:
+                _check_length(part)
+                if number == len(parts) - 1:
+                    return None
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = found
+        return node
+
+    def _look(self, path: str) -> File | Directory | None:
+        """What stands at ``path``; None where nothing can be reached there."""
+        try:
+            return self._find(path)
+        except OSError:
+            return None
+
+    def _get(self, action: str, path: str) -> File | Directory:
+        try:
+            node = self._find(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error(action, path, error) from error
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node
+
+    def _directory(self, action: str, path: str) -> Directory:
+        node = self._get(action, path)
+        if not isinstance(node, Directory):
+            raise storage_error(action, path, OSError(errno.ENOTDIR, "Not a directory"))
+        return node
+
+    def _parent(self, action: str, path: str) -> tuple[Directory, str]:
+        """The directory that has or may get the name, and the name."""
+        above, _, name = path.rstrip("/").rpartition("/")
+        directory = self._directory(action, above)
+        try:
+            _check_length(name)
+        except OSError as error:
+            raise storage_error(action, path, error) from error
+        return directory, name
+
+    def _parent_if_there(self, action: str, path: str) -> tuple[Directory | None, str]:
+        """The same for a removal, which is content where there is no such directory."""
+        try:
+            return self._parent(action, path)
+        except FileNotFoundError:
+            return None, ""
+
+    def _change(self, directory: Directory, removed: str | None, added: str | None, node: File | Directory) -> None:
+        directory.apply(Rename(self._machine.disk.next_sequence(), removed, added, node))
+        directory.modified_ns = self._machine.file_time_ns()
+
+    # Files
+
+    def open_readable(self, path: str) -> ReadableFile:
+        self._process.step("open", path)
+        node = self._get("open", path)
+        if isinstance(node, Directory):
+            raise StorageError(
+                f"{path!r} is a directory, expected a regular file; "
+                "move it away, and put the file back from a copy if there was one",
+                path=path,
+                kind="a directory",
+                expected="a regular file",
+            )
+        return OpenFile(self._process, path, node)
+
+    def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
+        return OpenAppendableFile(self._process, path, self._open_or_create("open", path, create=create))
+
+    def lock(self, path: str) -> FileLock:
+        return SimulatedLock(self._process, path, self._open_or_create("open the lock file", path, create=True))
+
+    def _open_or_create(self, action: str, path: str, *, create: bool) -> File:
+        is_new = create and self._look(path) is None
+        self._process.step("create" if is_new else "open", path)
+        directory, name = self._parent(action, path)
+        node = directory.entries.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = File(self._machine.disk.next_number())
+            node.modified_ns = self._machine.file_time_ns()
+            self._change(directory, None, name, node)
+        if isinstance(node, Directory):
+            raise storage_error(action, path, OSError(errno.EISDIR, "Is a directory"))
+        return node
+
+    def locks_exclude(self, path: str) -> bool:
+        self._open_or_create("open the lock file", path, create=True)
+        return True
+
+    # Names
+
+    def exists(self, path: str) -> bool:
+        self._process.step("exists", path)
+        return self._look(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        self._process.step("is_directory", path)
+        return isinstance(self._look(path), Directory)
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def names(self, directory: str) -> list[str]:
+        self._process.step("names", directory)
+        return sorted(self._directory("list", directory).entries)
+
+    def size(self, path: str) -> int:
+        self._process.step("size", path)
+        node = self._get("inspect", path)
+        return len(node.content) if isinstance(node, File) else 0
+
+    def modified_ns(self, path: str) -> int:
+        self._process.step("modified", path)
+        return self._get("inspect", path).modified_ns
+
+    def make_directory(self, path: str) -> None:
+        above = path.rstrip("/").rpartition("/")[0]
+        if above.strip("/") and self._look(above) is None:
+            self.make_directory(above)
+        if isinstance(self._look(path), Directory):
+            return
+        self._process.step("mkdir", path)
+        try:
+            parent, name = self._parent("create the directory", path)
+        except FileNotFoundError as error:
+            raise storage_error("create the directory", path, error) from error
+        node = parent.entries.get(name)
+        if node is None:
+            made = Directory(self._machine.disk.next_number())
+            made.modified_ns = self._machine.file_time_ns()
+            self._change(parent, None, name, made)
+        elif not isinstance(node, Directory):
+            raise storage_error("create the directory", path, OSError(errno.EEXIST, "File exists"))
+
+    def replace(self, source: str, target: str) -> None:
+        self._process.step("replace", source)
+        before, old = self._parent("rename", source)
+        after, new = self._parent("rename", target)
+        node = self._get("rename", source)
+        there = after.entries.get(new)
+        if isinstance(there, Directory) and not isinstance(node, Directory):
+            raise storage_error("rename", source, OSError(errno.EISDIR, "Is a directory"))
+        if isinstance(there, File) and isinstance(node, Directory):
+            raise storage_error("rename", source, OSError(errno.ENOTDIR, "Not a directory"))
+        if isinstance(there, Directory) and there.entries and there is not node:
+            raise storage_error("rename", source, OSError(errno.ENOTEMPTY, "Directory not empty"))
+        if _parts(target)[: len(_parts(source))] == _parts(source) and len(_parts(target)) > len(_parts(source)):
+            raise storage_error("rename", source, OSError(errno.EINVAL, "Invalid argument"))
+        if isinstance(there, File) and there is not node:
+            self._machine.disk.removed.append(there)
+        if before is after:
+            self._change(before, old, new, node)
+        else:
+            self._change(after, None, new, node)
+            self._change(before, old, None, node)
+
+    def remove(self, path: str) -> None:
+        self._process.step("remove" if self._look(path) is not None else "exists", path)
+        parent, name = self._parent_if_there("remove", path)
+        node = parent.entries.get(name) if parent is not None else None
+        if isinstance(node, Directory):
+            raise storage_error("remove", path, OSError(errno.EISDIR, "Is a directory"))
+        if parent is not None and node is not None:
+            self._machine.disk.removed.append(node)
+            self._change(parent, name, None, node)
+
+    def remove_directory(self, path: str) -> None:
+        self._process.step("rmdir", path)
+        parent, name = self._parent_if_there("remove the directory", path)
+        node = parent.entries.get(name) if parent is not None else None
+        if isinstance(node, File):
+            raise storage_error("remove the directory", path, OSError(errno.ENOTDIR, "Not a directory"))
+        if node is not None and node.entries:
+            raise storage_error("remove the directory", path, OSError(errno.ENOTEMPTY, "Directory not empty"))
+        if parent is not None and node is not None:
+            self._change(parent, name, None, node)
+
+    def sync_directory(self, path: str) -> None:
+        self._process.step("sync_directory", path)
+        self._directory("sync the directory", path).sync()
+
+    # The machine
+
+    def writable(self, path: str) -> bool:
+        return isinstance(self._look(path), Directory)
+
+    def kind(self, path: str) -> str:
+        return "simulated"
+
+    def boot_id(self) -> str:
+        return f"boot {self._machine.boot}"
+
+    def process_id(self) -> int:
+        return self._process.number
+
+    def random_bytes(self, size: int) -> bytes:
+        return self._machine.random.randbytes(size)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _check_length(name: str) -> None:
+    if len(os.fsencode(name)) > _NAME_BYTES_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))

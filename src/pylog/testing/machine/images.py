@@ -1,0 +1,209 @@
+"""What a loss of power may leave of a disk: every image, where there are few enough, otherwise a seeded choice.
+
+The parts of a choice:
+
+* **Sectors.** Writes are kept by sectors, never in part of one. A sector that was written several times since its file was
+  synced has on the medium what stood in it before, or after any of those writes: a cache writes back what stands in it at
+  some moment. Different sectors, and different files, are independent of one another, whatever their order was.
+* **Sizes and names.** A cut may be lost or kept, and so may each change of a directory's names, independent of the others
+  and of the bytes: renames before data, removals before renames.
+* **The end of a file that grew** (``TAILS``). Either it is as long as what was kept of it. Or its new size was kept and
+  what was lost in it reads as zeros (delayed allocation, xfs), as noise, or as what a removed file left in the blocks. Or the
+  bytes were kept and the new size was not.
+
+These are the states that "All File Systems Are Not Created Equal" (Pillai et al., OSDI 2014) and "Crash consistency"
+studies found in ext4, xfs and btrfs, and some that are worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
+from math import prod
+from random import Random
+from typing import NamedTuple
+
+from pylog.testing.machine.disk import Cut, Directory, Disk, File, Rename, Write, apply_change, apply_rename
+
+EXHAUSTIVE_MAX = 1 << 12
+TAILS = ("natural", "zeros", "noise", "stale", "old size")
+Change = Write | Cut | Rename
+
+
+class Unit(NamedTuple):
+    """Changes that a loss of power treats as one: the first so many of them are kept, from none to all."""
+
+    node: File | Directory
+    changes: tuple[Change, ...]
+
+
+class Image(NamedTuple):
+    """How many changes of each unit are kept, and what is found at the end of files that grew."""
+
+    kept: tuple[int, ...]
+    tail: str
+
+
+def pending_units(disk: Disk, sector_bytes: int) -> list[Unit]:
+    """What is not durable, in the order of its first changes."""
+    units: list[Unit] = []
+    for _, node in disk.walk():
+        if isinstance(node, Directory):
+            units += [Unit(node, (change,)) for change in node.changes]
+        else:
+            sectors: dict[int, list[Write]] = {}
+            for change in node.changes:
+                if isinstance(change, Cut):
+                    units.append(Unit(node, (change,)))
+                else:
+                    for piece in _pieces(change, sector_bytes):
+                        sectors.setdefault(piece.position // sector_bytes, []).append(piece)
+            units += [Unit(node, tuple(pieces)) for pieces in sectors.values()]
+    return sorted(units, key=lambda unit: unit.changes[0].sequence)
+
+
+def _pieces(write: Write, sector_bytes: int) -> Iterator[Write]:
+    at, end = write.position, write.position + len(write.data)
+    while at < end:
+        stop = min(end, (at // sector_bytes + 1) * sector_bytes)
+        yield Write(write.sequence, at, write.data[at - write.position : stop - write.position])
+        at = stop
+
+
+def images(units: Sequence[Unit], random: Random, samples: int) -> Iterator[Image]:
+    """All images where the units allow at most ``EXHAUSTIVE_MAX``, each with every tail that makes a difference.
+
+    Otherwise: nothing, everything, every moment in between, every single unit lost or alone, pairs of them lost, and
+    ``samples`` drawn from ``random``.
+    """
+    tails = TAILS if any(len(f.content) > _floor(f, f.changes) for f in _files(units)) else TAILS[:1]
+    full = [len(unit.changes) for unit in units]
+    if prod(count + 1 for count in full) <= EXHAUSTIVE_MAX:
+        for kept in product(*(range(count + 1) for count in full)):
+            yield from (Image(kept, tail) for tail in tails)
+        return
+    moments = sorted({0, *(change.sequence for unit in units for change in unit.changes)})
+    for tail in tails:
+        for number in moments:
+            yield Image(tuple(sum(c.sequence <= number for c in unit.changes) for unit in units), tail)
+    singles = range(len(units))
+    for tail in tails:
+        for one in singles:
+            yield Image(tuple(0 if at == one else full[at] for at in singles), tail)
+            yield Image(tuple(full[at] if at == one else 0 for at in singles), tail)
+    for pair in random.sample(list(combinations(singles, 2)), min(samples, len(units) * (len(units) - 1) // 2)):
+        yield Image(tuple(0 if at in pair else full[at] for at in singles), random.choice(tails))
+    for _ in range(samples):
+        share = random.random()
+        yield Image(
+            tuple(random.randint(0, count) if random.random() < share else count for count in full),
+            random.choice(tails),
+        )
+
+
+def _files(units: Sequence[Unit]) -> Iterator[File]:
+    return (node for node in dict.fromkeys(unit.node for unit in units) if isinstance(node, File))
+
+
+class Left(NamedTuple):
+    """A file or a directory as a loss of power leaves it: equal and hashable where the bytes are the same."""
+
+    number: int
+    modified_ns: int
+    content: bytes | tuple[tuple[str, Left], ...]
+
+
+class PowerLoss:
+    """What a loss of power leaves of one disk at one moment, image after image."""
+
+    def __init__(self, disk: Disk, units: Sequence[Unit], seed: int) -> None:
+        self._disk = disk
+        self._units = units
+        self._seed = seed
+        self._units_of: dict[int, list[int]] = {}
+        for number, unit in enumerate(units):
+            self._units_of.setdefault(id(unit.node), []).append(number)
+        self._bytes: dict[tuple[object, ...], bytes] = {}  # images differ in few files
+        self._stale = next((bytes(f.content) for f in reversed(disk.removed) if f.content), b"")
+
+    def left(self, image: Image) -> Left:
+        """The root directory, and all below it."""
+        return self._left(self._disk.root, image)
+
+    def _left(self, node: File | Directory, image: Image) -> Left:
+        if isinstance(node, File):
+            return Left(node.number, node.modified_ns, self._bytes_of(node, image))
+        entries = dict(node.durable)
+        for change in self._kept(node, image):
+            if isinstance(change, Rename):
+                apply_rename(entries, change)
+        return Left(
+            node.number, node.modified_ns, tuple((name, self._left(entries[name], image)) for name in sorted(entries))
+        )
+
+    def _kept(self, node: File | Directory, image: Image) -> list[Change]:
+        """The changes of a node that the image keeps, in their order."""
+        numbers = self._units_of.get(id(node), ())
+        kept = [change for number in numbers for change in self._units[number].changes[: image.kept[number]]]
+        return sorted(kept, key=lambda change: change.sequence)
+
+    def _bytes_of(self, file: File, image: Image) -> bytes:
+        if not file.changes:
+            return file.durable
+        key = (id(file), image.tail, *(image.kept[number] for number in self._units_of[id(file)]))
+        found = self._bytes.get(key)
+        if found is None:
+            noise = Random(f"{self._seed} {file.number}")
+            found = self._bytes[key] = _bytes_of(file, self._kept(file, image), image.tail, self._stale, noise)
+        return found
+
+
+def disk_of(root: Left) -> Disk:
+    """The disk as the machine finds it when the power is back."""
+    made: dict[int, File | Directory] = {}
+
+    def restore(left: Left) -> File | Directory:
+        node = made.get(left.number)
+        if node is None:
+            if isinstance(left.content, bytes):
+                node = File(left.number, left.content)
+            else:
+                node = Directory(left.number, {name: restore(child) for name, child in left.content})
+            node.modified_ns = left.modified_ns
+            made[left.number] = node
+        return node
+
+    directory = restore(root)
+    assert isinstance(directory, Directory)
+    return Disk(directory)
+
+
+def _floor(file: File, changes: Iterable[Change]) -> int:
+    """How much of the file was there before and was never cut off: only behind it can the end be any other than written."""
+    return min([len(file.durable), *(change.size for change in changes if isinstance(change, Cut))])
+
+
+def _bytes_of(file: File, kept: Sequence[Change], tail: str, stale: bytes, noise: Random) -> bytes:
+    if not file.changes:
+        return file.durable
+    content = bytearray(file.durable)
+    for change in kept:
+        if isinstance(change, Write | Cut):
+            apply_change(content, change)
+    floor = _floor(file, kept)
+    if tail == "old size":
+        del content[floor:]
+    elif tail != "natural":
+        content.extend(bytes(max(len(file.content) - len(content), 0)))
+    if tail in ("noise", "stale"):
+        lost = bytearray(len(content))  # 1 where something was written that is lost; what never was reads as zeros
+        for changes, mark in ((file.changes, b"\1"), (kept, b"\0")):
+            for change in changes:
+                if isinstance(change, Write):
+                    place = slice(change.position, min(change.position + len(change.data), len(content)))
+                    lost[place] = mark * len(range(len(content))[place])
+        junk = noise.randbytes(len(content)) if tail == "noise" else stale
+        for at in range(floor, min(len(content), len(junk))):
+            if lost[at]:
+                content[at] = junk[at]
+    return bytes(content)

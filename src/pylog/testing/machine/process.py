@@ -1,0 +1,224 @@
+"""A process of a simulated machine: its files, its locks, its clock, and its death.
+
+Everything a process does to the machine is a step. Before each, the machine's hooks are asked (``Machine.before_step``):
+that is where a schedule lets another process go first, and where a fault strikes. A dead process does nothing any more,
+whatever code of its still runs: each of its steps raises ``Killed`` again, and what it frees is free already.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from threading import Condition  # only named here: waiting on one is a matter of the clock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pylog.errors import StorageError
+from pylog.storage import Buffer
+from pylog.storage.os_errors import storage_error
+from pylog.testing.machine.disk import Cut, File, Write
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+    from pylog.testing.machine.filesystem import SimulatedFileSystem
+    from pylog.testing.machine.machine import Machine
+
+_START_MS = 1_700_000_000_000
+CHANGING = frozenset({"pwrite", "truncate", "sync", "create", "mkdir", "replace", "remove", "rmdir", "sync_directory"})
+
+
+class Killed(BaseException):
+    """The process died here. Nothing of pylog catches it as an error of the system."""
+
+
+class Interrupted(Exception):
+    """What a hook raises to let a ``pwrite`` write so many bytes before ``error`` strikes."""
+
+    def __init__(self, written_bytes: int, error: BaseException) -> None:
+        super().__init__(written_bytes, error)
+        self.written_bytes = written_bytes
+        self.error = error
+
+
+class SyncFailure(Exception):
+    """What a hook raises to let a ``sync`` fail as some filesystem does.
+
+    ``dirty``: the bytes stay to be written, and a later sync would write them. ``clean``: they are counted as written, and
+    are not (ext4, xfs); reads still show them. ``lost``: reads show what the medium has, from now on (btrfs).
+
+    Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
+    """
+
+    def __init__(self, behaviour: str) -> None:
+        super().__init__(behaviour)
+        self.behaviour = behaviour
+
+
+class Step(NamedTuple):
+    """What a process is about to do. ``size_bytes`` is that of a write."""
+
+    name: str
+    path: str
+    size_bytes: int = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes what is on the disk."""
+        return self.name in CHANGING
+
+
+class Process:
+    """One process. Not one thread more: its code runs on the thread that calls it."""
+
+    def __init__(self, machine: Machine, number: int, filesystem: Callable[[Process], SimulatedFileSystem]) -> None:
+        self.machine = machine
+        self.number = number
+        self.is_alive = True
+        self.steps = 0
+        self.filesystem = filesystem(self)
+        self.clock = SimulatedClock(self)
+
+    def open_log(self, path: str, **options: Any) -> Log:
+        """``Log(path, …)`` on this machine."""
+        from pylog.log import Log
+
+        return Log(path, filesystem=self.filesystem, clock=self.clock, **options)
+
+    def step(self, name: str, path: str, size_bytes: int = 0) -> None:
+        """Ask the hooks; ``Killed`` where the process is dead, or is killed now."""
+        if not self.is_alive:
+            raise Killed
+        self.steps += 1
+        step = Step(name, path, size_bytes)
+        for hook in self.machine.before_step:
+            hook(self, step)
+        if not self.is_alive:
+            raise Killed
+
+    def kill(self) -> None:
+        """The kernel frees its locks; what it wrote stays in the page cache."""
+        self.is_alive = False
+        self.machine.free_locks(self)
+
+
+class SimulatedClock:
+    """The clock of one process: that of its machine, which moves when nobody has anything to do but wait."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def now_ms(self) -> int:
+        return _START_MS + int(self._process.machine.seconds * 1000) + self._process.machine.wall_offset_ms
+
+    def monotonic(self) -> float:
+        return self._process.machine.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self._process.step("sleep", "")
+        self._process.machine.sleep(self._process, seconds)
+
+    def wait(self, condition: Condition, seconds: float) -> None:
+        self.sleep(seconds)
+
+
+class OpenFile:
+    """An open file. It stays the file it was, whatever happens to its name."""
+
+    __slots__ = ("_file", "_process", "path")
+
+    def __init__(self, process: Process, path: str, file: File) -> None:
+        self._process = process
+        self._file: File | None = file
+        self.path = path
+
+    def _opened(self, action: str) -> File:
+        if self._file is None:
+            raise storage_error(action, self.path, OSError(errno.EBADF, "Bad file descriptor"))
+        return self._file
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._process.step("pread", self.path)
+        content = self._opened("read").content
+        self._no_less_than_0("read", min(size, position))
+        return bytes(content[position : position + size])
+
+    def size(self) -> int:
+        self._process.step("size", self.path)
+        return len(self._opened("inspect").content)
+
+    def _no_less_than_0(self, action: str, number: int) -> None:
+        if number < 0:
+            raise storage_error(action, self.path, OSError(errno.EINVAL, "Invalid argument"))
+
+    def close(self) -> None:
+        self._file = None
+
+
+class OpenAppendableFile(OpenFile):
+    """The same, for writing too."""
+
+    __slots__ = ()
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        data = bytes(data)
+        for start, stop in self._process.machine.torn(len(data)):
+            try:
+                self._process.step("pwrite", self.path, stop - start)
+            except Interrupted as interrupted:
+                if self._process.is_alive or isinstance(interrupted.error, Killed):
+                    self._write(data[start : start + interrupted.written_bytes], position + start)
+                raise interrupted.error from None
+            self._write(data[start:stop], position + start)
+
+    def _write(self, data: bytes, position: int) -> None:
+        file = self._opened("write")
+        self._no_less_than_0("write", position)
+        if data:
+            disk = self._process.machine.disk
+            file.apply(Write(disk.next_sequence(), position, data))
+            file.modified_ns = self._process.machine.file_time_ns()
+
+    def truncate(self, size: int) -> None:
+        self._process.step("truncate", self.path)
+        file = self._opened("truncate")
+        self._no_less_than_0("truncate", size)
+        file.apply(Cut(self._process.machine.disk.next_sequence(), size))
+        file.modified_ns = self._process.machine.file_time_ns()
+
+    def sync(self) -> None:
+        try:
+            self._process.step("sync", self.path)
+        except SyncFailure as failure:
+            self._opened("sync").fail_to_sync(failure.behaviour)
+            raise storage_error("sync", self.path, OSError(errno.EIO, "Input/output error")) from None
+        self._opened("sync").sync()
+
+
+class SimulatedLock:
+    """A lock between descriptors, freed when its process dies."""
+
+    __slots__ = ("_file", "_process", "path")
+
+    def __init__(self, process: Process, path: str, file: File) -> None:
+        self._process = process
+        self._file: File | None = file
+        self.path = path
+
+    def try_acquire(self) -> bool:
+        self._process.step("lock", self.path)
+        if self._file is None:
+            raise StorageError(f"cannot lock {self.path!r}: it was closed", path=self.path)
+        holder = self._process.machine.locks.setdefault(self._file.number, (self._process, self))
+        return holder[1] is self
+
+    def release(self) -> None:
+        """No step: a kernel call that can't fail, and nobody sees the moment before it but as a wait that is longer."""
+        locks = self._process.machine.locks
+        if self._file is not None and locks.get(self._file.number, (None, None))[1] is self:
+            del locks[self._file.number]
+
+    def abandon(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.release()
+        self._file = None

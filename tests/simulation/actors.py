@@ -1,0 +1,155 @@
+"""Who does what on a simulated machine: an actor is a process with a log open, and notes in the ledger what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from pylog import Log, ProducerRecord
+from pylog.errors import NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
+from pylog.testing.machine import Killed, Machine, Process
+from tests.simulation.ledger import ACKNOWLEDGED, REFUSED, UNKNOWN, Ledger, TopicLedger
+
+T = TypeVar("T")
+ROOT = "/log"
+
+
+class World:
+    """A machine, its actors, and what was promised to them. ``start`` is where all begins."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.ledger = Ledger()
+        self.errors: list[BaseException] = []  # what actors were told, in order
+        self.seen: list[str] = []  # what must not be
+
+    def actor(self) -> Actor:
+        return Actor(self, self.machine.process())
+
+
+class Actor:
+    """A process that uses a log. After its death each of its calls does nothing."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world = world
+        self.process = process
+        self._log: Log | None = None
+
+    @property
+    def log(self) -> Log:
+        if self._log is None:
+            self._log = Log(ROOT, filesystem=self.process.filesystem, clock=self.process.clock)
+        return self._log
+
+    def attempt(self, work: Callable[[], T]) -> T | None:
+        """What ``work`` returns; None where it failed in a way that it may. Anything else is a finding."""
+        if not self.process.is_alive:
+            return None
+        try:
+            return work()
+        except Killed:
+            self.process.kill()
+        except (PylogError, KeyboardInterrupt, MemoryError) as error:
+            self.world.errors.append(error)
+        except BaseException as error:  # noqa: BLE001  (told to whoever looks)
+            self.world.errors.append(error)
+            self.world.seen.append(f"process {self.process.number}: {type(error).__name__}: {error}")
+        return None
+
+    # What is asked of the log
+
+    def create(self, name: str, **config: int) -> None:
+        def work() -> None:
+            ledger = self.world.ledger
+            if name not in ledger.topics or ledger.topics[name].there is False:
+                ledger.topics[name] = TopicLedger(name)
+            topic = ledger.topics[name]
+            try:
+                self.log.create_topic(name, **config)
+                topic.attempts.clear()  # a deletion that failed had come far enough
+            except TopicExists:
+                if topic.there is False:
+                    raise
+            topic.there = True
+
+        self.attempt(work)
+
+    def delete(self, name: str) -> None:
+        def work() -> None:
+            topic = self.world.ledger.topics[name]
+            topic.there = None
+            with suppress(TopicNotFound):
+                self.log.delete_topic(name)
+            topic.there = False
+            topic.attempts.clear()
+
+        self.attempt(work)
+
+    def append(self, name: str, count: int = 1, size: int = 40, acks: int | str = 1) -> None:
+        self.attempt(lambda: self._append(name, count, size, acks))
+
+    def _append(self, name: str, count: int, size: int, acks: int | str) -> None:
+        topic = self.world.ledger.topics[name]
+        values = self.world.ledger.new_values(count, size)
+        attempt = topic.begin(self.process.number, values)
+        try:
+            partition = self.log.partition(name, 0)
+        except PylogError:
+            attempt.outcome = REFUSED
+            raise
+        try:
+            result = partition.append(
+                [ProducerRecord(value, timestamp_ms=1_000 + attempt.number) for value in values], acks=acks
+            )
+        except OutcomeUnknown:
+            attempt.outcome = UNKNOWN
+            raise
+        except (NotAppended, TopicNotFound):
+            attempt.outcome = REFUSED
+            raise
+        attempt.outcome, attempt.offset = ACKNOWLEDGED, result.base_offset
+        if acks == "all":
+            topic.durable_end = max(topic.durable_end, result.last_offset + 1)
+
+    def sync(self, name: str) -> None:
+        def work() -> None:
+            partition = self.log.partition(name, 0)
+            end = partition.latest_offset
+            partition.sync(end)
+            topic = self.world.ledger.topics[name]
+            topic.durable_end = max(topic.durable_end, end)
+
+        self.attempt(work)
+
+    def roll(self, name: str) -> None:
+        self.attempt(lambda: self.log.partition(name, 0).roll())
+
+    def delete_before(self, name: str, offset: int) -> None:
+        def work() -> None:
+            topic = self.world.ledger.topics[name]
+            topic.start_asked = max(topic.start_asked, offset)
+            self.log.partition(name, 0).delete_before(offset)
+            topic.start_acknowledged = max(topic.start_acknowledged, offset)
+
+        self.attempt(work)
+
+    def read(self, name: str) -> None:
+        """Read all. What it sees must be as it was sent, by offset."""
+        self.attempt(lambda: self._read(name))
+
+    def _read(self, name: str) -> None:
+        topic = self.world.ledger.topics[name]
+        at = topic.acknowledged()
+        refused = {v for a in topic.attempts if a.outcome == REFUSED for v in a.values}
+        for record in self.log.partition(name, 0).scan():
+            if at.get(record.offset, record.value) != record.value or record.value in refused:
+                self.world.seen.append(f"{name}: read {record.value!r} at offset {record.offset}")
+
+    def reopen(self) -> None:
+        self.close()
+        self.attempt(lambda: self.log)
+
+    def close(self) -> None:
+        self.attempt(lambda: self._log.close() if self._log is not None else None)
+        self._log = None

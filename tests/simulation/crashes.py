@@ -1,0 +1,127 @@
+"""Cuts the power, or kills a process, at every step of a workload, and checks what is found afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pylog.errors import TopicNotFound
+from pylog.testing.machine import Interrupted, Killed, Machine, Process, Step
+from tests.simulation.actors import World
+from tests.simulation.ledger import Ledger
+from tests.simulation.oracle import problems
+from tests.simulation.workloads import Workload
+
+PROBLEMS_MAX = 5
+
+
+@dataclass
+class Found:
+    """What an exploration did: how many crashes, how many different machines were left, and what was wrong."""
+
+    crashes: int = 0
+    images: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def fingerprint(machine: Machine, ledger: Ledger) -> int:
+    """Equal for machines that hold the same bytes and were promised the same."""
+    promised = tuple(
+        (t.name, t.there, t.durable_end, t.start_asked, t.start_acknowledged, len(t.attempts))
+        for t in ledger.topics.values()
+    )
+    contents = machine.disk.contents()
+    return hash((promised, tuple(sorted((p, data) for p, data in contents.items() if data is not None)), len(contents)))
+
+
+class PowerCuts:
+    """Before every step of a workload that changes something, and at its end: each loss of power that may happen there."""
+
+    def __init__(self, workload: Workload, seed: int, *, samples: int = 8, sector_bytes: int = 512) -> None:
+        self.workload = workload
+        self.seed = seed
+        self.samples = samples
+        self.sector_bytes = sector_bytes
+        self.found = Found()
+        self._seen: set[int] = set()
+        self._world = World(Machine(seed))
+
+    def run(self) -> Found:
+        self._world.machine.before_step.append(self._before)
+        self.workload(self._world)
+        self._world.machine.before_step.clear()
+        self._cut("at the end")
+        return self.found
+
+    def _before(self, process: Process, step: Step) -> None:
+        if step.changes:
+            self._cut(f"before step {process.steps} of process {process.number}, {step.name} {step.path}")
+
+    def _cut(self, where: str) -> None:
+        found, machine, ledger = self.found, self._world.machine, self._world.ledger
+        found.crashes += 1
+        left = machine.power_losses(
+            samples=self.samples, sector_bytes=self.sector_bytes, seed=self.seed + found.crashes
+        )
+        for number, image in enumerate(left):
+            if len(found.problems) >= PROBLEMS_MAX:
+                return
+            mark = fingerprint(image, ledger)
+            if mark not in self._seen:
+                self._seen.add(mark)
+                found.images += 1
+                found.problems += [
+                    f"{self.workload.__name__}, seed {self.seed}, power cut {where}, image {number}: {problem}"
+                    for problem in problems(image, ledger.copy(), power_lost=True)
+                ]
+
+
+def steps_of(workload: Workload, seed: int) -> list[Step]:
+    """The steps of a run in which nothing happens."""
+    steps: list[Step] = []
+    world = World(Machine(seed))
+    world.machine.before_step.append(lambda _process, step: steps.append(step))
+    workload(world)
+    assert not world.errors, world.errors
+    return steps
+
+
+def kill_points(steps: list[Step]) -> Iterator[tuple[int, int]]:
+    """Each step, and of each write several lengths: (step, bytes written of it)."""
+    for number, step in enumerate(steps):
+        size = step.size_bytes
+        yield from ((number, written) for written in sorted({0, 1, size // 3, size - 1, size}) if 0 <= written <= size)
+
+
+def killed_at(workload: Workload, seed: int, number: int, written: int) -> list[str]:
+    """Kill the process that takes step ``number``, in its middle. The others go on. What is wrong afterwards."""
+    world = World(Machine(seed))
+    taken = -1
+
+    def before(process: Process, step: Step) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == number:
+            process.kill()
+            raise Interrupted(written, Killed()) if step.name == "pwrite" else Killed
+
+    world.machine.before_step.append(before)
+    workload(world)
+    world.machine.before_step.clear()
+    lost = any(topic.there is None for topic in world.ledger.topics.values())  # who should have created it was killed
+    errors = [str(error) for error in world.errors if not (lost and isinstance(error, TopicNotFound))]
+    return world.seen + errors + problems(world.machine, world.ledger, power_lost=False)
+
+
+def kills(workload: Workload, seed: int) -> Found:
+    """One process killed, at each of the steps of all."""
+    found = Found()
+    for number, written in kill_points(steps_of(workload, seed)):
+        if len(found.problems) >= PROBLEMS_MAX:
+            break
+        found.crashes += 1
+        found.problems += [
+            f"{workload.__name__}, seed {seed}, killed at step {number} with {written} bytes written: {problem}"
+            for problem in killed_at(workload, seed, number, written)
+        ]
+    return found

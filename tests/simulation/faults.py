@@ -1,0 +1,146 @@
+"""Lets the system refuse one step of a workload, or every step from one on, or raises in the midst; and checks what is left.
+
+A refusal is what ``OsFileSystem`` makes of the system's error. Which steps can fail how is in ``FAULTS``. The actors go on
+after it: what they are told must be so, no lock may stay behind, and a new process must find everything in order.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from pylog import Log
+from pylog.errors import CorruptSegment, OffsetOutOfRange
+from pylog.storage.os_errors import storage_error
+from pylog.testing.machine import Interrupted, Machine, Process, Step, SyncFailure
+from tests.simulation.actors import ROOT, World
+from tests.simulation.crashes import PROBLEMS_MAX, Found, steps_of
+from tests.simulation.ledger import Ledger
+from tests.simulation.oracle import problems
+from tests.simulation.workloads import Workload
+
+ANYWHERE = ("EIO", "EACCES", "KeyboardInterrupt", "MemoryError")
+SPACE = ("ENOSPC", "EDQUOT")
+FAULTS: dict[str, tuple[str, ...]] = {
+    "open": (*ANYWHERE, "EMFILE"),
+    "create": (*ANYWHERE, "EMFILE", *SPACE),
+    "lock": ("EIO", "KeyboardInterrupt", "MemoryError"),
+    "pread": ("EIO", "EINTR", "KeyboardInterrupt", "MemoryError"),
+    "pwrite": ("EIO", "EINTR", *SPACE, "EFBIG", "short", "KeyboardInterrupt", "MemoryError", "torn"),
+    "truncate": ("EIO", "KeyboardInterrupt", "MemoryError"),
+    "sync": ("dirty", "clean", "lost", "KeyboardInterrupt", "MemoryError"),
+    "sync_directory": (*ANYWHERE, "EMFILE"),
+    "names": (*ANYWHERE, "EMFILE"),
+    "size": ("EIO", "KeyboardInterrupt", "MemoryError"),
+    "modified": (*ANYWHERE,),
+    "mkdir": (*ANYWHERE, *SPACE),
+    "replace": (*ANYWHERE, *SPACE),
+    "remove": (*ANYWHERE,),
+    "rmdir": (*ANYWHERE,),
+    "exists": ("KeyboardInterrupt", "MemoryError"),
+    "is_directory": ("KeyboardInterrupt", "MemoryError"),
+    "sleep": ("KeyboardInterrupt",),
+}
+RAISED: dict[str, type[BaseException]] = {"KeyboardInterrupt": KeyboardInterrupt, "MemoryError": MemoryError}
+FILESYSTEM_BEHAVIOURS = ("dirty", "clean", "lost")
+
+
+class Fault(NamedTuple):
+    """At step ``number``: ``kind``, and with ``sticky`` again at every later step that can fail so."""
+
+    number: int
+    kind: str
+    sticky: bool
+
+
+def error_of(kind: str, step: Step) -> BaseException:
+    """What the step raises."""
+    if kind in RAISED:
+        return RAISED[kind]()
+    if kind in FILESYSTEM_BEHAVIOURS:
+        return SyncFailure(kind)
+    if kind == "short":
+        return Interrupted(step.size_bytes // 2, error_of("ENOSPC", step))
+    if kind == "torn":
+        return Interrupted(step.size_bytes // 2, KeyboardInterrupt())
+    number = getattr(errno, kind)
+    return storage_error(step.name, step.path, OSError(number, os.strerror(number)))
+
+
+def faults_of(steps: list[Step]) -> Iterator[Fault]:
+    """Every way in which one of the steps can fail."""
+    for number, step in enumerate(steps):
+        for kind in FAULTS[step.name]:
+            yield Fault(number, kind, sticky=False)
+            if kind not in RAISED and kind != "torn":
+                yield Fault(number, kind, sticky=True)
+
+
+def striking(fault: Fault, count: list[int]) -> Callable[[Process, Step], None]:
+    """A hook that lets the fault happen; ``count`` has the number of steps taken, and of times it struck."""
+
+    def before(_process: Process, step: Step) -> None:
+        number, count[0] = count[0], count[0] + 1
+        if number == fault.number or (fault.sticky and number > fault.number and fault.kind in FAULTS[step.name]):
+            count[1] += 1
+            raise error_of(fault.kind, step)
+
+    return before
+
+
+def struck_by(workload: Workload, seed: int, fault: Fault, *, power_cuts: int = 0) -> list[str]:
+    """What is wrong after a run with the fault; also after so many losses of power at its end."""
+    world = World(Machine(seed))
+    world.machine.before_step.append(striking(fault, [0, 0]))
+    workload(world)
+    world.machine.before_step.clear()
+    found = list(world.seen)
+    found += [f"lock {number} was never freed" for number in world.machine.locks]
+    for image in islice(world.machine.power_losses(samples=power_cuts, seed=seed), power_cuts):
+        if fault.kind == "lost":
+            wrong = _what_is_left(image, world.ledger)
+        else:
+            wrong = problems(image, world.ledger.copy(), power_lost=True)
+        found += [f"then without power: {problem}" for problem in wrong]
+    if fault.kind == "lost":
+        return found + _what_is_left(world.machine, world.ledger)
+    return found + problems(world.machine, world.ledger, power_lost=False)
+
+
+def _what_is_left(machine: Machine, ledger: Ledger) -> list[str]:
+    """What must hold where a disk took back what it had been given: all that was durable is there, by offset."""
+    process = machine.process()
+    found = []
+    with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+        for name, topic in ledger.topics.items():
+            if topic.there:
+                records: dict[int, bytes] = {}
+                try:
+                    for record in log.partition(name, 0).scan(topic.start_asked):
+                        records[record.offset] = record.value
+                except (CorruptSegment, OffsetOutOfRange):
+                    pass  # then something behind the durable end is gone, or what follows says so
+                found += [
+                    f"{name}: durable offset {offset} is {records.get(offset)!r}, expected {value!r}"
+                    for offset, value in topic.acknowledged().items()
+                    if topic.start_asked <= offset < topic.durable_end and records.get(offset) != value
+                ]
+    return found
+
+
+def sweep(workload: Workload, seed: int, *, every: int = 1, offset: int = 0, kinds: Collection[str] = ()) -> Found:
+    """Each fault by itself, or those of some kinds; of all only one in ``every``."""
+    found = Found()
+    faults = (fault for fault in faults_of(steps_of(workload, seed)) if not kinds or fault.kind in kinds)
+    for number, fault in enumerate(faults):
+        if number % every == offset % every and len(found.problems) < PROBLEMS_MAX:
+            found.crashes += 1
+            power_cuts = 3 if fault.kind in FILESYSTEM_BEHAVIOURS else 0
+            found.problems += [
+                f"{workload.__name__}, seed {seed}, {fault}: {problem}"
+                for problem in struck_by(workload, seed, fault, power_cuts=power_cuts)
+            ]
+    return found

@@ -1,0 +1,139 @@
+"""What a workload asked of a log and what it was told, and whether a log found later keeps to that.
+
+Every attempt to append has values that no other has. It ends as acknowledged (with its first offset), refused (certainly not
+in the log), or unknown. A log keeps its word if its records are the attempts in their order, each whole: all that had to
+survive, each at its offset; none that was refused; and none behind one that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pylog import Log
+from pylog.partition import Partition
+
+ACKNOWLEDGED, REFUSED, UNKNOWN = "acknowledged", "refused", "unknown"
+
+
+@dataclass
+class Attempt:
+    """One append."""
+
+    number: int
+    process: int
+    values: tuple[bytes, ...]
+    outcome: str = UNKNOWN
+    offset: int = -1
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.values)
+
+
+@dataclass
+class TopicLedger:
+    """One topic of one partition, in one of its lives. ``there`` is None while nobody can know."""
+
+    name: str
+    there: bool | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    durable_end: int = 0  # everything below was acknowledged as durable
+    start_asked: int = 0  # the greatest log start that may be found
+    start_acknowledged: int = 0  # the least
+
+    def begin(self, process: int, values: Sequence[bytes]) -> Attempt:
+        attempt = Attempt(len(self.attempts), process, tuple(values))
+        self.attempts.append(attempt)
+        return attempt
+
+    def acknowledged(self) -> dict[int, bytes]:
+        """The acknowledged values by offset."""
+        return {a.offset + i: v for a in self.attempts if a.outcome == ACKNOWLEDGED for i, v in enumerate(a.values)}
+
+    @property
+    def written_end(self) -> int:
+        return max((a.end for a in self.attempts if a.outcome == ACKNOWLEDGED), default=0)
+
+
+class Ledger:
+    """All topics of a workload. A topic that is created again begins a new life."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicLedger] = {}
+        self.sent = 0
+
+    def new_values(self, count: int, size: int) -> list[bytes]:
+        """Values that were never sent before."""
+        first, self.sent = self.sent, self.sent + count
+        return [
+            b"%d:" % number + bytes((number + at) % 251 for at in range(size)) for number in range(first, self.sent)
+        ]
+
+    def copy(self) -> Ledger:
+        """As it stands, for a check later."""
+        made = Ledger()
+        made.sent = self.sent
+        for name, topic in self.topics.items():
+            attempts = [replace(a) for a in topic.attempts]
+            made.topics[name] = TopicLedger(
+                name, topic.there, attempts, topic.durable_end, topic.start_asked, topic.start_acknowledged
+            )
+        return made
+
+    def problems(self, log: Log, *, power_lost: bool) -> list[str]:
+        """What the log says that it must not, or does not say that it must."""
+        found: list[str] = []
+        names = set(log.topics())
+        for name, topic in self.topics.items():
+            if topic.there is not None and topic.there != (name in names):
+                found.append(
+                    f"topic {name}: expected {'there' if topic.there else 'gone'}, the log has {sorted(names)}"
+                )
+            if name in names:
+                found += topic_problems(topic, log.partition(name, 0), power_lost)
+        found += [f"topic {name}: nobody created it" for name in names - set(self.topics)]
+        return found
+
+
+def topic_problems(topic: TopicLedger, partition: Partition, power_lost: bool) -> list[str]:
+    earliest, latest = partition.earliest_offset, partition.latest_offset
+    if not topic.start_acknowledged <= earliest <= topic.start_asked:
+        return [f"{topic.name}: begins at {earliest}, expected {topic.start_acknowledged} to {topic.start_asked}"]
+    required = topic.durable_end if power_lost else topic.written_end
+    if latest < required:
+        return [f"{topic.name}: ends at {latest}, but was acknowledged up to {required}"]
+    records = list(partition.scan())
+    if [record.offset for record in records] != list(range(earliest, latest)):
+        return [f"{topic.name}: offsets {[record.offset for record in records]}, expected {earliest} to {latest}"]
+    return _order_problems(topic, earliest, [record.value for record in records])
+
+
+def _order_problems(topic: TopicLedger, earliest: int, values: list[bytes]) -> list[str]:
+    """Find the attempt of each value: whole, where it was acknowledged to be, and behind its process's earlier ones."""
+    owners = {value: attempt for attempt in topic.attempts for value in attempt.values}
+    latest_of: dict[int, int] = {}
+    at = 0
+    while at < len(values):
+        attempt = owners.get(values[at])
+        if attempt is None or attempt.outcome == REFUSED:
+            return [
+                f"{topic.name}: {values[at]!r} at offset {earliest + at} was {'refused' if attempt else 'never sent there'}"
+            ]
+        first = attempt.values.index(values[at])
+        whole = list(attempt.values[first:])
+        if values[at : at + len(whole)] != whole or (first > 0 and (at > 0 or earliest == 0)):
+            return [f"{topic.name}: attempt {attempt.number} stands in part at offset {earliest + at}: {values[at:]}"]
+        if attempt.outcome == ACKNOWLEDGED and attempt.offset != earliest + at - first:
+            return [
+                f"{topic.name}: attempt {attempt.number} is at {earliest + at - first}, acknowledged at {attempt.offset}"
+            ]
+        if attempt.number <= latest_of.get(attempt.process, -1):
+            return [f"{topic.name}: attempt {attempt.number} of process {attempt.process} stands behind a later one"]
+        latest_of[attempt.process] = attempt.number
+        at += len(whole)
+    missing = [a for a in topic.attempts if a.outcome == ACKNOWLEDGED and earliest <= a.offset < earliest + len(values)]
+    found = set(values)
+    return [
+        f"{topic.name}: attempt {a.number} is missing at {a.offset}" for a in missing if not found.issuperset(a.values)
+    ]

@@ -1,0 +1,77 @@
+"""Whether a machine, after whatever happened to it, holds what the ledger says, repairs itself alone, and goes on."""
+
+from __future__ import annotations
+
+from pylog import Log
+from pylog.errors import PylogError
+from pylog.testing.machine import Machine
+from tests.simulation.actors import ROOT, Actor, World
+from tests.simulation.ledger import ACKNOWLEDGED, UNKNOWN, Ledger, TopicLedger
+
+
+def problems(machine: Machine, ledger: Ledger, *, power_lost: bool) -> list[str]:
+    """Open the log with a new process and check all that is promised. The machine and the ledger are used up."""
+    world = World(machine)
+    world.ledger = ledger
+    actor = world.actor()
+    if not any(topic.there or topic.attempts for topic in ledger.topics.values()) and not _is_log(machine):
+        return []  # not even the log was acknowledged
+    try:
+        found = ledger.problems(actor.log, power_lost=power_lost)
+        found += [f"verify: {problem}" for problem in actor.log.verify().problems]
+        if found:
+            return found
+        found = _goes_on(actor, ledger)
+        found += _stays(machine)
+    except PylogError as error:
+        return [f"{type(error).__name__}: {error}"]
+    return found + world.seen + [f"{type(error).__name__}: {error}" for error in world.errors]
+
+
+def _is_log(machine: Machine) -> bool:
+    return f"{ROOT}/.pylog/manifest.json" in machine.disk.contents()
+
+
+def _goes_on(actor: Actor, ledger: Ledger) -> list[str]:
+    """Topics can be made again, records appended, segments rolled; and it is all there."""
+    for topic in ledger.topics.values():
+        _settle(topic, actor.log)
+    for name, topic in list(ledger.topics.items()):
+        if not topic.there:
+            actor.create(name)
+        actor.append(name, acks="all")
+        actor.roll(name)
+        actor.append(name, 2)
+    found = ledger.problems(actor.log, power_lost=False)
+    found += [f"later, verify: {problem}" for problem in actor.log.verify().problems]
+    actor.close()
+    return found
+
+
+def _settle(topic: TopicLedger, log: Log) -> None:
+    """What the log holds is held from here on. What is unknown and not in it may still be adopted by the next append."""
+    unknown = [attempt for attempt in topic.attempts if attempt.outcome == UNKNOWN]
+    topic.attempts.clear()
+    topic.start_acknowledged = topic.start_asked = 0
+    topic.there = topic.name in log.topics()
+    if topic.there:
+        partition = log.partition(topic.name, 0)
+        topic.start_acknowledged = topic.start_asked = partition.earliest_offset
+        records = list(partition.scan())
+        for record in records:
+            attempt = topic.begin(0, [record.value])
+            attempt.outcome, attempt.offset = ACKNOWLEDGED, record.offset
+        values = {record.value for record in records}
+        topic.attempts += [attempt for attempt in unknown if not values.intersection(attempt.values)]
+    topic.durable_end = topic.written_end
+
+
+def _stays(machine: Machine) -> list[str]:
+    """A second opening that only reads changes no byte."""
+    before = machine.disk.contents()
+    process = machine.process()
+    with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+        for name in log.topics():
+            list(log.partition(name, 0).scan())
+    after = machine.disk.contents()
+    return [f"opened once more, {path} changed" for path in before | after if before.get(path) != after.get(path)]

@@ -1,0 +1,26 @@
+"""What is promised holds after a kill, or a loss of power, at every step of every workload."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.crashes import PowerCuts, kills
+from tests.simulation.workloads import WORKLOADS, Workload
+
+pytestmark = pytest.mark.slow
+
+every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+
+
+@every_workload
+def test_a_kill_at_any_step_loses_nothing_that_was_acknowledged(workload: Workload, seed: int) -> None:
+    found = kills(workload, seed)
+    assert found.problems == []
+    assert found.crashes > 200
+
+
+@every_workload
+def test_a_loss_of_power_at_any_step_loses_nothing_durable(workload: Workload, seed: int) -> None:
+    found = PowerCuts(workload, seed, samples=2).run()
+    assert found.problems == []
+    assert found.images > 1000

@@ -1,0 +1,112 @@
+"""After a sync that failed nothing is acknowledged that the medium does not have, whichever file it was and whatever it left."""
+
+from __future__ import annotations
+
+import pytest
+
+from pylog import Log, ProducerRecord
+from pylog.errors import OutcomeUnknown, StorageError
+from pylog.testing.machine import Machine, Process, Step, SyncFailure
+
+BEHAVIOURS = ("dirty", "clean", "lost")
+
+
+class FailingSync:
+    """Lets the first sync of a file of this kind fail."""
+
+    def __init__(self, suffix: str, behaviour: str) -> None:
+        self.suffix = suffix
+        self.behaviour = behaviour
+        self.synced: list[str] = []
+
+    def __call__(self, _process: Process, step: Step) -> None:
+        if step.name == "sync" and step.path.endswith(self.suffix):
+            self.synced.append(step.path)
+            if len(self.synced) == 1:
+                raise SyncFailure(self.behaviour)
+
+
+def open_log(machine: Machine) -> Log:
+    process = machine.process()
+    return Log("/log", filesystem=process.filesystem, clock=process.clock)
+
+
+def with_a_closed_segment(machine: Machine) -> Log:
+    """Offsets 0 to 3 in a closed segment, 4 in the active one; nothing of it was synced."""
+    log = open_log(machine)
+    log.create_topic("t", index_interval_bytes=64)
+    partition = log.partition("t", 0)
+    for number in range(4):
+        partition.append([ProducerRecord(b"%d" % number * 40)], acks=1)
+    partition.roll()
+    partition.append([ProducerRecord(b"4" * 40)], acks=1)
+    return log
+
+
+def durable_offsets(machine: Machine, end: int) -> set[int]:
+    """Those below ``end`` that are there after each of some losses of power."""
+    found = set(range(end))
+    for number, image in enumerate(machine.power_losses(samples=5)):
+        if number == 40:
+            break
+        partition = open_log(image).partition("t", 0)
+        found &= {record.offset for record in partition.scan() if record.value == b"%d" % record.offset * 40}
+    return found
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("suffix", ["0000.log", "0004.log", ".index", ".timeindex", ".snapshot"])
+def test_what_is_acknowledged_after_a_failed_sync_is_durable(suffix: str, behaviour: str) -> None:
+    machine = Machine()
+    log = with_a_closed_segment(machine)
+    failing = FailingSync(suffix, behaviour)
+    machine.before_step.append(failing)
+    partition = log.partition("t", 0)
+    is_of_a_log = suffix.endswith(".log")
+    try:
+        partition.sync(5)
+        acknowledged = True
+    except OutcomeUnknown:
+        acknowledged = False
+    assert failing.synced, "nothing failed"
+    assert acknowledged is not (is_of_a_log and behaviour == "lost")  # only then nobody has the bytes any more
+    if acknowledged:
+        assert durable_offsets(machine, 5) == {0, 1, 2, 3, 4}
+        assert log.verify().problems == []
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_no_file_of_a_segment_is_synced_again_after_it_failed(behaviour: str) -> None:
+    for suffix in ("0000.log", ".index", ".timeindex", ".snapshot"):
+        machine = Machine()
+        log = with_a_closed_segment(machine)
+        inodes: list[int] = []
+
+        def note(process: Process, step: Step, inodes: list[int] = inodes, suffix: str = suffix) -> None:
+            if step.name == "sync" and step.path.endswith(suffix):
+                inodes.append(process.filesystem._look(step.path).number)  # type: ignore[union-attr]
+                if len(inodes) == 1:
+                    raise SyncFailure(behaviour)
+
+        machine.before_step.append(note)
+        for _ in range(3):
+            try:
+                log.partition("t", 0).sync(5)
+            except OutcomeUnknown:
+                continue
+        assert inodes.count(inodes[0]) == 1, suffix
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_slots_that_a_failed_sync_took_back_are_put_back(behaviour: str) -> None:
+    machine = Machine()
+    log = with_a_closed_segment(machine)
+    log.partition("t", 0).sync(5)
+    machine.before_step.append(FailingSync(".commit", behaviour))
+    with pytest.raises(StorageError):
+        log.partition("t", 0).delete_before(2)
+    machine.before_step.clear()
+    log.partition("t", 0).append([ProducerRecord(b"5" * 40)], acks="all")
+    assert [record.offset for record in open_log(machine).partition("t", 0).scan()] == [2, 3, 4, 5]
+    for image in machine.power_losses():
+        assert open_log(image).partition("t", 0).latest_offset == 6

@@ -1,0 +1,124 @@
+"""What a crash leaves beside the segments, found on simulated machines: each of these once misled whoever came later."""
+
+from __future__ import annotations
+
+import pytest
+
+from pylog import Log, ProducerRecord
+from pylog.testing.machine import Killed, Machine, Process, Step
+
+LOG = "/log/t-0/00000000000000000001.log"
+SNAPSHOT = "/log/t-0/00000000000000000001.snapshot"
+
+
+def open_log(machine: Machine) -> Log:
+    process = machine.process()
+    return Log("/log", filesystem=process.filesystem, clock=process.clock)
+
+
+def two_segments(machine: Machine, *, acks: int | str) -> Log:
+    """Offset 0 in a segment that is closed and sealed, offset 1 in another."""
+    log = open_log(machine)
+    log.create_topic("t")
+    for value in (b"first", b"second"):
+        partition = log.partition("t", 0)
+        partition.append([ProducerRecord(value)], acks=acks)
+        partition.roll()
+    return log
+
+
+def powered_off(machine: Machine, **files: bytes | None) -> Machine:
+    """Another boot that finds everything, but for what ``files`` says of the two files above."""
+    again = Machine(1, disk=machine.copy().disk, boot=2)
+    filesystem = again.process().filesystem
+    for name, content in files.items():
+        path = {"log": LOG, "snapshot": SNAPSHOT}[name]
+        filesystem.remove(path)
+        if content is not None:
+            filesystem.open_appendable(path).pwrite(content, 0)
+    return again
+
+
+def test_the_seal_of_a_segment_that_was_lost_does_not_accuse_the_next_of_its_name() -> None:
+    machine = Machine()
+    two_segments(machine, acks=1).close()
+    log = open_log(powered_off(machine, log=None))
+    partition = log.partition("t", 0)
+    assert partition.latest_offset == 1
+    partition.roll()
+    partition.append([ProducerRecord(b"another")])
+    partition.roll()
+    assert [record.value for record in partition.scan()] == [b"first", b"another"]
+    assert log.verify().problems == []
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 10, b"noise"])
+def test_a_snapshot_that_a_loss_of_power_has_torn_is_made_anew(torn: bytes) -> None:
+    machine = Machine()
+    two_segments(machine, acks=1).close()
+    log = open_log(powered_off(machine, snapshot=torn))
+    log.partition("t", 0).append([ProducerRecord(b"third")])
+    assert log.verify().problems == []
+
+
+def test_a_snapshot_at_the_durable_end_is_durable_itself() -> None:
+    machine = Machine()
+    two_segments(machine, acks=1).partition("t", 0).append([ProducerRecord(b"third")], acks="all")
+    for image in machine.power_losses():
+        assert image.disk.contents()[SNAPSHOT] == machine.disk.contents()[SNAPSHOT]
+
+
+def test_epochs_made_again_hold_for_the_records_before_the_log_start_too() -> None:
+    machine = Machine()
+    log = open_log(machine)
+    log.create_topic("t")
+    log.partition("t", 0).append([ProducerRecord(b"first"), ProducerRecord(b"second")], acks="all")
+    log.partition("t", 0).delete_before(1)
+    again = Machine(1, disk=machine.copy().disk, boot=2)
+    again.process().filesystem.open_appendable("/log/t-0/leader-epoch-checkpoint").truncate(0)
+    log = open_log(again)
+    assert log.partition("t", 0).earliest_offset == 1
+    assert log.verify().problems == []
+
+
+def kill_at(process: Process, number: int) -> None:
+    def before(acting: Process, _step: Step) -> None:
+        if acting is process and acting.steps == number:
+            acting.kill()
+            raise Killed
+
+    process.machine.before_step.append(before)
+
+
+def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> None:
+    finished = steps = 0
+    while finished == 0:
+        machine = Machine()
+        two_segments(machine, acks="all").close()
+        deleter = machine.process()
+        log = Log("/log", filesystem=deleter.filesystem, clock=deleter.clock)
+        kill_at(deleter, deleter.steps + 1 + steps)
+        try:
+            log.delete_topic("t")
+            finished = steps
+        except Killed:
+            steps += 1
+        with open_log(machine) as log:
+            if not log.topics():
+                assert [path for path in machine.disk.contents() if "t-0" in path or ".gone" in path] == []
+            else:
+                assert log.partition("t", 0).latest_offset == 2
+            assert log.verify().problems == []
+    assert finished > 20
+
+
+def test_opening_does_not_wait_for_a_deletion_under_way() -> None:
+    machine = Machine()
+    two_segments(machine, acks="all").close()
+    filesystem = machine.process().filesystem
+    filesystem.replace("/log/.pylog/topics/t.json", "/log/.pylog/topics/t.gone")
+    assert filesystem.lock("/log/.pylog/catalog.lock").try_acquire()
+    seconds = machine.seconds
+    assert open_log(machine).topics() == []
+    assert machine.seconds == seconds
+    assert "/log/t-0" in machine.disk.contents()

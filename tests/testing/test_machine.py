@@ -1,0 +1,369 @@
+"""Processes of a simulated machine: what one does and another sees, how they die, and how a write or a sync fails."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pylog import Log, ProducerRecord
+from pylog.errors import StorageError, StorageFull
+from pylog.storage.os_errors import storage_error
+from pylog.testing.machine import Interrupted, Killed, Machine, Process, Step, SyncFailure
+from tests.testing.test_power_loss import left, machine_with, write
+
+
+def at_step(machine: Machine, name: str, strike: Callable[[Process], object], *, number: int = 1) -> list[Step]:
+    """Call ``strike`` before the n-th step of this name, once; all steps taken from here on."""
+    steps: list[Step] = []
+
+    def before(process: Process, step: Step) -> None:
+        steps.append(step)
+        if [done.name for done in steps].count(name) == number and step.name == name:
+            strike(process)
+
+    machine.before_step.append(before)
+    return steps
+
+
+def raising(error: BaseException) -> Callable[[Process], object]:
+    def strike(_process: Process) -> None:
+        raise error
+
+    return strike
+
+
+def content(machine: Machine, name: str = "f") -> bytes | None:
+    return machine.disk.contents()[f"/{name}"]
+
+
+# Determinism
+
+
+def program(machine: Machine) -> None:
+    """Two processes with a log."""
+    for number in range(2):
+        process = machine.process()
+        with Log("/log", filesystem=process.filesystem, clock=process.clock) as log:
+            log.create_topic("t", if_not_exists=True)
+            log.partition("t", 0).append([ProducerRecord(b"%d" % number)])
+            process.clock.sleep(1)
+
+
+def test_the_same_seed_and_the_same_calls_give_the_same_bytes_and_steps(seed: int) -> None:
+    def found(number: int) -> tuple[Any, list[Step], list[Any]]:
+        machine = Machine(number)
+        steps = at_step(machine, "", raising(AssertionError()))
+        program(machine)
+        return machine.disk.contents(), steps, [after.disk.contents() for after in machine.power_losses(samples=3)]
+
+    first, second, other = found(seed), found(seed), found(seed + 1)
+    assert first == second
+    assert first[0] != other[0], "ids are drawn from the seed"
+    assert [step.name for step in first[1]] == [step.name for step in other[1]]
+
+
+# One disk, several processes
+
+
+def test_what_one_process_writes_another_reads() -> None:
+    machine = Machine()
+    writer, reader = machine.process(), machine.process()
+    file = write(writer.filesystem, "f", b"AAAA")
+    seen = reader.filesystem.open_readable("/f")
+    assert seen.pread(99, 0) == b"AAAA"
+    file.pwrite(b"x", 4)
+    assert (seen.pread(99, 0), seen.size(), seen.path) == (b"AAAAx", 5, "/f")
+    assert writer.filesystem.process_id() != reader.filesystem.process_id()
+
+
+def test_paths_are_taken_from_the_root() -> None:
+    machine = machine_with(f=b"AAAA")
+    filesystem = machine.process().filesystem
+    for path in ("f", "/f", "./f", "//f"):
+        assert filesystem.size(path) == 4
+    assert filesystem.names(".") == filesystem.names("/") == filesystem.names("") == ["f"]
+
+
+def test_a_copy_shares_nothing() -> None:
+    machine = machine_with(f=b"AAAA", g=b"gone", d=b"")
+    process = machine.process()
+    filesystem = process.filesystem
+    open_and_removed = filesystem.open_appendable("/g")
+    filesystem.remove("/g")
+    filesystem.sync_directory("/")
+    write(filesystem, "f", b"B")
+    machine.seconds, machine.wall_offset_ms = 5.0, 7
+    assert filesystem.lock("/f").try_acquire()
+    before = left(machine)
+
+    copy = machine.copy()
+    assert left(copy) == before
+    twin = copy.process()
+    assert twin.clock.now_ms() == process.clock.now_ms()
+    assert twin.filesystem.modified_ns("/f") == filesystem.modified_ns("/f")
+    assert twin.filesystem.lock("/f").try_acquire(), "nobody lives there"
+    write(twin.filesystem, "f", b"CCCC", 4)
+    write(twin.filesystem, "new", b"x").sync()
+    twin.filesystem.remove("/d")
+    twin.clock.sleep(1)
+    assert left(machine) == before
+    open_and_removed.pwrite(b"GONE", 0)
+    write(filesystem, "f", b"x").sync()
+    assert content(copy) == b"BAAACCCC"
+    assert {"/f": b"BAAAgone"[:4] + b"CCCC", "/new": b"x"} in left(copy)
+    assert not any(b"GONE" in (data or b"") for after in left(copy) for data in after.values())
+
+
+def test_a_copy_draws_no_name_that_was_drawn_before() -> None:
+    machine = Machine()
+    drawn = machine.process().filesystem.random_bytes(16)
+    copy = machine.copy()
+    again = copy.process().filesystem.random_bytes(16)
+    assert drawn != again == machine.process().filesystem.random_bytes(16)
+
+
+def test_a_removed_file_that_a_loss_of_power_may_bring_back_is_one_file_in_a_copy() -> None:
+    machine = machine_with(f=b"AAAA")
+    machine.process().filesystem.remove("/f")
+    assert left(machine.copy()) == left(machine) == [{"/f": b"AAAA"}, {}]
+
+
+# Death
+
+
+def test_a_kill_frees_the_locks_and_leaves_the_page_cache() -> None:
+    machine = Machine()
+    dying, other = machine.process(), machine.process()
+    locks = [dying.filesystem.lock(f"/{name}") for name in "ab"]
+    assert all(lock.try_acquire() for lock in locks)
+    assert other.filesystem.lock("/c").try_acquire()
+    write(dying.filesystem, "f", b"AAAA")
+    dying.kill()
+    assert content(machine) == b"AAAA"
+    assert [other.filesystem.lock(f"/{name}").try_acquire() for name in "abc"] == [True, True, False]
+
+
+def test_a_dead_process_changes_nothing_and_sees_nothing() -> None:
+    machine = machine_with(f=b"AAAA")
+    machine.process().filesystem.make_directory("/d")
+    dead, other = machine.process(), machine.process()
+    filesystem = dead.filesystem
+    file, lock, late = filesystem.open_appendable("/f"), filesystem.lock("/l"), filesystem.lock("/l")
+    assert lock.try_acquire()
+    dead.kill()
+    taken = other.filesystem.lock("/l")
+    assert taken.try_acquire()
+    before, steps = machine.disk.contents(), dead.steps
+    for call in (
+        lambda: file.pwrite(b"x", 0),
+        lambda: file.pread(1, 0),
+        file.size,
+        file.sync,
+        lambda: file.truncate(0),
+        late.try_acquire,
+        lambda: filesystem.open_readable("/f"),
+        lambda: filesystem.open_appendable("/new"),
+        lambda: filesystem.lock("/new"),
+        lambda: filesystem.locks_exclude("/new"),
+        lambda: filesystem.exists("/f"),
+        lambda: filesystem.is_directory("/d"),
+        lambda: filesystem.names("/"),
+        lambda: filesystem.size("/f"),
+        lambda: filesystem.modified_ns("/f"),
+        lambda: filesystem.make_directory("/new"),
+        lambda: filesystem.replace("/f", "/g"),
+        lambda: filesystem.remove("/f"),
+        lambda: filesystem.remove("/none"),
+        lambda: filesystem.remove_directory("/d"),
+        lambda: filesystem.sync_directory("/"),
+        lambda: dead.clock.sleep(1),
+    ):
+        with pytest.raises(Killed):
+            call()
+    for harmless in (file.close, lock.release, lock.close, late.abandon):
+        harmless()
+    assert (machine.disk.contents(), dead.steps, machine.seconds) == (before, steps, 0.0)
+    assert not other.filesystem.lock("/l").try_acquire(), "the living holder keeps it"
+
+
+def test_a_process_killed_before_a_step_has_not_taken_it() -> None:
+    machine = machine_with(f=b"AAAA")
+    process = machine.process()
+    at_step(machine, "pwrite", lambda process: process.kill())
+    with pytest.raises(Killed):
+        write(process.filesystem, "f", b"x")
+    assert not process.is_alive
+    assert content(machine) == b"AAAA"
+
+
+def test_every_change_is_a_step_that_says_so() -> None:
+    machine = Machine()
+    steps = at_step(machine, "", raising(AssertionError()))
+    filesystem = machine.process().filesystem
+    file = write(filesystem, "f", b"AAAA")
+    file.truncate(1)
+    file.sync()
+    filesystem.make_directory("/d/e")
+    filesystem.replace("/f", "/g")
+    filesystem.remove("/g")
+    filesystem.remove_directory("/d/e")
+    filesystem.sync_directory("/")
+    changes = len(steps)
+    assert all(step.changes for step in steps)
+    assert steps[:2] == [Step("create", "/f"), Step("pwrite", "/f", 4)]
+    assert [step.path for step in steps if step.name == "mkdir"] == ["/d", "/d/e"]
+    filesystem.exists("/f")
+    filesystem.remove("/f")
+    filesystem.make_directory("/d")
+    filesystem.names("/")
+    assert not any(step.changes for step in steps[changes:])
+
+
+# Writes and syncs that fail
+
+
+@pytest.mark.parametrize("written", range(5))
+@pytest.mark.parametrize(
+    "error", [Killed(), storage_error("write", "/f", OSError(errno.ENOSPC, "")), KeyboardInterrupt()]
+)
+def test_a_torn_write_leaves_exactly_its_beginning(written: int, error: BaseException) -> None:
+    machine = machine_with(f=b"AAAA")
+    at_step(machine, "pwrite", raising(Interrupted(written, error)))
+    process = machine.process()
+    with pytest.raises(type(error)) as caught:
+        write(process.filesystem, "f", b"xyzw", 2)
+    assert caught.value is error
+    assert content(machine) == (b"AA" + b"xyzw"[:written]).ljust(4, b"A")
+
+
+def test_a_process_killed_during_a_write_leaves_what_it_wrote_and_no_more() -> None:
+    machine = machine_with(f=b"")
+
+    def strike(process: Process) -> None:
+        process.kill()
+        raise Interrupted(2, Killed())
+
+    at_step(machine, "pwrite", strike)
+    with pytest.raises(Killed):
+        write(machine.process().filesystem, "f", b"xyzw")
+    assert content(machine) == b"xy"
+
+
+def test_no_space_left_is_what_pylog_takes_it_for() -> None:
+    machine = Machine()
+    process = machine.process()
+    log = Log("/log", filesystem=process.filesystem, clock=process.clock)
+    log.create_topic("t")
+    at_step(machine, "pwrite", raising(Interrupted(3, storage_error("write", "/f", OSError(errno.ENOSPC, "")))))
+    with pytest.raises(StorageFull):
+        log.partition("t", 0).append([ProducerRecord(b"x")])
+    assert log.partition("t", 0).append([ProducerRecord(b"x")]).base_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "read", "lost", "after_another_sync", "after_another_write"),
+    [
+        ("dirty", b"Axxx", [b"AAAA", b"Axxx"], b"Axxx", b"Axyx"),
+        ("clean", b"Axxx", [b"AAAA"], b"AAAA", b"Axyx"),
+        ("lost", b"AAAA", [b"AAAA"], b"AAAA", b"AAyA"),
+    ],
+)
+def test_a_sync_fails_as_filesystems_do(
+    behaviour: str, read: bytes, lost: list[bytes], after_another_sync: bytes, after_another_write: bytes
+) -> None:
+    machine = machine_with(f=b"AAAA")
+    at_step(machine, "sync", raising(SyncFailure(behaviour)))
+    file = write(machine.process().filesystem, "f", b"xxx", 1)
+    with pytest.raises(StorageError, match="sync") as caught:
+        file.sync()
+    assert (caught.value.errno, caught.value.path) == (errno.EIO, "/f")
+    assert file.pread(9, 0) == read
+    assert [contents["/f"] for contents in left(machine)] == lost
+    file.sync()
+    assert left(machine) == [{"/f": after_another_sync}], "a sync that succeeds later says nothing of what was let go"
+    file.pwrite(b"y", 2)
+    file.sync()
+    assert left(machine) == [{"/f": after_another_write}], "a page is written whole"
+
+
+def test_a_sync_fails_in_no_other_way() -> None:
+    machine = machine_with(f=b"AAAA")
+    at_step(machine, "sync", raising(SyncFailure("politely")))
+    with pytest.raises(ValueError, match="politely"):
+        machine.process().filesystem.open_appendable("/f").sync()
+
+
+def test_a_torn_write_is_seen_half_done_by_others() -> None:
+    machine = Machine(tear_writes=True)
+    reader = machine.process().filesystem
+    file = machine.process().filesystem.open_appendable("/f")
+    seen: list[bytes] = []
+    at_step(machine, "pwrite", lambda _process: seen.append(reader.open_readable("/f").pread(99, 0)), number=2)
+    file.pwrite(b"0123456789A", 0)
+    assert seen == [b"01234567"]
+    assert content(machine) == b"0123456789A"
+    steps = at_step(machine, "", raising(AssertionError()))
+    file.pwrite(b"x", 0)
+    assert steps == [Step("pwrite", "/f", 1)], "one byte is not torn"
+    assert machine.copy().tear_writes
+    assert all(after.tear_writes for after in machine.power_losses())
+
+
+# Time
+
+
+def test_the_clock_stands_until_somebody_sleeps() -> None:
+    machine = Machine()
+    one, other = machine.process().clock, machine.process().clock
+    wall, monotonic = one.now_ms(), one.monotonic()
+    assert (other.now_ms(), other.monotonic()) == (wall, monotonic)
+    one.sleep(2.5)
+    other.wait(None, 0.5)  # type: ignore[arg-type]
+    assert (one.now_ms(), one.monotonic()) == (wall + 3000, monotonic + 3)
+    machine.wall_offset_ms = -60_000
+    assert (one.now_ms(), one.monotonic()) == (wall - 57_000, monotonic + 3)
+
+
+def test_a_schedule_decides_what_a_sleep_is() -> None:
+    machine = Machine()
+    process = machine.process()
+    slept: list[tuple[Process, float]] = []
+    machine.sleeper = lambda process, seconds: slept.append((process, seconds))
+    process.clock.sleep(2.5)
+    assert slept == [(process, 2.5)]
+    assert machine.seconds == 0.0
+
+
+def test_file_times_are_coarse() -> None:
+    machine = Machine()
+    filesystem = machine.process().filesystem
+    times = []
+    for _ in range(8):
+        write(filesystem, "f", b"x")
+        times.append(filesystem.modified_ns("/f"))
+        machine.seconds += 0.001
+    assert times == sorted(times)
+    assert len(set(times)) == 2
+
+
+def test_file_times_of_another_boot_are_later() -> None:
+    machine = machine_with(f=b"AAAA")
+    (after,) = machine.power_losses()
+    filesystem = after.process().filesystem
+    before = filesystem.modified_ns("/f")
+    write(filesystem, "f", b"x")
+    assert filesystem.modified_ns("/f") > before == machine.process().filesystem.modified_ns("/f")
+
+
+@pytest.mark.processes
+def test_the_pytest_plugin_does_not_load_the_machine() -> None:
+    program = (
+        "import sys, pylog.testing.pytest_plugin; print([name for name in sys.modules if 'testing.machine' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
