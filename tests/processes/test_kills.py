@@ -1,24 +1,49 @@
-"""Producing processes are killed at random moments; the log keeps what it acknowledged, and repairs itself."""
+"""Producers, consumers and tidiers are killed, stopped and forked; the log keeps what it acknowledged, and repairs itself."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import chaos
+from tests.processes.sharing import forked, result_of
+from tests.soak import chaos, full_disk
 
-KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "60"))
+KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "220"))
+ENOUGH_S = 300.0
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the controller adopts orphans, as only Linux can"),
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # producers have a thread, and are forked
+]
 
 
-@pytest.mark.processes
+@pytest.mark.timeout(ENOUGH_S)
 @pytest.mark.parametrize("where", ["disk", "tmpfs"])
-def test_killed_producers_lose_nothing_that_was_acknowledged(
-    where: str, request: pytest.FixtureRequest, seed: int
+def test_processes_that_are_killed_stopped_and_forked_lose_and_double_nothing(
+    where: str, request: pytest.FixtureRequest, tmp_path: Path, seed: int
 ) -> None:
-    directory: Path = request.getfixturevalue("tmp_path" if where == "disk" else "tmpfs_dir")
-    outcome = chaos.run(directory / "log", kills=KILLS, workers=3, partitions=2, seed=seed)
+    directory: Path = tmp_path if where == "disk" else request.getfixturevalue("tmpfs_dir")
+    outcome = result_of(forked(lambda: chaos.run(ENOUGH_S, seed, directory, kills=KILLS, settings=chaos.CI)))
+    print(outcome.figures)
+    if outcome.problems and where != "disk":
+        shutil.copytree(directory, tmp_path / "kept")
     assert outcome.problems == []
-    assert outcome.acknowledged > 0
-    assert outcome.read >= outcome.acknowledged
+    assert outcome.figures["kills"] >= KILLS
+    assert outcome.figures["acknowledged"] > KILLS
+    assert outcome.figures["anomalies"] == 0
+    assert all(outcome.figures[name] > 0 for name in ("kills at failpoints", "stops", "forks"))
+
+
+def test_processes_that_are_killed_while_the_disk_is_full_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
+    if problem := full_disk.why_not():
+        pytest.skip(f"this system does not allow a private mount namespace: {problem}")
+    outcome = chaos.run_full(6.0, seed, tmp_path)
+    print(outcome.figures)
+    assert outcome.problems == []
+    assert all(outcome.figures[name] > 0 for name in ("kills", "fills", "refused", "acknowledged"))

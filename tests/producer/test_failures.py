@@ -389,6 +389,24 @@ def test_a_batch_whose_time_is_over_before_its_first_try_is_tried_once() -> None
     assert log.partition("t").timeouts_ms == [0]
 
 
+def test_a_send_that_meets_a_batch_given_up_in_a_fraction_of_a_millisecond_goes_on_with_the_next() -> None:
+    """The wait for the partition was cut to whole milliseconds, ended before the batch's time, and the send was refused."""
+    log = FakeLog()
+    partition = log.partition("t")
+
+    def wait_in_vain() -> None:
+        log.clock.seconds += partition.timeouts_ms[-1] / 1000
+        raise LOCKED
+
+    partition.script.append(wait_in_vain)
+    with log.producer(batch_bytes=200, linger_ms=100, delivery_timeout_ms=200, max_block_ms=60_000) as producer:
+        first = producer.send("t", b"v" * 100)
+        log.clock.seconds += 0.0337
+        second = producer.send("t", b"w" * 100)
+        assert isinstance(first.exception(), DeliveryTimeout)
+        assert second.result().offset == 0
+
+
 def test_a_send_waits_for_a_locked_partition_up_to_max_block_ms_and_then_says_so() -> None:
     log = FakeLog()
 

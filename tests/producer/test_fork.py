@@ -144,3 +144,38 @@ def test_memory_that_the_parents_batches_held_is_free_in_the_child() -> None:
 
     in_child(child)
     producer.close()
+
+
+def test_a_child_forked_by_a_signal_handler_in_the_midst_of_a_send_does_not_send_the_parents_record() -> None:
+    """It entered the record into a buffer of its parent's, wrote it under an id of its own, and the next one out of order."""
+    log = FakeLog()
+    producer = log.producer(batch_bytes=200, linger_ms=60_000)
+    read, write = os.pipe()
+    child = [-1]
+    log.partition("t").script.append(lambda: child.__setitem__(0, os.fork()))
+    producer.send("t", b"v" * 100)
+    report = b"sent"
+    try:
+        producer.send("t", b"parent" * 20)  # writes the full batch, and forks in it
+    except ForkedHandle:
+        report = b"belongs to the parent"
+    if child[0] == 0:
+        status = 1
+        try:
+            assert report == b"belongs to the parent"
+            before = len(log.partition("t").values)
+            for number in range(3):
+                assert producer.send("t", b"child %d" % number).result() is not None
+            assert log.partition("t").values[before:] == [b"child 0", b"child 1", b"child 2"]
+            status = 0
+        except BaseException:  # noqa: BLE001 - told to the parent
+            os.write(write, traceback.format_exc()[-4000:].encode())
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read().decode() == ""
+    assert os.waitpid(child[0], 0)[1] == 0
+    assert report == b"sent"
+    producer.close()
+    assert log.partition("t").values == [b"v" * 100, b"parent" * 20]

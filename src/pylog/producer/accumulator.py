@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pylog.clock import SystemClock
 from pylog.codec import RecordEncoder
-from pylog.errors import BufferTimeout, Closed, RecordTooLarge
+from pylog.errors import BufferTimeout, Closed, ForkedHandle, RecordTooLarge
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
@@ -123,6 +123,10 @@ class Accumulator:
         with buffer.lock:
             if self._topics.is_closed:
                 raise Closed("the producer is closed")
+            if buffer.topic.is_abandoned:
+                raise ForkedHandle(
+                    "a signal handler forked in the midst of this send: the parent process sends the record"
+                )
             return delivery if buffer.publish(batch) else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:

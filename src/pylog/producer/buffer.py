@@ -67,6 +67,7 @@ class TopicBuffers:
         "choice",
         "codec",
         "id",
+        "is_abandoned",
         "is_stale",
         "level",
         "max_message_bytes",
@@ -79,6 +80,7 @@ class TopicBuffers:
         self.id = topic_id  # another id under the same name is another topic
         self.choice = choice
         self.is_stale = False  # a batch failed: perhaps the topic was deleted
+        self.is_abandoned = False  # these are the buffers of the process that was forked from
         self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock
         self.only: PartitionBuffer | None = None  # the one buffer where there is no choice
         self.codec = 0

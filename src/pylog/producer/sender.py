@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading  # the counters and the producer id are shared by all threads that write
+from math import ceil
 from typing import TYPE_CHECKING
 
 from pylog.codec.batch import build_batch
@@ -158,7 +159,7 @@ class Sender:
         size_bytes = len(data)
         try:
             until_s = min(end_s, batch.deadline_s) - self._monotonic()
-            result = partition.append_batch(data, timeout_ms=max(0, int(until_s * 1000)))
+            result = partition.append_batch(data, timeout_ms=_whole_ms(until_s))
             if self._config.acks != 0:
                 batch.base_offset, batch.append_time_ms = result.base_offset, result.timestamp_ms
             batch.end_offset = result.last_offset + 1
@@ -345,6 +346,11 @@ def _of_a_batch_given_up(batch: PendingBatch, error: DeliveryTimeout) -> PylogEr
     return OutcomeUnknown(
         f"interrupted while it was appended, and not to be written again in time: {error}", **error.facts
     )
+
+
+def _whole_ms(seconds: float) -> int:
+    """In milliseconds, not less: who waits so long has waited until the batch's time is over. (Past the error of a float.)"""
+    return max(0, ceil(round(seconds * 1000, 6)))
 
 
 def _has_settled(buffer: PartitionBuffer) -> bool:

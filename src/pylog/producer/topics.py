@@ -44,6 +44,8 @@ class Topics:
     def forget_parent(self) -> None:
         """In a forked child: the buffers are the parent's."""
         self._lock = threading.RLock()
+        for topic in self.known.values():
+            topic.is_abandoned = True
         self.known.clear()
         self._version = -1
         self._look_again_s = 0.0

@@ -1,0 +1,174 @@
+"""Anomalies between operations: cycles of who comes before whom, in Adya's words.
+
+An operation comes before another
+
+- *ww*: if a record of it stands immediately before one of the other in the log;
+- *wr*: if the other read a record that it sent;
+- *process*: if one process did it first;
+- *realtime*: if it was over before the other was asked for.
+
+Kafka does not isolate writes from one another, so cycles of ww edges (G0) are allowed. A cycle with a wr edge and without a ww
+edge (G1c) is information that flowed backwards, which nothing allows.
+
+Linear, but where an edge leads backwards: then the strongly connected components are looked for (Tarjan, 1972).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from pylog.testing.checker.anomaly import Anomaly
+from pylog.testing.checker.index import NEVER, NOBODY, Index
+
+Edge = tuple[int, int]
+
+
+def g0(index: Index) -> Iterator[Anomaly]:
+    """A cycle of ww edges."""
+    yield from _cycles("G0", index, _neighbours(index))
+
+
+def g0_process(index: Index) -> Iterator[Anomaly]:
+    """A cycle of ww and process edges."""
+    yield from _cycles("G0-process", index, _neighbours(index), _successors)
+
+
+def g0_realtime(index: Index) -> Iterator[Anomaly]:
+    """A cycle of ww and realtime edges."""
+    yield from _cycles("G0-realtime", index, _neighbours(index), _successors, _realtime)
+
+
+def g1c(index: Index) -> Iterator[Anomaly]:
+    """A cycle of wr edges: two transactions read each other's records."""
+    yield from _cycles("G1c", index, index.flows)
+
+
+def g1c_process(index: Index) -> Iterator[Anomaly]:
+    """A cycle of wr and process edges: an answer was read before the question was sent."""
+    yield from _cycles("G1c-process", index, index.flows, _successors)
+
+
+def g1c_realtime(index: Index) -> Iterator[Anomaly]:
+    """A cycle of wr and realtime edges: a record was read before it was sent."""
+    yield from _cycles("G1c-realtime", index, index.flows, _successors, _realtime)
+
+
+Edges = Callable[[Index], Iterable[Edge]]
+
+
+def _cycles(kind: str, index: Index, edges: list[Edge], *more: Edges) -> Iterator[Anomaly]:
+    """One anomaly for each component that the last kind of edges completes: those without it have a name of their own."""
+    if _lead_forwards(index, edges):
+        return
+    weaker: set[int] = set()
+    if more:
+        weaker = {node for nodes in _components(index, edges, more[:-1]) for node in nodes}
+    for nodes in _components(index, edges, more):
+        if weaker.isdisjoint(nodes):
+            processes = sorted({index.processes[node] for node in nodes})
+            lines = sorted(index.asked[node] for node in nodes)
+            text = f"{len(nodes)} operations of processes {processes[:9]}, asked for in lines {lines[:9]}"
+            yield Anomaly(kind, text)
+
+
+def _lead_forwards(index: Index, edges: list[Edge]) -> bool:
+    """Whether operations can be thought of as happening at moments (one that reads when it is over, any other when it is asked
+    for) such that all edges lead forwards. Process and realtime edges do, so then there is no cycle."""
+    readers = set() if edges is not index.flows else {reader for _, reader in edges}
+    moment = [done if node in readers else index.asked[node] for node, done in enumerate(index.done)]
+    return all(moment[earlier] < moment[later] for earlier, later in edges)
+
+
+def _neighbours(index: Index) -> list[Edge]:
+    edges: list[Edge] = []
+    for partition in index.partitions.values():
+        before = NOBODY
+        for offset in partition.offsets():
+            node = partition.node[partition.at[offset]]
+            if node not in (before, NOBODY):
+                if before != NOBODY:
+                    edges.append((before, node))
+                before = node
+    return edges
+
+
+def _successors(index: Index) -> Iterator[Edge]:
+    last: dict[int, int] = {}
+    for node, process in enumerate(index.processes):
+        before = last.get(process)
+        if before is not None and index.done[before] != NEVER:
+            yield before, node
+        last[process] = node
+
+
+def _realtime(index: Index) -> Iterator[Edge]:
+    """From each operation that is over to each that is asked for, leaving out what follows from others."""
+    events = [(line, 1, node) for node, line in enumerate(index.asked)]
+    events += [(line, 0, node) for node, line in enumerate(index.done) if line != NEVER]
+    over: set[int] = set()  # the last ones that are over: every other is before one of these
+    before: dict[int, tuple[int, ...]] = {}
+    for _, asked, node in sorted(events):
+        if asked:
+            before[node] = tuple(over)
+            for earlier in over:
+                yield earlier, node
+        else:
+            over.difference_update(before.pop(node, ()))
+            over.add(node)
+
+
+def _components(index: Index, edges: list[Edge], more: tuple[Edges, ...]) -> Iterator[list[int]]:
+    """The strongly connected components of more than one operation that have one of ``edges`` in them."""
+    follow: dict[int, list[int]] = {}
+    for some in (edges, *(kind(index) for kind in more)):
+        for earlier, later in some:
+            follow.setdefault(earlier, []).append(later)
+    component: dict[int, int] = {}
+    found: list[list[int]] = []
+    for nodes in _strongly_connected(follow):
+        component.update(dict.fromkeys(nodes, len(found)))
+        found.append(nodes)
+    wanted = {component[a] for a, b in edges if a in component and component[a] == component.get(b)}
+    yield from (found[number] for number in sorted(wanted))
+
+
+def _strongly_connected(follow: dict[int, list[int]]) -> Iterator[list[int]]:
+    """Tarjan's algorithm, with a stack of its own for Python's; components of one node are left out."""
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    path: list[int] = []
+    on_path: set[int] = set()
+    for root, after_root in follow.items():
+        if root in number:
+            continue
+        work: list[tuple[int, Iterator[int]]] = [(root, iter(after_root))]
+        number[root] = low[root] = len(number)
+        path.append(root)
+        on_path.add(root)
+        while work:
+            node, rest = work[-1]
+            for after in rest:
+                if after not in number:
+                    number[after] = low[after] = len(number)
+                    path.append(after)
+                    on_path.add(after)
+                    work.append((after, iter(follow.get(after, ()))))
+                    break
+                if after in on_path:
+                    low[node] = min(low[node], number[after])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == number[node]:
+                    nodes = _taken(path, on_path, node)
+                    if len(nodes) > 1:
+                        yield nodes
+
+
+def _taken(path: list[int], on_path: set[int], root: int) -> list[int]:
+    at = path.index(root) if path[-1] != root else len(path) - 1
+    nodes = path[at:]
+    del path[at:]
+    on_path.difference_update(nodes)
+    return nodes

@@ -1,0 +1,138 @@
+"""Anomalies of consumer groups: of who owns a partition, and of the offsets that are committed.
+
+A process is a member of a group from its first ``assign`` that names it. A commit stands when it is answered ``ok``, and is
+compared with what stood when it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from pylog.testing.checker.anomaly import Anomaly
+
+if TYPE_CHECKING:
+    from pylog.testing.checker.index import Index
+
+NOTHING = -1
+Positions = Mapping[str, "int | None"]
+
+
+class Commit(NamedTuple):
+    """A commit that does not follow what its group knew when it was asked for: ``against`` what, in that kind's terms."""
+
+    kind: str
+    process: int
+    group: str
+    partition: str
+    offset: int
+    against: int
+
+
+class Overlap(NamedTuple):
+    """Two processes that own one partition in one generation."""
+
+    group: str
+    partition: str
+    generation: int
+    processes: tuple[int, int]
+
+
+class Known(NamedTuple):
+    """What a group knows of a partition at one moment."""
+
+    generation: int = NOTHING  # the newest that was assigned it, or committed
+    committed: int = NOTHING
+    reach: int = NOTHING  # the greatest offset that a member can go on at
+
+
+class Groups:
+    """What the groups of a history did, gathered as it goes by."""
+
+    def __init__(self) -> None:
+        self.wrong: list[Commit] = []
+        self.overlaps: list[Overlap] = []
+        self._group_of: dict[int, str] = {}
+        self._owners: dict[tuple[str, str, int], int] = {}
+        self._known: dict[tuple[str, str], Known] = {}
+        self._asked: dict[tuple[int, str], Known] = {}
+
+    def _learn(
+        self,
+        group: str,
+        partition: str,
+        *,
+        generation: int = NOTHING,
+        committed: int | None = None,
+        reach: int = NOTHING,
+    ) -> None:
+        known = self._known.get((group, partition), Known())
+        self._known[group, partition] = Known(
+            max(known.generation, generation),
+            known.committed if committed is None else committed,
+            max(known.reach, reach),
+        )
+
+    def assign(self, process: int, group: str, generation: int, positions: Positions) -> None:
+        self._group_of[process] = group
+        for partition, position in positions.items():
+            owner = self._owners.setdefault((group, partition, generation), process)
+            if owner != process:
+                self.overlaps.append(Overlap(group, partition, generation, (owner, process)))
+            self._learn(group, partition, generation=generation, reach=NOTHING if position is None else position)
+
+    def poll(self, process: int, partition: str, last_offset: int) -> None:
+        group = self._group_of.get(process)
+        if group is not None:
+            self._learn(group, partition, reach=last_offset + 1)
+
+    def ask(self, process: int, group: str, positions: Positions) -> None:
+        for partition in positions:
+            self._asked[process, partition] = self._known.get((group, partition), Known())
+
+    def commit(self, process: int, group: str, generation: int, positions: Positions) -> None:
+        """A commit that was accepted."""
+        for partition, position in positions.items():
+            offset = position or 0
+            now = self._known.get((group, partition), Known())
+            known = self._asked.pop((process, partition), now)
+            if generation:
+                self._compare(Commit("", process, group, partition, offset, 0), generation, known)
+            self._learn(group, partition, generation=generation, committed=offset, reach=offset)
+
+    def _compare(self, commit: Commit, generation: int, known: Known) -> None:
+        if generation < known.generation:
+            self.wrong.append(commit._replace(kind="zombie-commit", against=known.generation))
+        elif commit.offset < known.committed:
+            self.wrong.append(commit._replace(kind="commit-regression", against=known.committed))
+        if NOTHING < known.reach < commit.offset:
+            self.wrong.append(commit._replace(kind="commit-ahead", against=known.reach))
+
+
+def zombie_commit(index: Index) -> Iterator[Anomaly]:
+    """A commit of an older generation was accepted after a newer one had the partition."""
+    yield from _wrong(index.groups, "zombie-commit", "which generation {} had by then")
+
+
+def commit_regression(index: Index) -> Iterator[Anomaly]:
+    """A committed offset went back. (Without a generation it may: that is a reset.)"""
+    yield from _wrong(index.groups, "commit-regression", "where {} was committed already")
+
+
+def commit_ahead(index: Index) -> Iterator[Anomaly]:
+    """An offset was committed beyond all that any member had read."""
+    yield from _wrong(index.groups, "commit-ahead", "where no member had come further than {}")
+
+
+def group_overlap(index: Index) -> Iterator[Anomaly]:
+    """Two members of one generation own one partition."""
+    for group, partition, generation, processes in index.groups.overlaps:
+        text = f"processes {processes[0]} and {processes[1]} own it in generation {generation} of group {group!r}"
+        yield Anomaly("group-overlap", text, partition)
+
+
+def _wrong(groups: Groups, kind: str, against: str) -> Iterator[Anomaly]:
+    for commit in groups.wrong:
+        if commit.kind == kind:
+            text = f"process {commit.process} of group {commit.group!r} committed offset {commit.offset}, "
+            yield Anomaly(kind, text + against.format(commit.against), commit.partition, commit.offset)

@@ -1,0 +1,362 @@
+"""What a history says of each partition, gathered in one pass: who sent what, where it was seen, by whom, in which order.
+
+Memory grows with the records sent and the operations, not with how often records were read: of a poll only its first and last
+offset matter, and the places where offsets do not follow one another.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pylog.testing import history
+from pylog.testing.checker.groups import Groups
+from pylog.testing.history import COMMIT, DELETE, FAIL, INFO, INVOKE, OK, POLL, Operation, Pair
+
+NOWHERE = NOBODY = NEVER = -1
+IS_UNKNOWN, IS_ACKNOWLEDGED, IS_REFUSED = range(3)
+
+
+class Jump(NamedTuple):
+    """Two offsets that one process met one after the other, and the second is not the first plus one."""
+
+    process: int
+    partition: str
+    before: int
+    after: int
+    inside: bool  # of one operation
+
+
+class Wait(NamedTuple):
+    """Something that took long, in seconds during which nothing was stopped."""
+
+    process: int
+    what: str
+    seconds: float
+
+
+class PartitionIndex:
+    """One partition. Its values are numbered in the order in which they were sent; the arrays go by that number."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ids: dict[int, int] = {}
+        self.values = array("q")
+        self.node = array("q")  # the operation that sent it
+        self.process = array("q")
+        self.outcome = bytearray()
+        self.floor = array("q")  # the greatest offset acknowledged before it was sent
+        self.acked_at = array("q")
+        self.acked_time = array("d")
+        self.first_at = array("q")  # where it was seen first, by a completed send or any poll
+        self.read_at = array("q")  # where a poll that succeeded saw it first
+        self.final_at = array("q")
+        self.at: dict[int, int] = {}  # offset -> the value seen there first
+        self.conflicts: set[tuple[int, int]] = set()  # (offset, another value seen there)
+        self.repeats: set[tuple[int, int]] = set()  # (value, another offset it was seen at)
+        self.altered: set[int] = set()  # offsets of values that don't bear their checksum
+        self.batches: list[tuple[int, int]] = []  # sent all or none: first, and how many
+        self.acked_max = self.read_max = NOWHERE
+        self.deleted_to = 0
+        self.has_final = False
+        self.final_from = NOWHERE
+        self._offsets: list[int] = []
+
+    def id_of(self, value: int) -> int:
+        known = self.ids.get(value)
+        return self._add(value) if known is None else known
+
+    def _add(self, value: int) -> int:
+        number = self.ids[value] = len(self.values)
+        self.values.append(value)
+        for numbers in (self.node, self.process, self.floor, self.acked_at, self.first_at, self.read_at, self.final_at):
+            numbers.append(-1)
+        self.acked_time.append(0.0)
+        self.outcome.append(IS_UNKNOWN)
+        return number
+
+    def send(self, pairs: Sequence[Pair], node: int, process: int, atomic: bool) -> None:
+        first = len(self.values)
+        for _, value in pairs:
+            assert value is not None
+            number = self.id_of(value)
+            self.floor[number] = self.acked_max
+            self.attribute(number, node, process)
+        if atomic and len(self.values) - first == len(pairs) > 1:
+            self.batches.append((first, len(pairs)))
+
+    def attribute(self, number: int, node: int, process: int) -> None:
+        self.node[number], self.process[number] = node, process
+
+    def see(self, number: int, offset: int) -> None:
+        if self.at.setdefault(offset, number) != number:
+            self.conflicts.add((offset, number))
+        first = self.first_at[number]
+        if first == NOWHERE:
+            self.first_at[number] = offset
+        elif first != offset:
+            self.repeats.add((number, offset))
+
+    def read(self, number: int, offset: int, final: bool) -> None:
+        if self.read_at[number] == NOWHERE:
+            self.read_at[number] = offset
+            self.read_max = max(self.read_max, self.first_at[number])
+        if final:
+            self.final_at[number] = offset
+
+    def gone_to(self) -> int:
+        """What stands before this offset may be gone: somebody asked for it, and the final log does not begin before."""
+        return self.deleted_to if self.final_from == NOWHERE else min(self.deleted_to, self.final_from)
+
+    def offsets(self) -> list[int]:
+        """All offsets where something was seen, rising."""
+        if len(self._offsets) != len(self.at):
+            self._offsets = sorted(self.at)
+        return self._offsets
+
+
+class Actor:
+    """What is known of a process between its operations."""
+
+    def __init__(self) -> None:
+        self.cursor: dict[str, int] = {}  # the last offset read, or the one before where it goes on
+        self.acked: dict[str, tuple[int, int]] = {}  # the last offset acknowledged, of which operation
+        self.node = NOBODY  # the operation it asked for last
+        self.polls = False  # whether that is a poll, not answered yet
+        self.asks = ""  # what it waits for
+        self.deleting: dict[str, int | None] = {}  # asked for, not answered yet
+        self.since = 0.0  # its last event, on the clock that stands while anything is stopped
+        self.time = 0.0  # the same on the clock of the history
+        self.event = NEVER
+        self.hungry: dict[str, float] = {}  # partitions with something to read, and since when it gets nothing of them
+
+
+class Index:
+    """All of a history. Draws no conclusion: that is what the checks are for."""
+
+    def __init__(self, operations: Iterable[Operation], *, stuck_s: float) -> None:
+        self.stuck_s = stuck_s
+        self.partitions: dict[str, PartitionIndex] = {}
+        self.jumps: list[Jump] = []
+        self.sends_back: list[Jump] = []  # offsets of acknowledgements that do not rise by one
+        self.waits: list[Wait] = []
+        self.own_reads: list[tuple[int, str, int]] = []  # process, partition, value that a transaction read of its own
+        self.processes = array("q")  # by operation, numbered as they were asked for
+        self.asked = array("q")  # the line of its invocation, or one it certainly comes behind
+        self.done = array("q")
+        self.flows: list[tuple[int, int]] = []  # (operation that sent, operation that read)
+        self.lag_max_s = 0.0
+        self.transactions: dict[int, list[tuple[str, int]]] = {}  # operation -> partitions and values it sent
+        self.groups = Groups()
+        self.operations = self.polled = 0
+        self._late: list[tuple[PartitionIndex, int, int]] = []
+        self._actors: dict[int, Actor] = {}
+        self._stopped: dict[int, float] = {}
+        self._stopped_s = self._stopped_since = self._now = 0.0
+        for operation in operations:
+            self._take(operation)
+        self._end()
+
+    def _take(self, op: Operation) -> None:
+        self.operations += 1
+        self._now = op.time
+        actor = self._actors.get(op.process)
+        if actor is None:
+            actor = self._actors[op.process] = Actor()
+            actor.event, actor.time, actor.since = self.operations - 1, op.time, self._active(op.time)
+        self._watch(op, actor)
+        if op.f in (history.STOP, history.CONTINUE, history.CRASH):
+            self._control(op)
+        elif op.type == INVOKE:
+            self._ask(op, actor)
+        else:
+            self._answer(op, actor)
+        actor.event, actor.time, actor.since = self.operations, op.time, self._active(op.time)
+
+    # Time
+
+    def _active(self, time: float) -> float:
+        """Seconds without those in which any process was stopped: it may hold what the others wait for."""
+        return (self._stopped_since if self._stopped else time) - self._stopped_s
+
+    def _control(self, op: Operation) -> None:
+        if op.f == history.STOP:
+            if not self._stopped:
+                self._stopped_since = op.time
+            self._stopped[op.process] = op.time
+        elif self._stopped.pop(op.process, None) is not None and not self._stopped:
+            self._stopped_s += op.time - self._stopped_since
+
+    def _watch(self, op: Operation, actor: Actor) -> None:
+        """Whether what the process waited for took too long."""
+        if op.f in (history.STOP, history.CONTINUE):
+            return
+        if actor.asks:
+            self._waited(op.process, actor.asks, self._active(op.time) - actor.since)
+        actor.asks = op.f if op.type == INVOKE else ""
+
+    def _waited(self, process: int, what: str, seconds: float) -> None:
+        if seconds > self.stuck_s:
+            self.waits.append(Wait(process, what, seconds))
+
+    def _end(self) -> None:
+        end = self._active(self._now)
+        for process, actor in self._actors.items():
+            self._delete(actor.deleting)
+            if actor.asks:
+                self._waited(process, actor.asks, end - actor.since)
+        for partition, number, reader in self._late:
+            if partition.node[number] != NOBODY:
+                self.flows.append((partition.node[number], reader))
+
+    # What was asked
+
+    def partition(self, name: str) -> PartitionIndex:
+        found = self.partitions.get(name)
+        if found is None:
+            found = self.partitions[name] = PartitionIndex(name)
+        return found
+
+    def _node(self, process: int, asked: int) -> int:
+        self.processes.append(process)
+        self.asked.append(asked)
+        self.done.append(NEVER)
+        return len(self.done) - 1
+
+    def _ask(self, op: Operation, actor: Actor) -> None:
+        self._delete(actor.deleting)  # it has no answer, so it may have happened
+        actor.deleting = dict(op.positions) if op.f == DELETE else {}
+        actor.node, actor.polls = self._node(op.process, self.operations), op.f == POLL
+        for name, pairs in op.sent.items():
+            self.partition(name).send(pairs, actor.node, op.process, op.atomic)
+        if op.f == history.TRANSACTION:
+            self.transactions[actor.node] = [
+                (name, self.partition(name).id_of(value))
+                for name, pairs in op.sent.items()
+                for _, value in pairs
+                if value is not None
+            ]
+        elif op.f == COMMIT:
+            self.groups.ask(op.process, op.group, op.positions)
+
+    def _delete(self, positions: Mapping[str, int | None]) -> None:
+        for name, before in positions.items():
+            partition = self.partition(name)
+            partition.deleted_to = max(partition.deleted_to, before or 0)
+
+    # What was answered
+
+    def _answer(self, op: Operation, actor: Actor) -> None:
+        if op.f == history.ASSIGN:
+            self._assign(op, actor)
+        elif op.f == DELETE:
+            actor.deleting = {}
+            self._delete({} if op.type == FAIL else op.positions)
+        elif op.f == COMMIT:
+            if op.type == OK:
+                self.groups.commit(op.process, op.group, op.generation, op.positions)
+        else:
+            self._answer_records(op, actor)
+
+    def _answer_records(self, op: Operation, actor: Actor) -> None:
+        if self._was_not_asked(op, actor):
+            actor.node = self._node(op.process, actor.event)
+        node, actor.polls = actor.node, False
+        for name, sent in op.sent.items():
+            self._sent(op, actor, self.partition(name), sent)
+        for name, polled in op.polled.items():
+            self._read(op, actor, self.partition(name), polled)
+        if op.type == OK:
+            self.done[node] = self.operations
+            if op.f != history.SEND:
+                self._look_for_hunger(op, actor)
+
+    def _was_not_asked(self, op: Operation, actor: Actor) -> bool:
+        """Whether the history has no invocation of what is completed here."""
+        sent = ((self.partition(name), pairs[0][1]) for name, pairs in op.sent.items() if pairs)
+        new = any(value is not None and partition.node[partition.id_of(value)] == NOBODY for partition, value in sent)
+        return new or actor.node == NOBODY or (op.f == POLL and not actor.polls)
+
+    def _sent(self, op: Operation, actor: Actor, partition: PartitionIndex, pairs: Sequence[Pair]) -> None:
+        for offset, value in pairs:
+            assert value is not None
+            number = partition.id_of(value)
+            if partition.node[number] == NOBODY:
+                partition.attribute(number, actor.node, op.process)
+            node = partition.node[number]
+            if op.type == FAIL:
+                partition.outcome[number] = IS_REFUSED
+            if op.type != OK:
+                continue
+            partition.outcome[number] = IS_ACKNOWLEDGED
+            if offset is None:
+                continue
+            before, by = actor.acked.get(partition.name, (offset - 1, NOBODY))
+            if offset != before + 1 and (by == node or offset <= before):
+                self.sends_back.append(Jump(op.process, partition.name, before, offset, by == node))
+            actor.acked[partition.name] = (offset, node)
+            partition.see(number, offset)
+            partition.acked_at[number] = offset
+            partition.acked_time[number] = op.time
+            partition.acked_max = max(partition.acked_max, offset)
+
+    def _read(self, op: Operation, actor: Actor, partition: PartitionIndex, pairs: Sequence[Pair]) -> None:
+        name, ok, node = partition.name, op.type == OK, actor.node
+        before = actor.cursor.get(name)
+        if op.final and ok:
+            partition.has_final = True
+            if pairs and partition.final_from == NOWHERE:
+                partition.final_from = pairs[0][0] or 0
+        inside, writer = False, NOBODY
+        for offset, value in pairs:
+            assert offset is not None
+            if before is not None and offset != before + 1:
+                self.jumps.append(Jump(op.process, name, before, offset, inside))
+            before, inside = offset, True
+            if value is None:
+                partition.altered.add(offset)
+                continue
+            number = partition.id_of(value)
+            partition.see(number, offset)
+            if not ok:
+                continue
+            self.polled += 1
+            partition.read(number, offset, op.final)
+            sender = partition.node[number]
+            if sender == NOBODY:
+                self._late.append((partition, number, node))
+            elif sender == node:
+                self.own_reads.append((op.process, name, partition.values[number]))
+            elif sender != writer:
+                writer = sender
+                self.flows.append((sender, node))
+        if ok and before is not None:
+            actor.cursor[name] = before
+            self.groups.poll(op.process, name, before)
+
+    def _look_for_hunger(self, op: Operation, actor: Actor) -> None:
+        """How far behind the process is where it reads, and whether it gets nothing although there is something."""
+        for name, cursor in actor.cursor.items():
+            partition = self.partition(name)
+            position = max(cursor + 1, partition.deleted_to)
+            if partition.acked_max < position or op.polled.get(name):
+                actor.hungry.pop(name, None)
+            else:
+                since = actor.hungry.setdefault(name, self._active(op.time))
+                if self._active(op.time) - since > self.stuck_s:
+                    self._waited(op.process, f"records of {name} from offset {position}", self._active(op.time) - since)
+                    actor.hungry[name] = self._active(op.time)
+            waiting = partition.at.get(position)
+            if waiting is not None and partition.outcome[waiting] == IS_ACKNOWLEDGED and partition.acked_time[waiting]:
+                self.lag_max_s = max(self.lag_max_s, actor.time - partition.acked_time[waiting])
+
+    def _assign(self, op: Operation, actor: Actor) -> None:
+        if op.type == FAIL:
+            return
+        if op.group:
+            self.groups.assign(op.process, op.group, op.generation, op.positions)
+        kept = {name: actor.cursor[name] for name in op.positions if name in actor.cursor}
+        sought = {name: position - 1 for name, position in op.positions.items() if position is not None}
+        actor.cursor = {**kept, **sought} if op.type != INFO else {}
+        actor.hungry.clear()

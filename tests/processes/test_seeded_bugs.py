@@ -1,0 +1,194 @@
+"""Bugs put into pylog on purpose: processes that are killed, and the check of their history, must find every one.
+
+pytest -m soak tests/processes/test_seeded_bugs.py
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.consumer.fetcher import Fetcher
+from pylog.errors import NotAppended
+from pylog.log import Log
+from pylog.model import AppendResult
+from pylog.partition import writer
+from pylog.partition.encoding import encoded_batch
+from pylog.partition.partition import Partition
+from pylog.partition.reader import PartitionReader
+from pylog.partition.writer import PartitionWriter
+from pylog.partition.writer_view import WriterView
+from pylog.producer.producer import Producer
+from pylog.storage.os_filesystem import OsFileSystem
+from pylog.storage.os_lock import OsFileLock
+from tests.processes.sharing import forked, result_of
+from tests.soak import chaos
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.processes,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="chaos needs Linux"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+]
+SECONDS = 8.0
+TURNS = 10  # what needs a kill at the right moment may want more than one
+
+
+def now_and_then(share: float = 0.05) -> bool:
+    return random.random() < share
+
+
+def locks_exclude_nobody() -> None:
+    OsFileSystem.locks_exclude = lambda self, path: True  # type: ignore[method-assign]
+    OsFileLock.try_acquire = lambda self: True  # type: ignore[method-assign]
+
+
+def what_a_dead_writer_left_is_not_looked_at() -> None:
+    WriterView._repair_tail = lambda self, state, segment: None  # type: ignore[method-assign]
+
+
+def a_segment_too_many_is_deleted() -> None:
+    right = writer.bisect_right
+    writer.bisect_right = lambda bases, offset: right(bases, offset) + 1  # type: ignore[assignment]
+
+
+def more_is_deleted_than_was_asked_for() -> None:
+    right = PartitionWriter.delete_before
+    PartitionWriter.delete_before = lambda self, offset, ms: right(self, offset + 7, ms)  # type: ignore[method-assign]
+
+
+def an_end_is_not_published() -> None:
+    right = PartitionWriter._publish_end
+
+    def publish(self: Any, state: Any, segment: Any) -> None:
+        if not now_and_then(0.2):
+            right(self, state, segment)
+
+    PartitionWriter._publish_end = publish  # type: ignore[method-assign]
+
+
+def a_reader_passes_a_batch_over() -> None:
+    right = PartitionReader.fetch
+
+    def fetch(self: Any, *arguments: Any, **options: Any) -> Any:
+        fetched = right(self, *arguments, **options)
+        return fetched._replace(batches=fetched.batches[1:]) if len(fetched.batches) > 1 and now_and_then() else fetched
+
+    PartitionReader.fetch = fetch  # type: ignore[method-assign]
+
+
+def a_poll_repeats_its_last_record() -> None:
+    right = Fetcher.collect
+
+    def collect(self: Any, *arguments: Any) -> Any:
+        records = right(self, *arguments)
+        return [*records, records[-1]] if records and now_and_then() else records
+
+    Fetcher.collect = collect  # type: ignore[method-assign]
+
+
+def a_child_sends_what_its_parent_has_buffered() -> None:
+    Producer._forget_parent = lambda self: None  # type: ignore[method-assign]
+
+
+def an_append_is_refused_that_stands() -> None:
+    right = PartitionWriter.append
+
+    def append(self: Any, *arguments: Any, **options: Any) -> AppendResult:
+        result = right(self, *arguments, **options)
+        if now_and_then():
+            raise NotAppended("it is there")
+        return result
+
+    PartitionWriter.append = append  # type: ignore[method-assign]
+
+
+def an_append_is_done_twice() -> None:
+    right = Partition.append
+
+    def append(self: Any, records: Any, **options: Any) -> AppendResult:
+        if now_and_then():
+            right(self, records, **options)
+        return right(self, records, **options)
+
+    Partition.append = append  # type: ignore[method-assign]
+
+
+def an_append_says_another_offset() -> None:
+    right = PartitionWriter.append
+
+    def append(self: Any, *arguments: Any, **options: Any) -> AppendResult:
+        result = right(self, *arguments, **options)
+        return result._replace(base_offset=result.base_offset + 1) if now_and_then() else result
+
+    PartitionWriter.append = append  # type: ignore[method-assign]
+
+
+def an_append_writes_nothing() -> None:
+    right = PartitionWriter.append
+
+    def append(self: Any, *arguments: Any, **options: Any) -> AppendResult:
+        if now_and_then():
+            end = self.state(1000).log_end_offset
+            return AppendResult(end, end, -1, False)
+        return right(self, *arguments, **options)
+
+    PartitionWriter.append = append  # type: ignore[method-assign]
+
+
+def records_of_a_batch_change_places() -> None:
+    from pylog.partition import partition
+
+    def encode(records: Iterable[Any], *arguments: Any) -> bytearray:
+        some = list(records)
+        return encoded_batch(some[::-1] if now_and_then(0.2) else some, *arguments)
+
+    partition.encoded_batch = encode
+
+
+def a_batch_loses_a_record() -> None:
+    from pylog.partition import partition
+
+    def encode(records: Iterable[Any], *arguments: Any) -> bytearray:
+        some = list(records)
+        return encoded_batch(some[:-1] if len(some) > 1 and now_and_then(0.1) else some, *arguments)
+
+    partition.encoded_batch = encode
+
+
+def a_record_goes_to_another_partition() -> None:
+    right = Log.partition
+    Log.partition = lambda self, topic, number: right(  # type: ignore[method-assign]
+        self, topic, number ^ 1 if topic == "chaos" and now_and_then() else number
+    )
+
+
+BUGS: list[Callable[[], None]] = [
+    locks_exclude_nobody, what_a_dead_writer_left_is_not_looked_at, a_segment_too_many_is_deleted,
+    more_is_deleted_than_was_asked_for, an_end_is_not_published, a_reader_passes_a_batch_over,
+    a_poll_repeats_its_last_record, a_child_sends_what_its_parent_has_buffered, an_append_is_refused_that_stands,
+    an_append_is_done_twice, an_append_says_another_offset, an_append_writes_nothing, records_of_a_batch_change_places,
+    a_batch_loses_a_record, a_record_goes_to_another_partition,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_bug_is_found(bug: Callable[[], None], tmp_path: Path, seed: int) -> None:
+    def run_with_it(turn: int) -> list[str]:
+        bug()
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        try:
+            return chaos.run(SECONDS, seed + turn, directory, settings=chaos.CI).problems
+        except Exception as error:  # noqa: BLE001 - found as well
+            return [repr(error)]
+
+    found = (result_of(forked(lambda turn=turn: run_with_it(turn))) for turn in range(TURNS))
+    problems = next(filter(None, found), [])
+    print(*problems[:10], sep="\n")
+    assert problems

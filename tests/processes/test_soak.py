@@ -1,0 +1,41 @@
+"""The runner of soaks: its parts run, its figures add up, and a part that finds something makes it fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.soak import __main__ as runner
+from tests.soak.part import Outcome
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="chaos needs Linux")
+def test_a_soak_of_a_few_seconds_prints_the_figures_of_every_part(tmp_path: Path, seed: int) -> None:
+    command = [sys.executable, "-m", "tests.soak", "--seconds", "4", "--seed", str(seed), "--json"]
+    done = subprocess.run([*command, "--directory", str(tmp_path)], capture_output=True, text=True, cwd=PROJECT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = json.loads(done.stdout)
+    assert (printed["seed"], printed["problems"], list(printed["figures"])) == (seed, {}, list(runner.PARTS))
+    assert all(figures["anomalies"] == 0 for figures in printed["figures"].values())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_finds_something_keeps_its_directory_and_says_how_to_run_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = [Outcome({"kills": 3}, []), Outcome({"kills": 4}, ["it lost a record"])]
+    monkeypatch.setattr(runner, "run_apart", lambda *_: (outcomes.pop(0), tmp_path))
+    monkeypatch.setattr("sys.argv", ["soak", "chaos", "--minutes", "30", "--seed", "7"])
+    assert runner.main() == 1
+    printed = capsys.readouterr().out
+    assert "it lost a record\nkept in" in printed
+    assert "again: scripts/soak chaos --seconds 900 --seed " in printed
+    assert "chaos: FAILED\n  kills             7\n" in printed
