@@ -46,13 +46,19 @@ def run_snapshot(data: bytes) -> str:
     states = ProducerStates.decode(data, "path")
     require(ProducerStates.decode(states.encode(), "path").encode() == states.encode(), "a snapshot that changes")
     read = snapshots.read(Files({f"d/{42:020d}.snapshot": data}), "d", 42)
+    traces = [trace for entry in read.entries.values() for trace in entry.batches]
+    require(all(0 <= trace.first_offset <= trace.last_offset < 42 for trace in traces), "a batch that cannot be")
     read.expire(TS0)
     require(read.first_open_offset is None or 0 <= read.first_open_offset < 42, "an open transaction ahead of it")
     return f"{min(len(read.entries), 2)} producers"
 
 
 def repair_snapshot(data: bytearray) -> None:
-    if len(data) >= 6:
+    """The version, a number of producers that fits the length where one does, and the checksum."""
+    if len(data) >= 10:
+        data[:2] = b"\0\1"
+        if (len(data) - 10) % 46 == 0 and data[6] < 0x80:
+            put_number(data, 6, 4, (len(data) - 10) // 46)
         put_number(data, 2, 4, crc32c(bytes(data[6:])))
 
 
@@ -121,9 +127,12 @@ def run_topic(data: bytes) -> str:
     return "a topic"
 
 
+_NO_OBJECTS = (b"[]", b"null", b'"text"', b"17")
+
+
 def _manifest_seeds() -> list[bytes]:
     facts = {"format": 1, "log_id": "0e6d1f2a-0000-4000-8000-000000000000", "locks": "ofd", "created_ms": TS0}
-    return [json.dumps(facts, indent=2).encode(), json.dumps({**facts, "features": []}).encode("utf-16")]
+    return [json.dumps(facts, indent=2).encode(), json.dumps({**facts, "features": []}).encode("utf-16"), *_NO_OBJECTS]
 
 
 def _topic_seeds() -> list[bytes]:
@@ -132,6 +141,7 @@ def _topic_seeds() -> list[bytes]:
             {"id": "AAAAAAAAAAAAAAAAAAAAAA", "partitions": 3, "config": TopicConfig().as_dict()}, indent=2
         ).encode(),
         json.dumps({"id": "a", "partitions": 1, "config": {}}).encode(),
+        *_NO_OBJECTS,
     ]
 
 
@@ -308,6 +318,7 @@ _TEXT_WORDS = (
     b"1_0",
     b"0x1",
     b"9" * 30,
+    b"9" * 5000,
     b"\xff",
     b"0\n",
 )

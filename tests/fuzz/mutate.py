@@ -138,10 +138,14 @@ class Mutator:
         fields: Fields = no_fields,
         inner: Mutation | None = None,
         words: Sequence[bytes] = (),
+        right: int = 0,
     ) -> None:
-        """``inner`` mutates behind a layer of its own (what is compressed, a framed record) and puts the layer back."""
+        """Half of the mutants come from the first ``right`` inputs, which are right ones, if it says how many these are.
+
+        ``inner`` mutates behind a layer of its own (what is compressed, a framed record) and puts the layer back."""
         self._chance = chance
         self._pool = pool
+        self._right = pool[:right] or pool
         self._repair = repair
         self._fields = fields
         self._inner = inner
@@ -149,7 +153,7 @@ class Mutator:
 
     def mutant(self) -> bytes:
         chance = self._chance
-        data = bytearray(chance.choice(self._pool))
+        data = bytearray(chance.choice(self._right if chance.random() < 0.5 else self._pool))
         for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 5))):
             self._mutate(data)
         if chance.random() < 0.9:

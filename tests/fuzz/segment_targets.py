@@ -186,7 +186,15 @@ def run_offset_index(data: bytes) -> str:
 
 def run_time_index(data: bytes) -> str:
     _require_everything_found({_TIMES: data}, closed=False)
-    return "found"
+    reader = SegmentReader(Files({_LOG: right_log(), _TIMES: data}), "d", BASE, closed=False, dense=False)
+    said = []
+    for time in range(
+        TS0 - 10, TS0 + 10 * BATCHES, 231
+    ):  # Kafka's directories, where the index may lead behind the first one
+        found = reader.first_batch_since(time, BASE, len(right_log()))
+        require(found is None or found.max_timestamp_ms >= time, "an older batch")
+        said.append("nothing" if found is None else "a batch")
+    return ", ".join(said)
 
 
 def run_transaction_index(data: bytes) -> str:
@@ -206,7 +214,9 @@ def run_seal(data: bytes) -> str:
     files = Files({_LOG: right_log(), _SEAL: data})
     for _ in check_seal(files, "d", BASE):
         pass
-    require(encode(decode(data, _SEAL)) == data, "a seal that says other bytes")
+    seal = decode(data, _SEAL)
+    require(encode(seal) == data, "a seal that says other bytes")
+    require(not seal.positions or 0 <= seal.first_offset <= seal.last_offset, "offsets that are none")
     read_seal(files, "d", BASE, len(right_log()))
     reader, right, places = _reader(files.contents), right_log(), set(batch_places(right_log()))
     for offset in (BASE, BASE + 7, BASE + 2 * BATCHES - 1, BASE + 2 * BATCHES):

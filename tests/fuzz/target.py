@@ -26,9 +26,16 @@ class Target(NamedTuple):
     words: Sequence[bytes] = ()
 
     def mutator(self, chance: Random, pool: Sequence[bytes]) -> Mutator:
+        """Of a pool that begins with the target's own right inputs."""
         return Mutator(
-            chance, pool, repair=self.repair, fields=self.fields, inner=self.inner, words=self.words
-        )  # fmt: skip
+            chance,
+            pool,
+            repair=self.repair,
+            fields=self.fields,
+            inner=self.inner,
+            words=self.words,
+            right=len(self.seeds()),
+        )
 
     def verdict(self, data: bytes) -> str:
         """What the target says of an input. Raises where that is a finding."""
