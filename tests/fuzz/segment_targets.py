@@ -215,7 +215,7 @@ def run_seal(data: bytes) -> str:
     for _ in check_seal(files, "d", BASE):
         pass
     seal = decode(data, _SEAL)
-    require(encode(seal) == data, "a seal that says other bytes")
+    require(not seal.positions or encode(seal) == data, "a seal that says other bytes")  # without batches, no times
     require(not seal.positions or 0 <= seal.first_offset <= seal.last_offset, "offsets that are none")
     read_seal(files, "d", BASE, len(right_log()))
     reader, right, places = _reader(files.contents), right_log(), set(batch_places(right_log()))
