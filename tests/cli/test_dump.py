@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,18 @@ def test_a_huge_small_file_is_not_read(pylog: Run, tmp_path: Path) -> None:
         file.truncate(1 << 40)
     assert "more than such a file ever has" in pylog("dump", path).lines[1]
     assert file_of(tmp_path, 0, ".snapshot") == path
+
+
+@pytest.mark.parametrize("kind", [".log", ".index", ".timeindex", ".txnindex"])
+def test_a_sparse_file_larger_than_any_segment_is_not_searched(pylog: Run, partition_dir: Path, kind: str) -> None:
+    """A file of a tebibyte takes no space, but hours to look through."""
+    path = file_of(partition_dir, 0, kind)
+    path.touch()
+    os.truncate(path, 1 << 40)
+    ran = pylog("dump", path, "--json")
+    assert ran.code == 1
+    assert "1099511627776 bytes" in ran.objects[-1]["problem"]
+    assert any(item["type"] == "batch" for item in ran.objects) == (kind == ".log")  # those in front are shown
 
 
 def test_a_path_that_is_not_there_is_code_3_whatever_its_name(pylog: Run, tmp_path: Path) -> None:

@@ -208,6 +208,22 @@ def test_a_partition_with_a_segment_of_any_name(laid_out: Path, number: int, alo
     damaged(laid_out, damage)
 
 
+@pytest.mark.parametrize("foreign", [True, False])
+@pytest.mark.parametrize("base", [0, 2, 4])
+def test_a_segment_that_is_a_link_to_nowhere_is_a_typed_error(
+    laid_out: Path, tmp_path: Path, base: int, foreign: bool
+) -> None:
+    """It is listed, and cannot be opened: a FileNotFoundError came out of it where nothing else said what is published."""
+    directory = Path(shutil.copytree(laid_out, tmp_path / "t-0"))
+    log_file(directory, base).unlink()
+    log_file(directory, base).symlink_to("nowhere")
+    partition = open_partition(directory, foreign=foreign, read_only=True)
+    partition.change_token()
+    with pytest.raises(PylogError):
+        everything(partition)
+    partition.close()
+
+
 def test_the_small_files_of_a_log_that_nobody_damaged_say_the_same_again(laid_out: Path) -> None:
     damaged(laid_out, lambda directory: None)
     assert LeaderEpochs.load(FS, str(laid_out)).starts == [(0, 0)]

@@ -14,9 +14,17 @@ from pylog.model import TopicPartition
 from pylog.partition import snapshots
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
-from tests.partition.logs import append_encoded, batch, log_file, open_partition
+from tests.partition.logs import append_encoded, batch, everything, log_file, open_partition
+from tests.storage.filesystems import Faulty, Patient
 
 FS = OsFileSystem()
+
+
+class PatientHere(Patient):
+    """Allows so many reads, and is of the boot that the directory was written in."""
+
+    def boot_id(self) -> str:
+        return FS.boot_id()
 
 
 @pytest.fixture
@@ -48,6 +56,39 @@ def test_without_slots_a_log_file_that_no_segment_can_be_is_not_searched(directo
     with pytest.raises(NotAppended, match="at most 2147483647"):
         append_encoded(partition, batch(b"x"))
     assert log_file(directory, 1).stat().st_size == 1 << 40
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_a_writer_does_not_look_through_a_sparse_index(directory: Path, kind: str) -> None:
+    """It held the partition's lock for hours, dropping zeros from the end."""
+    path = log_file(directory, 1).with_suffix(kind)
+    os.truncate(path, 1 << 40)
+    left = [1000]
+
+    def count(operation: str, _path: str) -> None:
+        left[0] -= operation == "pread"
+        assert left[0], "it reads for ever"
+
+    partition = open_partition(directory, Faulty(count))
+    append_encoded(partition, batch(b"c"))
+    assert [value for _, value in everything(partition)] == [b"a", b"b", b"c"]
+    assert path.stat().st_size == 0
+    partition.close()
+
+
+@pytest.mark.parametrize("log_bytes", [None, 1 << 40])
+def test_a_roll_does_not_read_a_sparse_seal_to_its_end(directory: Path, log_bytes: int | None) -> None:
+    """Seals that were there before are checked when a segment is closed: one of a tebibyte took hours."""
+    seal = log_file(directory).with_suffix(".seal")
+    os.truncate(seal, 1 << 40)
+    if log_bytes is not None:
+        os.truncate(log_file(directory), log_bytes)
+    reads = PatientHere(reads=1000)
+    partition = open_partition(directory, reads)
+    append_encoded(partition, batch(b"c"))
+    partition.roll()
+    assert seal.stat().st_size < 1000 or log_bytes is not None  # made anew, where its segment is right
+    partition.close()
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 2**31 - 1])

@@ -120,6 +120,7 @@ def _base_offset(path: str) -> int:
 
 
 def _batches(file: ReadableFile, end: int, with_records: bool) -> Iterator[Item]:
+    from pylog.codec.format import INT32_MAX
     from pylog.partition.verify import resume_behind
     from pylog.segment import SegmentScan
 
@@ -135,12 +136,21 @@ def _batches(file: ReadableFile, end: int, with_records: bool) -> Iterator[Item]
             yield _damage(position, None, f"{scan.problem} or more", "")
             next_offset = 0
             continue
+        if end > INT32_MAX:  # a sparse file claims any size, and is not searched for batches
+            yield _damage(position, end, f"{scan.problem}; {_too_large(end, 'a segment')}", "")
+            return
         try:
             position, offset = resume_behind(file, position, end, next_offset)
             behind = "nothing whole behind it" if offset is None else f"goes on at position {position}, offset {offset}"
         except CorruptSegment as given_up:
             position, behind = end, str(given_up)
         yield _damage(scan.position, position, scan.problem, f"; {behind}")
+
+
+def _too_large(size: int, what: str) -> str:
+    from pylog.codec.format import INT32_MAX
+
+    return f"the file has {size} bytes, {what} has at most {INT32_MAX}; it was not looked into"
 
 
 def _is_whole_batch(file: ReadableFile, position: int, end: int) -> bool:
@@ -239,8 +249,12 @@ def _records(view: Any) -> Iterator[Item]:
 
 
 def _entries(file: ReadableFile, size: int, kind: str, base: int) -> Iterator[Item]:
+    from pylog.codec.format import INT32_MAX
     from pylog.index import offset_index, time_index, transaction_index
 
+    if size > INT32_MAX:
+        yield _damage(0, size, _too_large(size, "an index"), "")
+        return
     layout = {"index": offset_index.ENTRY, "timeindex": time_index.ENTRY, "txnindex": transaction_index.ENTRY}[kind]
     for start in range(0, size - size % layout.size, layout.size * _ENTRIES_AT_ONCE):
         data = file.pread(layout.size * _ENTRIES_AT_ONCE, start)

@@ -88,9 +88,12 @@ class EntryWriter:
         self.file.pwrite(self._entry.pack(*fields), self.count * self._entry.size)
         self.count += 1
 
-    def drop_while(self, unwanted: Callable[[tuple[Any, ...]], bool]) -> None:
-        """Remove entries from the end as long as they are ``unwanted``, and a torn one behind them."""
-        kept = self.count
+    def drop_while(self, unwanted: Callable[[tuple[Any, ...]], bool], most: int | None = None) -> None:
+        """Remove entries from the end as long as they are ``unwanted``, and a torn one behind them.
+
+        Those behind the first ``most`` are removed unseen: a sparse file claims any number.
+        """
+        kept = self.count if most is None else min(self.count, most)
         while kept and ((last := self.reader.entry(kept - 1)) is None or unwanted(last)):
             first = max(kept - _AT_ONCE, 0)
             entries = list(self.reader.entries(first, kept))

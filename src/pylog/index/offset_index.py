@@ -81,10 +81,12 @@ class OffsetIndexWriter:
         self._entries.append(offset - self._base_offset, position)
         self.last_offset, self.last_position = offset, position
 
-    def cut(self, end_position: int, end_offset: int) -> None:
-        """Drop entries of batches at or beyond the end of the log, and any that can't be entries at all."""
+    def cut(self, end_position: int, end_offset: int, most: int | None = None) -> None:
+        """Drop entries of batches at or beyond the end of the log, any that can't be entries at all, and more than ``most``."""
         limit = end_offset - self._base_offset
-        self._entries.drop_while(lambda entry: entry[1] >= end_position or entry[1] <= 0 or not 0 <= entry[0] < limit)
+        self._entries.drop_while(
+            lambda entry: entry[1] >= end_position or entry[1] <= 0 or not 0 <= entry[0] < limit, most
+        )
         self.refresh()
 
     def clear(self) -> None:

@@ -78,10 +78,10 @@ class TimeIndexWriter:
             self._entries.append(timestamp_ms, offset - self._base_offset)
             self.last = TimestampOffset(timestamp_ms, offset)
 
-    def cut(self, end_offset: int) -> None:
-        """Drop entries that speak of offsets at or beyond the end of the log."""
+    def cut(self, end_offset: int, most: int | None = None) -> None:
+        """Drop entries that speak of offsets at or beyond the end of the log, and more than ``most``."""
         limit = end_offset - self._base_offset
-        self._entries.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0))
+        self._entries.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0), most)
         self.refresh()
 
     def clear(self) -> None:

@@ -6,6 +6,8 @@ without touching them; the answer is kept until something there changes.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pylog.errors import CorruptSegment
 from pylog.partition import snapshots
 from pylog.partition.assessment import assess
@@ -15,6 +17,7 @@ from pylog.partition.segments import Segments
 from pylog.segment.naming import COMMIT_SLOTS, LOG, file_path
 
 _NO_SLOTS = b""
+_LISTINGS_MAX = 5
 
 
 class PublishedView:
@@ -54,7 +57,10 @@ class PublishedView:
                 return (raw,)
         segments = self._list()
         last = segments.bases[-1] if segments.bases else None
-        return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
+        try:
+            return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
+        except FileNotFoundError:  # removed meanwhile, or a link that leads nowhere
+            return last, -1
 
     def _slots_reader(self) -> CommitSlotsReader:
         slots = self._slots
@@ -74,6 +80,15 @@ class PublishedView:
             raise self._place.gone() from error
 
     def _assess(self, slots: CommitState | None) -> CommitState:
+        for _ in range(_LISTINGS_MAX - 1):
+            with suppress(FileNotFoundError):  # removed since it was listed
+                return self._assess_listed(slots)
+        try:
+            return self._assess_listed(slots)
+        except FileNotFoundError as error:  # a link that leads nowhere
+            raise self._place.missing(error) from error
+
+    def _assess_listed(self, slots: CommitState | None) -> CommitState:
         segments = self._list()
         if not segments.bases:
             if slots is not None and slots.durable_offset > slots.log_start_offset:

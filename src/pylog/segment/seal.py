@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchHeader
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CRC_START, HEADER_BYTES
+from pylog.codec.format import CRC_START, HEADER_BYTES, INT32_MAX
 from pylog.errors import CorruptSegment, FormatVersionError
-from pylog.segment.naming import SEAL, file_path, temporary_path
+from pylog.segment.naming import LOG, SEAL, file_path, temporary_path
 from pylog.storage import FileSystem, ReadableFile
 
 MAGIC = b"PYLGSEAL"
@@ -230,7 +230,7 @@ def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Iter
     path = file_path(directory, base_offset, SEAL)
     file = filesystem.open_readable(path)
     try:
-        size = file.size()
+        size = _plausible_size(file, filesystem.size(file_path(directory, base_offset, LOG)))
         head = file.pread(_ENTRIES_START, 0)
         if len(head) < _ENTRIES_START or head[: len(MAGIC)] != MAGIC:
             raise CorruptSegment(f"{path} is not a seal: {size} bytes without its magic", path=path, position=0)
@@ -245,6 +245,20 @@ def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Iter
         file.close()
 
 
+def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
+    """The size of a seal. ``CorruptSegment`` where no seal of such a segment has as much: a sparse file claims any size."""
+    size = file.size()
+    most = min(segment_bytes, INT32_MAX) // _LEAST_BATCH_BYTES + 1
+    limit = _ENTRIES_START + _ENTRY_BYTES * most + _times_bytes(most)
+    if size > limit:
+        raise CorruptSegment(
+            f"{file.path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",
+            path=file.path,
+            position=0,
+        )
+    return size
+
+
 def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_bytes: int) -> Seal | None:
     """The seal of a segment of this size, or None if it has none. Never reads more than such a seal can be long."""
     path = file_path(directory, base_offset, SEAL)
@@ -253,15 +267,7 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
     except FileNotFoundError:
         return None
     try:
-        size = file.size()
-        most = segment_bytes // _LEAST_BATCH_BYTES + 1
-        limit = _ENTRIES_START + _ENTRY_BYTES * most + _times_bytes(most)
-        if size > limit:
-            raise CorruptSegment(
-                f"{path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",
-                path=path,
-                position=0,
-            )
+        size = _plausible_size(file, segment_bytes)
         front = file.pread(_ENTRIES_START, 0)  # what can't be a seal is not read whole
         return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, path)
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog.codec.batch import BatchHeader
+from pylog.codec.format import HEADER_BYTES
 from pylog.index import (
     AbortedTransaction,
     OffsetIndexWriter,
@@ -171,9 +172,11 @@ class SegmentWriter:
     def _cut_indexes(self, size_bytes: int, next_offset: int) -> None:
         self._offsets.refresh()
         self._times.refresh()
-        self._offsets.cut(size_bytes, next_offset)
+        most = size_bytes // HEADER_BYTES  # each entry is of another batch
+        self._offsets.cut(size_bytes, next_offset, most)
         # An open segment has no time entry behind its last offset entry: one that is there was written to close it.
-        self._times.cut(min(next_offset, self._offsets.last_offset + 1 if self._offsets.count else self.base_offset))
+        indexed_end = self._offsets.last_offset + 1 if self._offsets.count else self.base_offset
+        self._times.cut(min(next_offset, indexed_end), most)
         if self._filesystem.exists(file_path(self._directory, self.base_offset, TRANSACTION_INDEX)):
             index = self._transactions()
             index.cut(next_offset)
