@@ -188,6 +188,10 @@ class Wakeup(PylogError):
 # The disk
 
 
+class UnsafeDirectory(PylogError):
+    """Any user of the machine may replace the files of this directory. Take that permission away, or choose another one."""
+
+
 class StorageError(PylogError, OSError):
     """The operating system refused a read or a write; its error is ``__cause__``, ``path`` names the file."""
 

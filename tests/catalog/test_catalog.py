@@ -35,7 +35,7 @@ from pylog.model import TopicPartition
 from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
 from tests.partition.logs import ManualClock, one, snapshot_of, values
-from tests.storage.filesystems import Network
+from tests.storage.filesystems import Network, StandIn
 
 LEGAL = set(string.ascii_letters + string.digits + "._-")
 
@@ -213,7 +213,7 @@ def test_logs_created_by_processes_at_once_are_one_log(tmp_log_dir: Path) -> Non
             assert values(log.partition(f"t{number}", 0).read(0)) == [f"{number}"]
 
 
-class LookedAtTooEarly(OsFileSystem):
+class LookedAtTooEarly(StandIn):
     """Once no manifest was found, another process creates the log and a topic before the directory is listed."""
 
     def __init__(self, root: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_log_that_another_process_creates_meanwhile_is_not_taken_for_kafkas(
 
 
 def test_a_partition_that_goes_while_a_directory_is_looked_at_is_no_error(tmp_path: Path) -> None:
-    class Vanishing(OsFileSystem):
+    class Vanishing(StandIn):
         def names(self, directory: str) -> list[str]:
             if directory.endswith("gone-0"):
                 raise FileNotFoundError(directory)
@@ -402,7 +402,7 @@ def manifest(root: Path) -> Path:
 
 @pytest.mark.parametrize("drawn", [bytes(16), b"\xff" * 16, bytes(range(16)), bytes(range(240, 256))])
 def test_the_id_of_a_log_is_a_random_uuid(tmp_log_dir: Path, drawn: bytes) -> None:
-    class Drawn(OsFileSystem):
+    class Drawn(StandIn):
         def random_bytes(self, size: int) -> bytes:
             return drawn[:size]
 
