@@ -71,7 +71,7 @@ class TopicExists(PylogError):
 
 
 class InvalidTopicName(PylogError, ValueError):
-    """Topic names are 1 to 249 characters of ``a-z A-Z 0-9 . _ -``, not ``.`` or ``..``. Choose another name."""
+    """Topic names are 1 to 249 characters of ``a-z A-Z 0-9 . _ -``; a new one begins with no ``-`` or ``.``. Choose another."""
 
 
 class InvalidPartition(PylogError, ValueError):

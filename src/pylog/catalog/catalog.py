@@ -21,6 +21,7 @@ from pylog.catalog.topic import (
     LawfulNames,
     TopicConfig,
     TopicDescription,
+    check_new_topic_name,
     check_partition_count,
     check_topic_name,
     collision_key,
@@ -98,7 +99,7 @@ class Catalog:
 
     def create(self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare) -> TopicDescription:
         """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``."""
-        check_topic_name(name)
+        check_new_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
         return self.locked(partial(self._create, name, partitions, config, prepare))
