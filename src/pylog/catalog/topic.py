@@ -137,7 +137,7 @@ class LawfulNames:
         except InvalidTopicName as error:
             if name not in self._warned:
                 self._warned.add(name)
-                logger.warning("passing over %r in %s: %s", name, self._place, error)
+                logger.warning("passing over %r in %r: %s", name, self._place, error)
             return False
         return True
 

@@ -113,7 +113,7 @@ class Durability:
         try:
             return self._writer.publish_durable(state.log_end_offset, synced, _LOCK_TIMEOUT_MS)
         except PylogError as error:  # the records are durable all the same; the next sync publishes it
-            logger.warning("%s: durable end %d not published: %s", self._directory, state.log_end_offset, error)
+            logger.warning("%r: durable end %d not published: %s", self._directory, state.log_end_offset, error)
             return not any(map(self._writer.distrust.holds, synced))
 
     def _sync_closed_segments(self, state: CommitState) -> list[int]:
@@ -151,7 +151,7 @@ class Durability:
                 file.sync()
                 return
             except StorageError as error:
-                logger.warning("%s: %s; copying the segment to a new file", file.path, error)
+                logger.warning("%r: %s; copying the segment to a new file", file.path, error)
                 distrust.put_on(base)
         self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
         self._close_file()
