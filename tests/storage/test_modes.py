@@ -11,6 +11,7 @@ import pytest
 from pylog.errors import UnsafeDirectory
 from pylog.log import Log
 from pylog.storage import OsFileSystem, modes
+from tests.partition.logs import one
 from tests.storage.every_file import KINDS, Watched, live, mode_of
 
 UMASKS = (0o000, 0o002, 0o022, 0o027, 0o077)
@@ -85,6 +86,21 @@ def test_no_mode_is_writable_by_all_or_lets_readers_lock() -> None:
         assert not found[1] & 0o004
         assert found[1] & 0o060 in (0o000, 0o020, 0o060)
         assert not (found[0] | found[1]) & 0o111
+
+
+def test_a_lock_that_chmod_opened_to_readers_is_closed_to_them_again(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append(one("v"), acks=1)
+    for path in [tmp_log_dir, *tmp_log_dir.rglob("*")]:  # chmod -R go+rX
+        path.chmod(mode_of(path) | (0o055 if path.is_dir() else 0o044))
+    with Log(tmp_log_dir) as log:
+        log.partition("t", 0).append(one("v"), acks=1)
+        log.partition("t", 0).roll()
+        log.create_topic("u")
+    modes_of = {path.name: mode_of(path) for path in (tmp_log_dir / "t-0").iterdir()}
+    assert modes_of.pop(".lock") == mode_of(tmp_log_dir / ".pylog" / "catalog.lock") == 0o600
+    assert set(modes_of.values()) == {0o644}
 
 
 def test_a_root_where_all_users_may_replace_files_is_refused_for_writing(tmp_path: Path) -> None:

@@ -23,8 +23,13 @@ def of_file(directory: int) -> int:
 
 
 def of_lock(directory: int) -> int:
-    """The mode of a lock in a directory of this mode: for those who may write there."""
+    """The mode of a lock in a directory of this mode, or of one that has this mode: for those who may write."""
     return directory & (0o660 if directory & 0o020 else 0o600)
+
+
+def keep_readers_out(descriptor: int) -> None:
+    """Take back what a ``chmod -R`` may have given to those who may only read. Only a lock's owner can."""
+    give(descriptor, of_lock(stat.S_IMODE(os.fstat(descriptor).st_mode)))
 
 
 def of_directory(above: int) -> int:
@@ -33,7 +38,7 @@ def of_directory(above: int) -> int:
 
 
 def give(descriptor: int, mode: int) -> None:
-    """Set the mode of what was just made with it: the umask may have taken something away."""
+    """Set a mode; on what was just made with it, since the umask may have taken something away."""
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
         try:
             os.fchmod(descriptor, mode)

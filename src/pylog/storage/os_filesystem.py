@@ -116,7 +116,10 @@ class OsFileSystem:
 
     def lock(self, path: str) -> FileLock:
         with reached(self._root, "open the lock file", path) as (directory, name, _):
-            return OsFileLock(path, open_or_make(name, _WRITE, path, directory, modes.of_lock))
+            descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
+            lock = OsFileLock(path, descriptor)
+            modes.keep_readers_out(descriptor)
+            return lock
 
     def locks_exclude(self, path: str) -> bool:
         first, second = self.lock(path), self.lock(path)
