@@ -56,6 +56,11 @@ class Watched(Faulty):
         self.files.setdefault(kind_of(path), set()).add(mode_of(path))
         return lock
 
+    def locks_exclude(self, path: str) -> bool:
+        answer = super().locks_exclude(path)
+        self.files.setdefault(kind_of(path), set()).add(mode_of(path))
+        return answer
+
     def make_directory(self, path: str, mode: int | None = None) -> None:
         super().make_directory(path, mode)
         self.directories.setdefault(path, set()).add(mode_of(path))

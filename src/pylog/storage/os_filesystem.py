@@ -11,7 +11,6 @@ import fcntl
 import os
 import stat
 import sys
-from copy import copy
 
 from pylog.storage import modes
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile
@@ -100,8 +99,8 @@ class OsFileSystem:
     _root: str | None = None
 
     def within(self, root: str) -> OsFileSystem:
-        confined = copy(self)
-        confined._root = root
+        confined = object.__new__(type(self))
+        confined.__dict__.update(self.__dict__, _root=root)
         return confined
 
     def open_readable(self, path: str) -> ReadableFile:
@@ -116,13 +115,11 @@ class OsFileSystem:
 
     def lock(self, path: str) -> FileLock:
         with reached(self._root, "open the lock file", path) as (directory, name, _):
-            descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
-            lock = OsFileLock(path, descriptor)
-            modes.keep_readers_out(descriptor)
-            return lock
+            return _lock(path, directory, name)
 
     def locks_exclude(self, path: str) -> bool:
-        first, second = self.lock(path), self.lock(path)
+        with reached(self._root, "open the lock file", path) as (directory, name, _):
+            first, second = _lock(path, directory, name), _lock(path, directory, name)
         try:
             try:
                 if not first.try_acquire():
@@ -228,6 +225,13 @@ class OsFileSystem:
 
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)
+
+
+def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
+    descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
+    lock = OsFileLock(path, descriptor)
+    modes.keep_readers_out(descriptor)
+    return lock
 
 
 def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> int:

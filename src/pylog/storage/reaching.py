@@ -15,7 +15,7 @@ from pylog.errors import StorageError
 from pylog.storage.os_errors import storage_error, translated
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_INTO = DIRECTORY | os.O_NOFOLLOW
+_INTO = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)  # to pass, not to list
 
 
 class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", path) as (directory, name, no_follow))
