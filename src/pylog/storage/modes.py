@@ -29,7 +29,9 @@ def of_lock(directory: int) -> int:
 
 def keep_readers_out(descriptor: int) -> None:
     """Take back what a ``chmod -R`` may have given to those who may only read. Only a lock's owner can."""
-    give(descriptor, of_lock(stat.S_IMODE(os.fstat(descriptor).st_mode)))
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode != of_lock(mode):
+        give(descriptor, of_lock(mode))
 
 
 def of_directory(above: int) -> int:

@@ -142,6 +142,8 @@ class OsFileSystem:
 
     def names(self, directory: str) -> list[str]:
         with reached(self._root, "list", directory) as (above, name, no_follow):
+            if not no_follow:
+                return sorted(os.listdir(name))
             descriptor = _open_directory(name, directory, above, no_follow)
             try:
                 return sorted(os.listdir(descriptor))
@@ -174,11 +176,9 @@ class OsFileSystem:
                 os.close(descriptor)
 
     def replace(self, source: str, target: str) -> None:
-        with (
-            reached(self._root, "rename", target) as (to_directory, new, _),
-            reached(self._root, "rename", source) as (from_directory, old, _),
-        ):
-            os.replace(old, new, src_dir_fd=from_directory, dst_dir_fd=to_directory)
+        with reached(self._root, "rename", source) as (directory, old, _):
+            new = target if directory is None else target.rpartition("/")[2]
+            os.replace(old, new, src_dir_fd=directory, dst_dir_fd=directory)
 
     def remove(self, path: str) -> None:
         with reached(self._root, "remove", path) as (directory, name, _):
