@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pylog.errors import UnsafeDirectory
+from pylog.errors import StorageError, UnsafeDirectory
 from pylog.log import Log
 from pylog.storage import OsFileSystem, modes
+from pylog.storage.regular import open_or_make
 from tests.partition.logs import one
 from tests.storage.every_file import KINDS, Watched, live, mode_of
 
@@ -123,6 +124,53 @@ def test_a_root_where_all_users_may_replace_files_is_refused_for_writing(tmp_pat
     assert list(empty.iterdir()) == []
     Log(empty / "log").close()  # as the message says
     assert mode_of(empty / "log") == 0o700
+
+
+def test_a_file_that_another_process_makes_meanwhile_is_opened_as_it_is(tmp_path: Path) -> None:
+    def other_is_first(_directory: int) -> int:
+        (tmp_path / "f").write_text("kept")
+        (tmp_path / "f").chmod(0o640)
+        return 0o600
+
+    descriptor = open_or_make(f"{tmp_path}/f", os.O_RDWR | os.O_NOFOLLOW, f"{tmp_path}/f", None, other_is_first)
+    assert os.read(descriptor, 99) == b"kept"
+    os.close(descriptor)
+    assert mode_of(tmp_path / "f") == 0o640
+
+
+@pytest.mark.parametrize("umask", [0o077], indirect=True, ids=oct)
+def test_a_mode_that_cannot_be_set_is_an_error_and_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    def fail(_descriptor: int, _mode: int) -> None:
+        raise OSError(5, "")
+
+    monkeypatch.setattr(os, "fchmod", fail)
+    tmp_path.chmod(0o777)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(StorageError, match="Input/output error"):
+        OsFileSystem().open_appendable(f"{tmp_path}/f")
+    with pytest.raises(StorageError, match="Input/output error"):
+        OsFileSystem().make_directory(f"{tmp_path}/d")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_directory_that_is_swapped_for_a_link_when_it_was_just_made_keeps_what_the_link_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    make = os.mkdir
+
+    def make_and_swap(name: str, mode: int, dir_fd: int | None = None) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        (tmp_path / "d").rmdir()
+        (tmp_path / "d").symlink_to("elsewhere")
+
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    tmp_path.chmod(0o755)
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        OsFileSystem().make_directory(f"{tmp_path}/d")
+    assert mode_of(tmp_path / "elsewhere") == 0o700
 
 
 @pytest.mark.parametrize("number", [1, 95])
