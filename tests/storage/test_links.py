@@ -227,3 +227,18 @@ def test_partitions_of_kafka_behind_links_are_read(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log, Consumer(log, auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["keyed"])
         assert consumer.poll(1.0)
+
+
+def test_an_interruption_on_the_way_leaves_no_descriptor(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, open_it = os.listdir("/proc/self/fd"), os.open
+
+    def interrupted(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if name == "b":
+            raise KeyboardInterrupt
+        return open_it(name, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        OsFileSystem().within(str(root)).open_readable(f"{root}/a/b/f")
+    monkeypatch.undo()
+    assert os.listdir("/proc/self/fd") == before
