@@ -20,7 +20,7 @@ import pylog
 from tests.conftest import java_problem
 
 PROJECT = Path(__file__).parents[1]
-DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+DOCUMENTS = [PROJECT / "README.md", PROJECT / "SECURITY.md", *sorted((PROJECT / "docs").glob("*.md"))]
 STAND_INS = {"/path/of/a/kafka/log.dir": str(PROJECT / "tests" / "data" / "kafka-4.3.1" / "log")}
 WITH_SPARK = """
 from pyspark.sql import SparkSession

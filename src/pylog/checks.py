@@ -50,6 +50,11 @@ def require_bool(option: str, value: object) -> None:
         raise ConfigError(f"{option} must be True or False, not {value!r:.80}", option=option, value=value)
 
 
+def require_bools(**options: object) -> None:
+    for option, value in options.items():
+        require_bool(option, value)
+
+
 def require_callable(option: str, value: _Function, takes: str) -> _Function:
     if not callable(value):
         raise ConfigError(

@@ -14,12 +14,15 @@ from typing import Any
 
 
 class PylogError(Exception):
-    """Base of every pylog error. ``facts`` holds both sides of the mismatch by name; each is also an attribute."""
+    """Base of every pylog error. ``facts`` holds both sides of the mismatch by name; each is also an attribute.
+
+    The message is one line of printable text, whatever name, path or content of a file it speaks of; the facts are as they are.
+    """
 
     retriable = False
 
     def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
+        super().__init__(message if message.isprintable() else _printable(message))
         self.facts = facts
 
     def __getattr__(self, name: str) -> Any:
@@ -30,6 +33,10 @@ class PylogError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), str(self), self.facts)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _rebuild(kind: type[PylogError], message: str, facts: dict[str, Any]) -> PylogError:
@@ -71,7 +78,7 @@ class TopicExists(PylogError):
 
 
 class InvalidTopicName(PylogError, ValueError):
-    """Topic names are 1 to 249 characters of ``a-z A-Z 0-9 . _ -``, not ``.`` or ``..``. Choose another name."""
+    """Topic names are 1 to 249 characters of ``a-z A-Z 0-9 . _ -``; a new one begins with no ``-`` or ``.``. Choose another."""
 
 
 class InvalidPartition(PylogError, ValueError):
@@ -186,6 +193,10 @@ class Wakeup(PylogError):
 
 
 # The disk
+
+
+class UnsafeDirectory(PylogError):
+    """Any user of the machine may replace the files of this directory. Take that permission away, or choose another one."""
 
 
 class StorageError(PylogError, OSError):

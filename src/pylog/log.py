@@ -26,7 +26,7 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.changes import Changes
-from pylog.checks import partition_of, require_bool, require_several
+from pylog.checks import partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import (
     Closed,
@@ -38,9 +38,10 @@ from pylog.errors import (
 from pylog.model import TopicPartition
 from pylog.opening import (
     check_lock_kind,
-    check_locks_work,
+    check_place,
     check_topic_options,
     checked_path,
+    make_root,
     may_write,
     refuse_directory_of_others,
     why_read_only,
@@ -55,7 +56,6 @@ from pylog.storage import (
     FileSystem,
     OsFileSystem,
     after_fork_in_child,
-    make_directory_durably,
 )
 
 if TYPE_CHECKING:
@@ -75,12 +75,13 @@ class Log:
     """A directory of topics, shared by every process that opens it.
 
     A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it
-    is (``LogNotFound``). A log opens for reading only with ``read_only=True``, without permission to
-    write, or where Kafka wrote the directory (no ``.pylog`` in it). ``auto_create_topics=True`` creates unknown topics on
-    first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
+    is (``LogNotFound``). A new directory is its owner's alone, with ``shared_group=True`` its group's as well; the mode of
+    one that is there decides for all that is made in it. A log opens for reading only with ``read_only=True``, without
+    permission to write, or where Kafka wrote the directory (no ``.pylog`` in it). ``auto_create_topics=True`` creates unknown
+    topics on first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
 
     Raises ``LogNotFound``, ``LogLocked`` (a filesystem whose locks can't be trusted, as NFS), ``FormatVersionError``,
-    ``ConfigError``, ``CorruptSegment`` (a manifest that is damaged or lost).
+    ``ConfigError``, ``UnsafeDirectory``, ``CorruptSegment`` (a manifest that is damaged or lost).
     """
 
     def __init__(
@@ -90,12 +91,14 @@ class Log:
         create: bool = True,
         read_only: bool = False,
         auto_create_topics: bool = False,
+        shared_group: bool = False,
         clock: Clock | None = None,
         filesystem: FileSystem | None = None,
         **topic_defaults: Any,
     ) -> None:
-        for option, value in (("create", create), ("read_only", read_only), ("auto_create_topics", auto_create_topics)):
-            require_bool(option, value)
+        require_bools(
+            create=create, read_only=read_only, auto_create_topics=auto_create_topics, shared_group=shared_group
+        )
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
@@ -110,42 +113,41 @@ class Log:
         self._changes = Changes(self.clock)
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._closed = False
-        self._open(create, read_only)
+        self._open(create, read_only, shared_group)
         self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         after_fork_in_child(self._forget_parent)
 
-    def _open(self, create: bool, read_only: bool) -> None:
+    def _open(self, create: bool, read_only: bool, shared_group: bool) -> None:
         filesystem, layout = self._filesystem, self._layout
         if not filesystem.is_directory(layout.root):
             if not create or read_only:
                 raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
-            make_directory_durably(filesystem, layout.root)
+            make_root(filesystem, layout.root, shared_group=shared_group)
         manifest, self.is_kafka_directory = look_at(filesystem, layout)
+        if not self.is_kafka_directory:  # Kafka's is only read, and its partitions may be links to other disks
+            filesystem = self._filesystem = filesystem.within(layout.root)
         self.read_only = read_only or self.is_kafka_directory or not may_write(filesystem, layout)
         self._catalog: Catalog | KafkaCatalog
         if self.is_kafka_directory:
             self._catalog = KafkaCatalog(filesystem, layout)
             self._kafka_log_starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
             return
-        self._kafka_log_starts = {}
-        first_ids = None
+        self._kafka_log_starts, first_ids = {}, None
         if manifest is None:
             if self.read_only or not create:
                 raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
             refuse_directory_of_others(filesystem, layout)
-            check_locks_work(filesystem, layout)
-            manifest, first_ids = self._create()
-        elif not self.read_only:
-            check_locks_work(filesystem, layout)
         if not self.read_only:
+            check_place(filesystem, layout)
+            if manifest is None:
+                manifest, first_ids = self._create()
             check_lock_kind(layout, manifest)
-        self.manifest: Manifest = manifest
+        self.manifest: Manifest = manifest  # type: ignore[assignment]  # None only where it is created above, or refused
         self._catalog = Catalog(filesystem, self.clock, layout, self._defaults)
         if not self.read_only:
             self._catalog.finish_deletions(self._retire)
-        self._producer_ids = ProducerIds(
-            filesystem, self.clock, layout.producer_ids, layout.producer_ids_lock, first_ids
-        )
+        ids, lock = layout.producer_ids, layout.producer_ids_lock
+        self._producer_ids = ProducerIds(filesystem, self.clock, ids, lock, first_ids)
 
     def _create(self) -> tuple[Manifest, range | None]:
         """Write the manifest, unless another process does so first: the catalog's lock decides."""
@@ -331,9 +333,9 @@ class Log:
         return self._producer_ids.next()
 
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
-        """Check every batch, record, seal, index and checkpoint of one topic, or of all; what is wrong is in the report.
+        """Check every batch, record, seal, index and checkpoint of one topic, or of all. Reads only, and needs no lock.
 
-        Reads everything, changes nothing, needs no lock. ``progress`` is told how many bytes were passed since the last time.
+        ``progress`` is told how many bytes were passed since the last time.
         """
         from pylog.partition.verify import VerifyReport
 

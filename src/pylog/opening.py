@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from pylog.catalog import Layout, Manifest, TopicConfig, read_manifest
 from pylog.catalog.layout import PRIVATE
-from pylog.errors import ConfigError, LogLocked, LogNotFound
-from pylog.storage import LOCK_KIND, NETWORK_FILESYSTEMS, FileSystem, fspath, make_directory_durably
+from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
+from pylog.storage import (
+    LOCK_KIND,
+    NETWORK_FILESYSTEMS,
+    PRIVATE_MODE,
+    SHARED_GROUP_MODE,
+    FileSystem,
+    fspath,
+    make_directory_durably,
+)
 
 NAMES_SHOWN = 3
 
@@ -33,6 +41,11 @@ def _wrong_path(path: object, reason: str) -> ConfigError:
     return ConfigError(f"the path of a log is a str or a Path: {reason}", option="path", value=path)
 
 
+def make_root(filesystem: FileSystem, root: str, *, shared_group: bool) -> None:
+    """A new root, and what is missing above it: for its owner alone, or for its group as well."""
+    make_directory_durably(filesystem, root, SHARED_GROUP_MODE if shared_group else PRIVATE_MODE)
+
+
 def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
     """``LogNotFound`` where a directory without a manifest holds anything but what a creation cut short left.
 
@@ -54,8 +67,14 @@ def may_write(filesystem: FileSystem, layout: Layout) -> bool:
     return all(filesystem.writable(path) for path in directories if filesystem.is_directory(path))
 
 
-def check_locks_work(filesystem: FileSystem, layout: Layout) -> None:
-    """``LogLocked`` where exclusion between writers can't be relied on."""
+def check_place(filesystem: FileSystem, layout: Layout) -> None:
+    """``UnsafeDirectory``; ``LogLocked`` where exclusion between writers can't be relied on."""
+    if filesystem.is_open_to_all(layout.root):
+        raise UnsafeDirectory(
+            f"any user of this machine may replace the files of {layout.root!r}: take the permission away (chmod o-w), name a "
+            "new directory inside of it, which will be private, or open the log with read_only=True",
+            path=layout.root,
+        )
     kind = filesystem.kind(layout.root)
     if kind in NETWORK_FILESYSTEMS:
         raise LogLocked(
@@ -72,7 +91,7 @@ def check_locks_work(filesystem: FileSystem, layout: Layout) -> None:
 
 
 def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
-    """``LogLocked`` where other systems write the log under locks that this one's would not see."""
+    """``LogLocked`` where the log is written under locks of a kind that this system's don't exclude."""
     if manifest.locks != LOCK_KIND:
         raise LogLocked(
             f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",

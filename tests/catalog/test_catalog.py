@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import re
+import shutil
 import string
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pylog.catalog import Layout, TopicConfig, check_topic_name
 from pylog.catalog.catalog import KafkaCatalog
@@ -35,7 +37,7 @@ from pylog.model import TopicPartition
 from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
 from tests.partition.logs import ManualClock, one, snapshot_of, values
-from tests.storage.filesystems import Network
+from tests.storage.filesystems import Network, StandIn
 
 LEGAL = set(string.ascii_letters + string.digits + "._-")
 
@@ -43,23 +45,145 @@ LEGAL = set(string.ascii_letters + string.digits + "._-")
 # Names
 
 
-@given(
-    st.text(max_size=300)
-    | st.sampled_from(["..", ".", "", "a/b", "../x", "a\0", "-a", "a\n", "CON", "é", "a" * 250, "a b", "/etc"])
+PIECES = [
+    *(
+        "..",
+        ".",
+        "/",
+        "\\",
+        "\0",
+        "\n",
+        "-",
+        "--",
+        "_",
+        " ",
+        "\x1b",
+        "\x7f",
+        "~",
+        "$HOME",
+        "%2e%2e%2f",
+        ":",
+        "*",
+        "?",
+        "|",
+    ),
+    *(
+        "con",
+        "NUL",
+        "com1",
+        "aux.txt",
+        "é",
+        "e\u0301",
+        "\uff0e\uff0e",
+        "\u2215",
+        "\udcff",
+        "\ud800",
+        "\U0001f4a5",
+        "\ufb00",
+    ),
+    *(
+        "a",
+        "B",
+        "0",
+        "topic",
+        "orders",
+        ".pylog",
+        "manifest.json",
+        ".json",
+        ".tmp",
+        "-0",
+        "-delete",
+        "-stray",
+        "\u202e",
+    ),
+    *("a" * 200, "b" * 49, "\u212a", "\u0131"),
+]
+
+
+def hostile_names(draw: random.Random) -> Iterator[str]:
+    """Every piece, every pair of them, and then mixtures without end."""
+    yield from PIECES
+    yield from map("".join, itertools.product(PIECES, repeat=2))
+    while True:
+        yield "".join(draw.choice(PIECES) for _ in range(draw.randrange(3, 9)))
+
+
+@pytest.mark.slow
+def test_every_name_is_refused_or_is_one_path_inside_the_root(tmp_path: Path, seed: int) -> None:
+    root = tmp_path / "log"
+    layout, refused = Layout(str(root)), 0
+    owner: dict[str, str] = {}
+    names = dict.fromkeys(itertools.islice(hostile_names(random.Random(seed)), 130_000))
+    names = dict.fromkeys(itertools.islice(names, 100_000))
+    assert len(names) == 100_000
+    for name in names:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName:
+            assert not name or len(name) > 249 or set(name) - LEGAL or name in (".", "..")
+            refused += 1
+            continue
+        assert set(name) <= LEGAL
+        for number in (0, 99_999):
+            path = layout.partition(name, number)
+            assert os.path.normpath(path) == path
+            assert path.rpartition("/")[0] == str(root)
+            assert len(os.path.basename(path)) <= 255
+            assert owner.setdefault(path, name) == name
+            assert parse_partition(os.path.basename(path)) == TopicPartition(name, number)
+        path = layout.topic(name)
+        assert os.path.normpath(path) == path
+        assert path.rpartition("/")[0] == f"{root}/.pylog/topics"
+        assert owner.setdefault(path, name) == name
+    assert 10_000 < refused < 99_000
+
+
+def test_a_hostile_name_that_is_taken_makes_files_inside_the_root_only(tmpfs_dir: Path, seed: int) -> None:
+    """What is made for them, where it really is; twins in case, or in ``.`` and ``_``, are refused."""
+    outside = os.listdir(tmpfs_dir)
+    taken: dict[str, str] = {}
+    with Log(tmpfs_dir / "log") as log:
+        for name in itertools.islice(hostile_names(random.Random(seed)), 4_000):
+            twin = taken.get(name.replace(".", "_").lower())
+            try:
+                log.create_topic(name)
+            except InvalidTopicName:
+                assert twin is None or name != twin
+                continue
+            except TopicExists:
+                assert twin is not None
+                continue
+            assert twin is None
+            taken[name.replace(".", "_").lower()] = name
+            made = [tmpfs_dir / "log" / f"{name}-0", tmpfs_dir / "log" / ".pylog" / "topics" / f"{name}.json"]
+            assert [path.resolve() for path in made] == made
+            assert all(path.exists() for path in made)
+        assert sorted(log.topics()) == sorted(taken.values())
+        assert len(taken) > 100
+    assert set(os.listdir(tmpfs_dir)) == {*outside, "log"}
+    assert {path.name.rpartition("-")[0] for path in (tmpfs_dir / "log").iterdir()} - {""} == set(taken.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["-a", "--help", ".hidden", "...", "a.", "con", "NUL", "Com1.txt", "lpt9", "aux.", "-", "_."]
 )
-@settings(max_examples=500)
-def test_a_name_is_legal_or_refused_and_never_leaves_the_root(name: str) -> None:
-    try:
-        check_topic_name(name)
-    except InvalidTopicName:
-        assert not name or len(name) > 249 or set(name) - LEGAL or name in (".", "..") or name.startswith("-")
-        return
-    assert set(name) <= LEGAL
-    assert 0 < len(name) < 250
-    layout = Layout("/root/log")
-    assert os.path.normpath(layout.partition(name, 0)) == f"/root/log/{name}-0"
-    assert os.path.normpath(layout.topic(name)) == f"/root/log/.pylog/topics/{name}.json"
-    assert parse_partition(f"{name}-12") == TopicPartition(name, 12)
+def test_a_name_that_would_be_an_option_or_hidden_or_a_device_is_not_given_but_read(
+    tmp_log_dir: Path, name: str
+) -> None:
+    with Log(tmp_log_dir, auto_create_topics=True) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append(one("v"))
+        for create in (log.create_topic, lambda name: log.create_topic(name, if_not_exists=True), log.topic_to_send_to):
+            with pytest.raises(InvalidTopicName, match="no topic is created with the name") as caught:
+                create(name)
+            assert caught.value.name == name
+    shutil.rmtree(tmp_log_dir / ".pylog")
+    (tmp_log_dir / "t-0" / ".commit").unlink()
+    (tmp_log_dir / "t-0").rename(tmp_log_dir / f"{name}-0")  # as Kafka's directories have it
+    with Log(tmp_log_dir) as log:
+        assert log.is_kafka_directory
+        assert log.topics() == [name]
+        assert values(log.partition(name, 0).read(0)) == ["v"]
 
 
 @pytest.mark.parametrize("name", [None, 1, b"topic", ["t"], TopicPartition("a", 0)])
@@ -68,7 +192,9 @@ def test_a_name_that_is_no_str_is_refused(name: object) -> None:
         check_topic_name(name)
 
 
-@pytest.mark.parametrize("name", ["a", "a-0", "a.json", ".hidden", "...", "x.json.tmp", "a-delete", "manifest", "9"])
+@pytest.mark.parametrize(
+    "name", ["a", "a-0", "a.json", "x.json.tmp", "a-delete", "manifest", "9", "_", "a-", "console", "com10"]
+)
 def test_unusual_legal_names_work(tmp_log_dir: Path, name: str) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic(name)
@@ -213,7 +339,7 @@ def test_logs_created_by_processes_at_once_are_one_log(tmp_log_dir: Path) -> Non
             assert values(log.partition(f"t{number}", 0).read(0)) == [f"{number}"]
 
 
-class LookedAtTooEarly(OsFileSystem):
+class LookedAtTooEarly(StandIn):
     """Once no manifest was found, another process creates the log and a topic before the directory is listed."""
 
     def __init__(self, root: Path) -> None:
@@ -242,7 +368,7 @@ def test_a_log_that_another_process_creates_meanwhile_is_not_taken_for_kafkas(
 
 
 def test_a_partition_that_goes_while_a_directory_is_looked_at_is_no_error(tmp_path: Path) -> None:
-    class Vanishing(OsFileSystem):
+    class Vanishing(StandIn):
         def names(self, directory: str) -> list[str]:
             if directory.endswith("gone-0"):
                 raise FileNotFoundError(directory)
@@ -402,7 +528,7 @@ def manifest(root: Path) -> Path:
 
 @pytest.mark.parametrize("drawn", [bytes(16), b"\xff" * 16, bytes(range(16)), bytes(range(240, 256))])
 def test_the_id_of_a_log_is_a_random_uuid(tmp_log_dir: Path, drawn: bytes) -> None:
-    class Drawn(OsFileSystem):
+    class Drawn(StandIn):
         def random_bytes(self, size: int) -> bytes:
             return drawn[:size]
 

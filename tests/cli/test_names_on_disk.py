@@ -15,7 +15,7 @@ from pylog.testing import produce_all
 from tests.cli.conftest import Run
 
 KAFKA_LOG = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
-UNLAWFUL = ["we ird\x1b[31m", "-x", "..", "é", "\udcff", "n" * 250]
+UNLAWFUL = ["we ird\x1b[31m", "x\\y", "..", "é", "\udcff", "n" * 250]
 
 
 @pytest.fixture(params=["ours", "kafkas"])

@@ -20,7 +20,7 @@ from pylog.log import Log
 from pylog.model import ProducerRecord, Record
 from tests.cli.conftest import Run, environment
 
-# Said here once more, in the words of the promise (reliability.md S9), not with the expression that is tested.
+# Said here once more, in the words of the promise, not with the expression that is tested.
 CONTROLS = {*range(0x20), *range(0x7F, 0xA0)}
 BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 LINES = {0x2028, 0x2029}

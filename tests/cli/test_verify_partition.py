@@ -31,7 +31,7 @@ from tests.partition.logs import (
     marker,
     open_partition,
 )
-from tests.storage.filesystems import OtherBoot
+from tests.storage.filesystems import OtherBoot, StandIn
 
 KAFKA_LOG = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
 INTERVAL_BYTES = 60
@@ -324,7 +324,7 @@ def test_a_directory_that_is_missing_is_one_problem(tmp_path: Path) -> None:
     assert str(problem).startswith("t-0: ")
 
 
-class DeletingWhen(OsFileSystem):
+class DeletingWhen(StandIn):
     """Deletes the records before an offset when somebody asks for the size of the first segment."""
 
     def __init__(self, directory: Path, before: int) -> None:
@@ -354,7 +354,7 @@ def test_a_segment_that_only_has_a_name_is_a_problem(directory: Path) -> None:
 
 
 def test_a_segment_that_vanishes_above_the_log_start_is_a_problem(directory: Path) -> None:
-    class Losing(OsFileSystem):
+    class Losing(StandIn):
         def size(self, path: str) -> int:
             if path == str(log_file(directory, 0)):
                 Path(path).unlink(missing_ok=True)
@@ -367,7 +367,7 @@ def test_records_deleted_while_they_are_checked_are_no_gap(directory: Path) -> N
     """Segments go between reading what is published and listing what is there."""
     _, second, _ = bases_of(directory)
 
-    class Deleting(OsFileSystem):
+    class Deleting(StandIn):
         def names(self, path: str) -> list[str]:
             partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
             partition.delete_before(second)
@@ -380,7 +380,7 @@ def test_records_deleted_while_they_are_checked_are_no_gap(directory: Path) -> N
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex", ".txnindex", ".seal"])
 def test_a_segment_deleted_before_its_index_is_opened_is_no_problem(directory: Path, kind: str) -> None:
-    class Deleting(OsFileSystem):
+    class Deleting(StandIn):
         def open_readable(self, path: str) -> ReadableFile:
             if path == str(file_of(directory, 0, kind)) and Path(path).exists():
                 partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
@@ -758,7 +758,7 @@ def test_a_snapshot_of_kafkas_with_a_transaction_that_ended_is_wrong(tmp_path: P
 def test_a_file_that_cannot_be_read_is_named_and_passed(directory: Path, kind: str) -> None:
     from pylog.errors import StorageError
 
-    class Failing(OsFileSystem):
+    class Failing(StandIn):
         def open_readable(self, path: str) -> ReadableFile:
             if path.endswith(kind):
                 raise StorageError(f"cannot read {path!r}: Input/output error", path=path, errno=5)

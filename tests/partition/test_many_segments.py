@@ -10,9 +10,10 @@ from pylog.partition import Partition, snapshots
 from pylog.partition.segments import Segments
 from pylog.storage import AppendableFile, OsFileSystem, ReadableFile
 from tests.partition.logs import append_encoded, bases, batch, one, open_partition
+from tests.storage.filesystems import StandIn
 
 
-class Counting(OsFileSystem):
+class Counting(StandIn):
     """Counts listings, and all other questions by name."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from pylog import Log, ProducerRecord
 from pylog.errors import CorruptSegment, NotAppended
-from pylog.storage import OsFileSystem
 from pylog.storage.filesystem import AppendableFile
+from tests.storage.filesystems import StandIn
 
 
-class LookBeforeNewFile(OsFileSystem):
+class LookBeforeNewFile(StandIn):
     """Calls ``look`` whenever a segment file is about to be created."""
 
     def __init__(self) -> None:

@@ -79,6 +79,8 @@ def test_a_reader_without_permission_to_write_reads_and_cannot_append(tmp_path: 
     import pylog.errors
 
     directory = tmp_path / "log"
+    directory.mkdir()
+    directory.chmod(0o755)
     with Log(directory) as log:
         log.create_topic("events")
         partition = log.partition("events", 0)

@@ -17,6 +17,7 @@ from pylog.segment import SegmentReader
 from pylog.segment import reader as reader_module
 from pylog.storage import OsFileSystem, ReadableFile
 from tests.partition.logs import append_encoded, batch, everything, log_file, open_partition
+from tests.storage.filesystems import StandIn
 
 MIB = 1 << 20
 
@@ -34,7 +35,7 @@ class WatchedFile:
         return self._file.pread(size, position)
 
 
-class Watched(OsFileSystem):
+class Watched(StandIn):
     """Knows the largest read that was asked for."""
 
     def __init__(self) -> None:

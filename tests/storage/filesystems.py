@@ -32,7 +32,15 @@ def io_error(path: str) -> StorageError:
     return StorageError(f"cannot sync {path!r}: Input/output error", path=path, errno=errno.EIO)
 
 
-class OtherBoot(OsFileSystem):
+class StandIn(OsFileSystem):
+    """Stays the same object in a log that was opened with it, so that a test can change it, or look at it, later."""
+
+    def within(self, root: str) -> OsFileSystem:
+        self._root = root
+        return self
+
+
+class OtherBoot(StandIn):
     """The same disk after ``number`` starts of the machine."""
 
     def __init__(self, number: int = 1) -> None:
@@ -77,7 +85,7 @@ class CountedFile:
         self._file.close()
 
 
-class Network(OsFileSystem):
+class Network(StandIn):
     """A filesystem of another type."""
 
     def __init__(self, type: str, *, locks: bool = True) -> None:
@@ -129,7 +137,7 @@ class FaultyFile:
         self._file.close()
 
 
-class Faulty(OsFileSystem):
+class Faulty(StandIn):
     """The machine's filesystem with a hook before every change, and a note of what was synced since it was written."""
 
     def __init__(self, hook: Hook = nothing) -> None:
@@ -149,9 +157,9 @@ class Faulty(OsFileSystem):
         self.happens("open", path)
         return FaultyFile(super().open_appendable(path, create=create), self)
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, mode: int | None = None) -> None:
         self.happens("make_directory", path)
-        super().make_directory(path)
+        super().make_directory(path, mode)
 
     def replace(self, source: str, target: str) -> None:
         self.happens("replace", target)
@@ -220,7 +228,7 @@ class MemoryFile:
         return None
 
 
-class InMemory(OsFileSystem):
+class InMemory(StandIn):
     """A directory's files held in memory, to read only. ``flip`` makes one bit of one file read wrong."""
 
     def __init__(self, directory: str) -> None:

@@ -250,7 +250,7 @@ NAMES = [
     Situation("a file is writable", lambda at: at.fs.writable(at / "file"), False),
     Situation("nothing is writable", lambda at: at.fs.writable(at / "none"), False),
     Situation("make a directory", lambda at: at.fs.make_directory(at / "new"), None),
-    Situation("make it with its parents", lambda at: at.fs.make_directory(at / "new/newer/newest"), None),
+    Situation("make one where no directory is", lambda at: at.fs.make_directory(at / "new/newer"), refused(errno.ENOENT)),
     Situation("make it again", lambda at: also(at.fs.make_directory(at / "full"), at.fs.names(at / "full")), ["inner"]),
     Situation("make it with a slash behind it", lambda at: at.fs.make_directory(at / "new/"), None),
     Situation("make it over a file", lambda at: at.fs.make_directory(at / "file"), refused(errno.EEXIST)),

@@ -22,7 +22,7 @@ class Recorded(Faulty):
     def is_directory(self, path: str) -> bool:
         return path in self.there
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, mode: int | None = None) -> None:
         self.operations.append(("make", path))
         self.there.add(path)
 

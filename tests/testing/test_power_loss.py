@@ -234,6 +234,7 @@ def test_sync_directory_makes_the_name_durable_and_not_the_bytes() -> None:
 def test_sync_directory_says_nothing_of_the_directory_above_or_below() -> None:
     machine = Machine()
     filesystem = machine.process().filesystem
+    filesystem.make_directory("/a")
     filesystem.make_directory("/a/b")
     filesystem.sync_directory("/a")
     assert same(left(machine), [{}, {"/a": None, "/a/b": None}])

@@ -23,6 +23,7 @@ from pylog.catalog.topic import (
     LawfulNames,
     TopicConfig,
     TopicDescription,
+    check_new_topic_name,
     check_partition_count,
     check_topic_name,
     collision_key,
@@ -121,7 +122,7 @@ class Catalog:
         self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare, retire: Retire
     ) -> TopicDescription:
         """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``."""
-        check_topic_name(name)
+        check_new_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
         return self.locked(partial(self._create, name, partitions, config, prepare, retire))

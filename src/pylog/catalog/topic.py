@@ -1,6 +1,7 @@
 """What a topic is: its name, its configuration, and which of either are allowed. Pure.
 
-Names follow Kafka's rule; configuration keys are Kafka's in snake_case, with its defaults unless said otherwise.
+Names follow Kafka's rule, those of new topics a stricter one; configuration keys are Kafka's in snake_case, with its defaults
+unless said otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ logger = logging.getLogger("pylog.catalog")
 
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_RESERVED = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(10))}  # Windows
 _INT32_MAX = 2**31 - 1
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
@@ -93,16 +95,29 @@ class TopicDescription(NamedTuple):
 
 
 def check_topic_name(name: object) -> str:
-    """The name, if it is a legal topic name; else ``InvalidTopicName``. Kafka's rule, and no leading ``-``."""
+    """The name, if a topic can have it; else ``InvalidTopicName``. Kafka's rule: such topics are read, whoever made them."""
     if not isinstance(name, str):
         raise InvalidTopicName(f"a topic name is a str, got {type(name).__name__}", name=name)
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
         raise InvalidTopicName(f"a topic name has 1 to {NAME_LENGTH_MAX} characters, got {len(name)}", name=name)
-    if name in (".", "..") or not _LEGAL.match(name) or name.startswith("-"):
-        raise InvalidTopicName(
-            f"{name!r} is no topic name: allowed are a-z A-Z 0-9 . _ - (not '.', '..', nor a leading '-')", name=name
-        )
+    if name in (".", "..") or not _LEGAL.match(name):
+        raise InvalidTopicName(f"{name!r} is no topic name: allowed are a-z A-Z 0-9 . _ - (not '.' or '..')", name=name)
     return name
+
+
+def check_new_topic_name(name: object) -> str:
+    """The name, if a topic may be created with it; else ``InvalidTopicName``.
+
+    None that a command takes for an option, that a listing hides, or that a system can't have as a file name.
+    """
+    checked = check_topic_name(name)
+    if checked[0] in "-." or checked[-1] == "." or checked.partition(".")[0].lower() in _RESERVED:
+        raise InvalidTopicName(
+            f"no topic is created with the name {checked!r}: it begins with '-' or '.', or ends with '.', or is the name of a "
+            "device elsewhere (con, nul, com1, ...); take another name",
+            name=checked,
+        )
+    return checked
 
 
 class LawfulNames:
@@ -122,7 +137,7 @@ class LawfulNames:
         except InvalidTopicName as error:
             if name not in self._warned:
                 self._warned.add(name)
-                logger.warning("passing over %r in %s: %s", name, self._place, error)
+                logger.warning("passing over %r in %r: %s", name, self._place, error)
             return False
         return True
 

@@ -23,6 +23,7 @@ from pylog.errors import (
     SerializationError,
     StorageError,
     TopicNotFound,
+    UnsafeDirectory,
 )
 
 OK = 0
@@ -43,7 +44,7 @@ _CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int],
         (LogNotFound, TopicNotFound, InvalidPartition, OffsetOutOfRange, NoOffsetForPartition, FileNotFoundError),
         NOT_FOUND,
     ),
-    ((LogLocked, ReadOnlyLog, DeliveryTimeout), LOCKED),
+    ((LogLocked, ReadOnlyLog, UnsafeDirectory, DeliveryTimeout), LOCKED),
     ((CorruptRecord, FormatVersionError), CORRUPT),
     ((StorageError, OSError), STORAGE),
     ((ConfigError, InvalidTopicName, SerializationError, InvalidTimestamp), USAGE),

@@ -120,7 +120,7 @@ class Durability:
         try:
             return self._writer.publish_durable(state.log_end_offset, synced, _LOCK_TIMEOUT_MS)
         except PylogError as error:  # the records are durable all the same; the next sync publishes it
-            logger.warning("%s: durable end %d not published: %s", self._directory, state.log_end_offset, error)
+            logger.warning("%r: durable end %d not published: %s", self._directory, state.log_end_offset, error)
             return not any(map(self._writer.distrust.holds, synced))
 
     def _sync_closed_segments(self, state: CommitState) -> list[int]:

@@ -79,7 +79,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
         found = Assessment(start, 0, start, 0, (), None)
     if found.problem is not None:
         logger.warning(
-            "%s: cut at offset %d (%d bytes, %d later segments): %s",
+            "%r: cut at offset %d (%d bytes, %d later segments): %s",
             place.directory,
             found.log_end_offset,
             found.cut_bytes,

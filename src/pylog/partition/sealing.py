@@ -85,7 +85,7 @@ class Sealer:
             self._drop()  # the topic was deleted meanwhile
         except PylogError as error:
             self._drop()
-            logger.warning("%s: could not look for unsealed segments: %s", self._place.directory, error)
+            logger.warning("%r: could not look for unsealed segments: %s", self._place.directory, error)
         finally:
             try:  # noqa: SIM105 - see turn.py
                 turn.leave()
@@ -161,7 +161,7 @@ class Sealer:
         except FileNotFoundError:
             pass  # deleted meanwhile
         except PylogError as error:
-            logger.warning("%s: could not seal a closed segment: %s", self._place.directory, error)
+            logger.warning("%r: could not seal a closed segment: %s", self._place.directory, error)
 
     def _is_sealed(self, base: int) -> Generator[int, None, bool]:
         yield 0

@@ -58,7 +58,7 @@ def _marker(header: BatchHeader, position: int, file: ReadableFile) -> Marker | 
         return read_marker(BatchView(file.pread(header.size_bytes, position), header))
     except (CorruptRecord, MissingCodec) as damage:
         logger.warning(
-            "%s: the control batch at position %d, offset %d, says nothing and is passed over: %s",
+            "%r: the control batch at position %d, offset %d, says nothing and is passed over: %s",
             file.path,
             position,
             header.base_offset,

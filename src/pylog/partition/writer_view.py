@@ -94,7 +94,7 @@ class WriterView:
         state, segment = self._current()
         if segment.next_offset != state.log_end_offset or segment.size_bytes != state.written_end:
             logger.warning(
-                "%s ends at offset %d, position %d, published were %d and %d; recovering",
+                "%r ends at offset %d, position %d, published were %d and %d; recovering",
                 segment.file.path, segment.next_offset, segment.size_bytes, state.log_end_offset, state.written_end,
             )  # fmt: skip
             self._recover(state)
@@ -104,7 +104,7 @@ class WriterView:
             self._repair_tail(state, segment)
         elif size < state.written_end:
             logger.warning(
-                "%s has %d bytes, %d were published: it was cut from outside; recovering",
+                "%r has %d bytes, %d were published: it was cut from outside; recovering",
                 segment.file.path,
                 size,
                 state.written_end,
@@ -156,7 +156,7 @@ class WriterView:
         size = segment.file.size()
         scan = self._adopt_up_to(segment, size, check_crc=True)
         logger.info(
-            "%s: a writer died here; %d bytes adopted, %d cut",
+            "%r: a writer died here; %d bytes adopted, %d cut",
             segment.file.path,
             scan.position - state.written_end,
             size - scan.position,
@@ -215,7 +215,7 @@ class WriterView:
                 snapshots.save(self._place.filesystem, self._place.directory, self._producers, segment.next_offset)
             except StorageError as error:
                 logger.warning(
-                    "%s: no producer snapshot at offset %d: %s", self._place.directory, segment.next_offset, error
+                    "%r: no producer snapshot at offset %d: %s", self._place.directory, segment.next_offset, error
                 )
 
     def close(self) -> None:

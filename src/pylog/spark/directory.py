@@ -39,6 +39,8 @@ class PartitionSource(NamedTuple):
 
     def place(self) -> Place:
         filesystem = OsFileSystem()
+        if not self.is_kafka:
+            filesystem = filesystem.within(self.directory)
         return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot_of(filesystem))
 
     def published(self) -> CommitState:
@@ -89,6 +91,8 @@ class LogDirectory:
             self._catalog = KafkaCatalog(self._filesystem, layout)
             self._log_starts = read_offsets(self._filesystem, f"{layout.root}/{LOG_START}")
         else:
+            if not self._alone:
+                self._filesystem = self._filesystem.within(layout.root)
             self._catalog = Catalog(self._filesystem, SystemClock(), layout, TopicConfig())
             self._log_starts = {}
 

@@ -125,7 +125,7 @@ class _RangeReader:
         topic, partition = self._source.topic_partition
         message = (
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
-            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory})"
+            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})"
         )
         if self._planned.fail_on_data_loss:
             raise OffsetOutOfRange(

@@ -7,6 +7,8 @@ from pylog.storage.directories import make_directory_durably
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.holding import while_holding
+from pylog.storage.modes import PRIVATE as PRIVATE_MODE
+from pylog.storage.modes import SHARED_GROUP as SHARED_GROUP_MODE
 from pylog.storage.network import NETWORK_FILESYSTEMS
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
@@ -14,6 +16,8 @@ from pylog.storage.os_lock import LOCK_KIND
 __all__ = [
     "LOCK_KIND",
     "NETWORK_FILESYSTEMS",
+    "PRIVATE_MODE",
+    "SHARED_GROUP_MODE",
     "AppendableFile",
     "Buffer",
     "FileLock",

@@ -73,15 +73,27 @@ class FileLock(Protocol):
 
 
 class FileSystem(Protocol):
-    """Files and directories by path."""
+    """Files and directories by path.
+
+    A new file can be read and written by those who can read and write its directory, but by all users never.
+    """
+
+    def within(self, root: str) -> FileSystem:
+        """The same, but below the directory ``root`` nothing is opened, listed or changed through a symbolic link."""
 
     def open_readable(self, path: str) -> ReadableFile: ...
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
-        """Open for reading and writing, creating an empty file if asked and needed. Never truncates."""
+        """Open for reading and writing, creating an empty file if asked and needed. Never truncates.
+
+        A file with more than one name (hard links) is refused.
+        """
 
     def lock(self, path: str) -> FileLock:
-        """A lock on ``path``, which is created if needed. Nothing is acquired yet."""
+        """A lock on ``path``, which is created if needed. Nothing is acquired yet.
+
+        The file can't be read by those who can't write it.
+        """
 
     def locks_exclude(self, path: str) -> bool:
         """Whether a lock taken through one descriptor of ``path`` is refused through another."""
@@ -103,11 +115,14 @@ class FileSystem(Protocol):
     def modified_ns(self, path: str) -> int:
         """When the file or directory last changed, in nanoseconds; only for comparing with itself."""
 
-    def make_directory(self, path: str) -> None:
-        """Create a directory and its parents; one that is there already is fine."""
+    def make_directory(self, path: str, mode: int | None = None) -> None:
+        """Create a directory in one that is there; one of this name that is there already is fine, and stays as it is.
+
+        ``mode`` None: whoever may read and write the directory it is made in may do so with this one.
+        """
 
     def replace(self, source: str, target: str) -> None:
-        """Rename, replacing the target."""
+        """Rename within a directory, replacing the target."""
 
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone already is fine."""
@@ -116,6 +131,9 @@ class FileSystem(Protocol):
         """Remove an empty directory; one that is gone already is fine."""
 
     def sync_directory(self, path: str) -> None: ...
+
+    def is_open_to_all(self, path: str) -> bool:
+        """Whether any user may replace what is in this directory: all may write there, and it has no sticky bit."""
 
     def writable(self, path: str) -> bool:
         """Whether this process may create and write files in the directory ``path``."""

@@ -1,7 +1,8 @@
 """The real filesystem: thin calls of the operating system, errors translated, nothing remembered.
 
 Never maps a file (a mapping dies with SIGBUS when its file is cut) and never follows a symbolic link for a file it
-writes.
+writes. Below its root, where it has one, it follows none at all (``reaching.py``) in whatever opens, lists or changes; what
+only asks about a name takes its path as it is, since no answer leads anywhere.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import sys
 
+from pylog.storage import modes
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock
-from pylog.storage.regular import open_regular
+from pylog.storage.reaching import DIRECTORY, link_refused, reached
+from pylog.storage.regular import mode_around, open_or_make, open_regular
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_WRITE = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+_WRITE = os.O_RDWR | os.O_NOFOLLOW
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/mountinfo"
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
@@ -96,19 +99,30 @@ class OsAppendableFile(OsReadableFile):
 class OsFileSystem:
     """The machine's own filesystem."""
 
+    _root: str | None = None
+
+    def within(self, root: str) -> OsFileSystem:
+        confined = object.__new__(type(self))
+        confined.__dict__.update(self.__dict__, _root=root)
+        return confined
+
     def open_readable(self, path: str) -> ReadableFile:
-        with translated("open", path):
-            return OsReadableFile(path, open_regular(path, os.O_RDONLY))
+        with reached(self._root, "open", path) as (directory, name, no_follow):
+            return OsReadableFile(path, open_regular(name, os.O_RDONLY | no_follow, path, directory))
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
-        with translated("open", path):
-            return OsAppendableFile(path, open_regular(path, _WRITE | (os.O_CREAT if create else 0)))
+        with reached(self._root, "open", path) as (directory, name, _):
+            if create:
+                return OsAppendableFile(path, open_or_make(name, _WRITE, path, directory, modes.of_file))
+            return OsAppendableFile(path, open_regular(name, _WRITE, path, directory))
 
     def lock(self, path: str) -> FileLock:
-        return OsFileLock(path)
+        with reached(self._root, "open the lock file", path) as (directory, name, _):
+            return _lock(path, directory, name)
 
     def locks_exclude(self, path: str) -> bool:
-        first, second = OsFileLock(path), OsFileLock(path)
+        with reached(self._root, "open the lock file", path) as (directory, name, _):
+            first, second = _lock(path, directory, name), _lock(path, directory, name)
         try:
             try:
                 if not first.try_acquire():
@@ -130,8 +144,14 @@ class OsFileSystem:
         return os.path.islink(path)
 
     def names(self, directory: str) -> list[str]:
-        with translated("list", directory):
-            return sorted(os.listdir(directory))
+        with reached(self._root, "list", directory) as (above, name, no_follow):
+            if not no_follow:
+                return sorted(os.listdir(name))
+            descriptor = _open_directory(name, directory, above, no_follow)
+            try:
+                return sorted(os.listdir(descriptor))
+            finally:
+                os.close(descriptor)
 
     def size(self, path: str) -> int:
         with translated("inspect", path):
@@ -141,38 +161,54 @@ class OsFileSystem:
         with translated("inspect", path):
             return os.stat(path).st_mtime_ns
 
-    def make_directory(self, path: str) -> None:
-        with translated("create the directory", path):
+    def make_directory(self, path: str, mode: int | None = None) -> None:
+        with reached(self._root, "create the directory", path) as (above, name, _):
             try:
-                os.makedirs(path, exist_ok=True)
+                wanted = modes.of_directory(mode_around(above, path)) if mode is None else mode
+                os.mkdir(name, wanted, dir_fd=above)
+            except FileExistsError:
+                if not os.path.isdir(path):
+                    raise
+                return
             except FileNotFoundError as error:  # where none can be made, as in /proc
                 raise storage_error("create the directory", path, error) from error
+            descriptor = _open_directory(name, path, above, os.O_NOFOLLOW)
+            try:
+                modes.give(descriptor, wanted)
+            finally:
+                os.close(descriptor)
 
     def replace(self, source: str, target: str) -> None:
-        with translated("rename", source):
-            os.replace(source, target)
+        with reached(self._root, "rename", source) as (directory, old, _):
+            new = target if directory is None else target.rpartition("/")[2]
+            os.replace(old, new, src_dir_fd=directory, dst_dir_fd=directory)
 
     def remove(self, path: str) -> None:
-        with translated("remove", path):
+        with reached(self._root, "remove", path) as (directory, name, _):
             try:
-                os.unlink(path)
+                os.unlink(name, dir_fd=directory)
             except FileNotFoundError:
                 return
 
     def remove_directory(self, path: str) -> None:
-        with translated("remove the directory", path):
+        with reached(self._root, "remove the directory", path) as (above, name, _):
             try:
-                os.rmdir(path)
+                os.rmdir(name, dir_fd=above)
             except FileNotFoundError:
                 return
 
     def sync_directory(self, path: str) -> None:
-        with translated("sync the directory", path):
-            descriptor = os.open(path, _DIRECTORY)
+        with reached(self._root, "sync the directory", path) as (above, name, no_follow):
+            descriptor = _open_directory(name, path, above, no_follow)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    def is_open_to_all(self, path: str) -> bool:
+        with translated("inspect", path):
+            mode = os.stat(path).st_mode
+        return bool(mode & stat.S_IWOTH and not mode & stat.S_ISVTX)
 
     def writable(self, path: str) -> bool:
         return os.access(path, os.W_OK | os.X_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
@@ -192,6 +228,22 @@ class OsFileSystem:
 
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)
+
+
+def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
+    descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
+    lock = OsFileLock(path, descriptor)
+    modes.keep_readers_out(descriptor)
+    return lock
+
+
+def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> int:
+    try:
+        return os.open(name, DIRECTORY | no_follow, dir_fd=above)
+    except NotADirectoryError as error:
+        if no_follow and os.path.islink(path):
+            raise link_refused(path) from error
+        raise
 
 
 def _read_of_proc(path: str) -> str:

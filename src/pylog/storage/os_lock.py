@@ -1,8 +1,8 @@
 """Locks between descriptors that die with their process.
 
 Open-file-description locks where the system has them, else flock. Neither is the POSIX ``lockf``, which vanishes when
-any other descriptor of the file is closed in the process. An OFD write lock needs a descriptor open for writing, so a
-reader cannot block writers; flock has no such guard, which is why OFD comes first.
+any other descriptor of the file is closed in the process. A shared lock, which keeps writers out as well, takes a
+descriptor open for reading only; so a lock file can't be read by those who may not write (``modes.py``).
 
 Source: Linux ``fcntl(2)`` ("Open file description locks"), ``flock(2)``.
 """
@@ -19,7 +19,6 @@ from functools import partial
 from pylog.errors import StorageError
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.os_errors import translated
-from pylog.storage.regular import open_regular
 
 HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
 LOCK_KIND = "ofd" if HAS_OFD else "flock"
@@ -35,11 +34,10 @@ class OsFileLock:
 
     __slots__ = ("__weakref__", "_descriptor", "path", "release")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, descriptor: int) -> None:
+        """Owns ``descriptor``, which is open for writing."""
         self.path = path
-        self._descriptor = -1
-        with translated("open the lock file", path):
-            self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        self._descriptor = descriptor
         self.release: Callable[[], object] = (
             partial(fcntl.fcntl, self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
             if HAS_OFD

@@ -67,8 +67,13 @@ class _PartitionCheck:
         self._is_last = False
 
     def run(self) -> Iterator[Finding]:
-        if not self._filesystem.is_directory(self._directory):
+        try:
+            self._filesystem.names(self._directory)
+        except FileNotFoundError:
             yield Finding("directory", self._directory, 0, None, None, "the partition's directory is missing")
+            return
+        except StorageError as error:  # no permission, a link: the other partitions are checked all the same
+            yield Finding("directory", self._directory, 0, None, None, str(error))
             return
         yield from self._read_published()  # first, so that the rest is at least as new
         yield from self._history.read_files()

@@ -24,6 +24,10 @@ class SimulatedFileSystem:
         self._process = process
         self._machine = process.machine
 
+    def within(self, root: str) -> SimulatedFileSystem:
+        """There are no links to be led away by."""
+        return self
+
     # Finding
 
     def _find(self, path: str) -> File | Directory | None:
@@ -153,10 +157,7 @@ class SimulatedFileSystem:
         self._process.step("modified", path)
         return self._get("inspect", path).modified_ns
 
-    def make_directory(self, path: str) -> None:
-        above = path.rstrip("/").rpartition("/")[0]
-        if above.strip("/") and self._look(above) is None:
-            self.make_directory(above)
+    def make_directory(self, path: str, mode: int | None = None) -> None:
         if isinstance(self._look(path), Directory):
             return
         self._process.step("mkdir", path)
@@ -220,6 +221,9 @@ class SimulatedFileSystem:
         self._directory("sync the directory", path).sync()
 
     # The machine
+
+    def is_open_to_all(self, path: str) -> bool:
+        return False
 
     def writable(self, path: str) -> bool:
         return isinstance(self._look(path), Directory)

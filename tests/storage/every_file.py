@@ -1,0 +1,98 @@
+"""A log's life in which every kind of file that pylog makes is made."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from pylog.errors import PylogError
+from pylog.log import Log
+from pylog.model import ProducerRecord, TopicPartition
+from tests.partition.logs import append_encoded, batch, marker
+from tests.storage.filesystems import Faulty, FaultyFile, io_error
+
+KINDS = {
+    *(
+        "manifest.json.tmp",
+        "t.json.tmp",
+        "u.json.tmp",
+        "producer-ids.tmp",
+        "catalog.lock",
+        "catalog.lock.probe",
+        "producer-ids.lock",
+    ),
+    *(".changed", ".lock", ".commit", "partition.metadata.tmp", "leader-epoch-checkpoint.tmp"),
+    *("N.log", "N.index", "N.timeindex", "N.txnindex", "N.snapshot.tmp", "N.seal.N.tmp", "N.unsynced", "N.log.rewrite"),
+}
+
+
+class Watched(Faulty):
+    """Notes the mode of everything made, at the moment in which it can be written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[str, set[int]] = {}
+        self.directories: dict[str, set[int]] = {}
+        self.syncs_fail = False
+        self.hook = self._fail
+
+    def _fail(self, operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log") and self.syncs_fail:
+            self.syncs_fail = False
+            raise io_error(path)
+
+    def open_appendable(self, path: str, *, create: bool = True) -> FaultyFile:
+        is_new = not os.path.lexists(path)
+        file = super().open_appendable(path, create=create)
+        if is_new:
+            assert file.size() == 0
+            self.files.setdefault(kind_of(path), set()).add(mode_of(path))
+        return file
+
+    def lock(self, path: str) -> object:  # type: ignore[override]
+        lock = super().lock(path)
+        self.files.setdefault(kind_of(path), set()).add(mode_of(path))
+        return lock
+
+    def locks_exclude(self, path: str) -> bool:
+        answer = super().locks_exclude(path)
+        self.files.setdefault(kind_of(path), set()).add(mode_of(path))
+        return answer
+
+    def make_directory(self, path: str, mode: int | None = None) -> None:
+        super().make_directory(path, mode)
+        self.directories.setdefault(path, set()).add(mode_of(path))
+
+
+def kind_of(path: str) -> str:
+    """The name, with N for a number."""
+    return ".".join("N" if part[:1].isdigit() else part for part in path.rpartition("/")[2].split("."))
+
+
+def mode_of(path: str | Path) -> int:
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+def live(root: Path, **options: object) -> Watched:
+    """Make all of ``KINDS`` in the log at ``root``."""
+    filesystem = Watched()
+    Log(root, filesystem=filesystem, **options).close()  # type: ignore[arg-type]
+    with Log(root, filesystem=filesystem) as log:
+        log.create_topic("t", partitions=2, index_interval_bytes=0)
+        log.next_producer_id()
+        partition = log.partition("t", 0)
+        append_encoded(partition, batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True))
+        append_encoded(partition, marker(7, 0, commit=False))
+        for _ in range(3):
+            partition.roll()
+            partition.append([ProducerRecord(b"v")], acks="all")
+        filesystem.syncs_fail = True
+        partition.append([ProducerRecord(b"v")], acks="all")
+        log.delete_records(TopicPartition("t", 0), partition.latest_offset)
+        log.create_topic("u")
+        log.delete_topic("u")
+        with suppress(PylogError):
+            log.create_topic("T")
+    return filesystem
