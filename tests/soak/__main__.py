@@ -16,10 +16,15 @@ import signal
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
+from tests.fuzz import soak as fuzz_soak
+from tests.simulation import soak as simulation
 from tests.soak import chaos, full_disk
-from tests.soak.part import Run, run_apart
+from tests.soak.part import Outcome, Run, run_apart
 
 TURN_S = 900.0  # of all parts together; a history that is checked at its end must not grow for hours
 
@@ -31,10 +36,23 @@ class Part(NamedTuple):
     run: Run
 
 
+def fuzz(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Hostile input for everything that reads: see ``tests/fuzz``."""
+    figures, problems = fuzz_soak.run(seconds, seed)
+    return Outcome(dict(figures), problems)
+
+
 PARTS = {
     "chaos": Part(8, chaos.run),
     "chaos-full-disk": Part(2, chaos.run_full),
     "full-disk": Part(1, full_disk.run),
+    "power-cuts": Part(6, simulation.power_cuts),
+    "simulated-kills": Part(1, simulation.kills),
+    "faults": Part(3, simulation.faults),
+    "recoveries": Part(2, simulation.recoveries),
+    "schedules": Part(4, simulation.schedules),
+    "random-schedules": Part(2, simulation.random_schedules),
+    "fuzz": Part(4, fuzz),
 }
 
 
@@ -48,17 +66,21 @@ def main() -> int:
     problems: dict[str, list[str]] = {}
     turns = max(1, round(seconds / TURN_S))
     shares = sum(PARTS[name].share for name in names)
-    for turn in range(turns):
-        for name in names:
-            seed = options.seed if turns == len(names) == 1 else seeds.randrange(1 << 32)
-            part_s = seconds / turns * PARTS[name].share / shares
-            outcome, kept = run_apart(name, PARTS[name].run, part_s, seed, options.directory)
-            figures[name].update(outcome.figures)
-            say(options, f"{turn + 1}/{turns} {name}: {described(outcome.figures)}")
-            if outcome.problems:
-                again = f"scripts/soak {name} --seconds {part_s:g} --seed {seed}"
-                problems.setdefault(name, []).extend([*outcome.problems[:50], f"kept in {kept}; again: {again}"])
-                say(options, "\n".join(problems[name]))
+
+    def take(turn: int, name: str, seed: int) -> None:
+        part_s = seconds / turns * options.jobs * PARTS[name].share / shares
+        outcome, kept = run_apart(name, PARTS[name].run, part_s, seed, options.directory)
+        figures[name].update(outcome.figures)
+        say(options, f"{turn + 1}/{turns} {name}: {described(outcome.figures)}")
+        if outcome.problems:
+            again = f"scripts/soak {name} --seconds {part_s:g} --seed {seed}"
+            problems.setdefault(name, []).extend([*outcome.problems[:50], f"kept in {kept}; again: {again}"])
+            say(options, "\n".join(problems[name]))
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for turn in range(turns):
+            drawn = [options.seed if turns == len(names) == 1 else seeds.randrange(1 << 32) for _ in names]
+            list(pool.map(partial(take, turn), names, drawn))
     return report(options, figures, problems)
 
 
@@ -70,6 +92,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, default=0.0, help="they add up; a minute, if none is given")
+    parser.add_argument("--jobs", type=int, default=1, help="parts that run at once; a part may have several processes")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument(
         "--directory", help="where the logs are made, below; the system's temporary directory if not given"
