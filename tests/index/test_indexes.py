@@ -22,6 +22,7 @@ from pylog.index import (
     TransactionIndexReader,
     TransactionIndexWriter,
 )
+from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.transaction_index import ENTRY as TRANSACTION_ENTRY
 from pylog.model import ProducerRecord
 from pylog.storage import OsFileSystem
@@ -32,8 +33,12 @@ from tests.partition.logs import (
     assert_indexes_follow_from_the_log,
     batch,
     everything,
+    file_of,
+    headers,
+    log_file,
     many,
     open_partition,
+    values,
 )
 from tests.storage.filesystems import Faulty, OtherBoot
 
@@ -270,6 +275,31 @@ def test_lookups_equal_a_search_of_every_record(tmp_path: Path, seed: int, round
         expected = next(((offset, at) for offset, at in enumerate(times) if at >= timestamp), None)
         found = partition.offset_for_time(timestamp)
         assert (tuple(found) if found else None) == expected, f"timestamp {timestamp}"
+
+
+def test_an_index_that_points_to_other_batches_hides_no_record(tmp_path: Path) -> None:
+    """Each entry in turn is given the position of every other batch: as good an entry as any, but for the offset there."""
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, index_interval_bytes=200)
+    for number in range(12):
+        append_encoded(partition, batch(b"%d" % number * 40, timestamp_ms=START_MS + number))
+    path = file_of(directory, 0, ".index")
+    good = path.read_bytes()
+    entries = list(OFFSET_ENTRY.iter_unpack(good))
+    positions = [position for position, _ in headers(log_file(directory))]
+    assert 2 < len(entries) < len(positions)
+    for is_closed in (False, True):
+        if is_closed:
+            partition.roll()
+            file_of(directory, 0, ".seal").unlink()
+        for number, (relative, right) in enumerate(entries):
+            for wrong in set(positions) - {right}:
+                changed = [*entries[:number], (relative, wrong), *entries[number + 1 :]]
+                path.write_bytes(b"".join(OFFSET_ENTRY.pack(*entry) for entry in changed))
+                reader = open_partition(directory, read_only=True)
+                for offset in range(12):
+                    assert values(reader.read(offset, max_records=1)) == [f"{offset}" * 40]
+        path.write_bytes(good)
 
 
 def test_offset_for_time_looks_inside_a_batch(tmp_path: Path) -> None:
