@@ -37,6 +37,7 @@ from tests.partition.logs import (
     headers,
     log_file,
     many,
+    one,
     open_partition,
     values,
 )
@@ -275,6 +276,29 @@ def test_lookups_equal_a_search_of_every_record(tmp_path: Path, seed: int, round
         expected = next(((offset, at) for offset, at in enumerate(times) if at >= timestamp), None)
         found = partition.offset_for_time(timestamp)
         assert (tuple(found) if found else None) == expected, f"timestamp {timestamp}"
+
+
+def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(tmp_path: Path) -> None:
+    """A machine without a clock says 1970. An entry of zeros would count as none, and hide the ones behind it."""
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, index_interval_bytes=100)
+    times = [*[0] * 8, *range(5)]
+    for at in times:
+        append_encoded(partition, batch(b"x" * 60, timestamp_ms=at))
+    assert_indexes_follow_from_the_log(directory, 100)
+    partition.roll()
+    again = open_partition(directory, index_interval_bytes=100)
+    append_encoded(again, batch(b"x", timestamp_ms=0))
+    again.roll()
+    again.append(one("last"), acks=1)
+    again.close()
+    assert_indexes_follow_from_the_log(directory, 100)
+    for base in (0, len(times)):
+        data = file_of(directory, base, ".timeindex").read_bytes()
+        assert bytes(12) not in [data[at : at + 12] for at in range(0, len(data), 12)]
+    assert [again_at.offset for at in range(5) if (again_at := open_partition(directory).offset_for_time(at))] == [
+        0, 9, 10, 11, 12,
+    ]  # fmt: skip
 
 
 def test_an_index_that_points_to_other_batches_hides_no_record(tmp_path: Path) -> None:
