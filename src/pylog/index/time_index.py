@@ -91,8 +91,5 @@ class TimeIndexWriter:
         self._entries.cut(0)
         self.refresh()
 
-    def sync(self) -> None:
-        self._entries.file.sync()
-
     def close(self) -> None:
         self._entries.close()
