@@ -22,6 +22,7 @@ from pylog.index import (
     TransactionIndexReader,
     TransactionIndexWriter,
 )
+from pylog.index.entries import EntryWriter
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.transaction_index import ENTRY as TRANSACTION_ENTRY
 from pylog.model import ProducerRecord
@@ -147,6 +148,16 @@ def test_an_abort_that_cannot_be_is_damage_and_hides_no_other(second: tuple[int,
         list(TransactionIndexReader(Entries(2, entries.__getitem__)).entries(1))
     assert (caught.value.path, caught.value.position) == ("entries.txnindex", 0)
     assert (caught.value.producer_id, caught.value.first_offset) == second[:2]
+
+
+def test_entries_are_those_of_the_numbers_asked_for(tmp_path: Path) -> None:
+    writer = EntryWriter(FS.open_appendable(f"{tmp_path}/entries"), OFFSET_ENTRY)
+    for number in range(10):
+        writer.append(number, number)
+    for start in range(11):
+        for end in range(start, 11):
+            assert list(writer.reader.entries(start, end)) == [(number, number) for number in range(start, end)]
+        assert list(writer.reader.entries(start)) == [(number, number) for number in range(start, 10)]
 
 
 def test_a_huge_index_is_emptied_in_few_steps(tmp_path: Path) -> None:

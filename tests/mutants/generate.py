@@ -40,7 +40,13 @@ EXHAUSTIVE = (
     "indexes_after_an_outage",
 )
 TESTS = [
-    *("tests/index", "tests/segment", "tests/partition", "tests/test_format_stability.py"),
+    *(
+        "tests/index",
+        "tests/segment",
+        "tests/partition",
+        "tests/test_format_stability.py",
+        "tests/catalog/test_disposal.py",
+    ),
     *("-m", "not spark and not soak and not slow and not processes"),
     *(
         "-k",
@@ -49,7 +55,7 @@ TESTS = [
         ),
     ),
 ]
-SECONDS_OF_TESTS = 12.0
+SECONDS_OF_TESTS = (4.0, 60.0)  # the quickest tests of the line first; what survives them is tried on more
 
 
 class Made(NamedTuple):
@@ -86,19 +92,20 @@ def main(arguments: list[str]) -> int:
 
 def try_sample(sample: list[Made], known: lines.Lines, jobs: int) -> list[str]:
     """The outcome of each; survivors are shown."""
-    outcomes = []
-    trials = []
-    for mutant in sample:
-        tests = known.of(mutant.file, mutant.change.line, SECONDS_OF_TESTS)
-        if tests:
-            source = changed_source((PACKAGE / mutant.file).read_text(), mutant.change)
-            trials.append(Trial(mutant.name, mutant.file, source, tuple(tests)))
-        else:
-            outcomes.append("not run")
-            print(f"not run   {mutant.name}", flush=True)
-    for trial, verdict in try_all(trials, jobs):
-        outcome = "survived" if verdict.outcome == "survived" else "caught"  # what cannot even run is noticed, too
-        outcomes.append(outcome)
-        if outcome == "survived":
-            print(f"survived  {trial.name}   ({verdict.by})", flush=True)
+    left = {mutant.name: mutant for mutant in sample}
+    outcomes = ["caught"] * len(sample)
+    for most_seconds in SECONDS_OF_TESTS:
+        trials = [trial_of(mutant, known.of(mutant.file, mutant.change.line, most_seconds)) for mutant in left.values()]
+        left = {}
+        for trial, verdict in try_all(trials, jobs):
+            if verdict.outcome == "survived":  # what cannot even run is noticed, too
+                left[trial.name] = next(mutant for mutant in sample if mutant.name == trial.name)
+                if most_seconds == SECONDS_OF_TESTS[-1]:
+                    print(f"survived  {trial.name}   ({verdict.by})", flush=True)
+    outcomes[: len(left)] = ["survived"] * len(left)
     return outcomes
+
+
+def trial_of(mutant: Made, tests: list[str]) -> Trial:
+    source = changed_source((PACKAGE / mutant.file).read_text(), mutant.change)
+    return Trial(mutant.name, mutant.file, source, tuple(tests))

@@ -262,6 +262,7 @@ TABLE = [
     Disaster("the slots are empty", holding(".commit", b"")),
     Disaster("the slots are garbage", holding(".commit", b"\x5a" * 128)),
     Disaster("the slots are zeros", holding(".commit", bytes(128))),
+    Disaster("slots lost, a batch of another offset", all_of(without(".commit"), behind_the_end(stamped(b"v99", 99)))),
     Disaster("slots lost, torn tail", all_of(without(".commit"), cut_by(20, 3)), end=29),
     Disaster("slots lost, damage before whole batches", all_of(without(".commit"), flipped(20, 24, 67)), end=-1),
     Disaster(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.errors import DeliveryTimeout, OffsetConflict, OutcomeUnknown, RecordTooLarge
+from pylog.errors import DeliveryTimeout, OffsetConflict, OffsetOutOfRange, OutcomeUnknown, RecordTooLarge
 from pylog.partition import Cursor
 from pylog.partition.commit_slots import latest
 from pylog.storage import OsFileSystem
@@ -152,6 +152,15 @@ def test_records_that_are_not_durable_are_not_shown_beside_those_that_are(tmp_pa
         assert fetched.cursor.offset == fetched.end_offset == len(wanted)
 
 
+@pytest.mark.parametrize(("kind", "stamped"), [("CreateTime", -1), ("LogAppendTime", START_MS)])
+def test_a_result_says_when_it_was_appended_where_the_log_stamps_it(tmp_path: Path, kind: str, stamped: int) -> None:
+    partition = open_partition(tmp_path / "t-0", message_timestamp_type=kind)
+    assert tuple(partition.append(one("a", timestamp_ms=5), acks=1)) == (0, 0, stamped, False)
+    made = batch(b"b", timestamp_ms=5, producer_id=7, epoch=0, sequence=0)
+    assert tuple(partition.append_batch(bytearray(made))) == (1, 1, stamped, False)
+    assert tuple(partition.append_batch(bytearray(made))) == (1, 1, stamped, True)
+
+
 def test_of_two_that_expect_the_same_end_one_succeeds(tmp_path: Path) -> None:
     first, second = (open_partition(tmp_path / "t-0") for _ in range(2))
     assert first.append(one("a"), acks=1, expected_offset=0).base_offset == 0
@@ -177,7 +186,12 @@ def test_a_deletion_by_one_process_takes_segments_from_the_others_lists(tmp_path
         first.roll()
     everything(reader)
     assert len(second.segments) == len(reader.segments) == 4
+    assert first.delete_before(0) == 0
+    for outside in (-1, 4):
+        with pytest.raises(OffsetOutOfRange):
+            first.delete_before(outside)
     assert first.delete_before(2) == 2
+    assert first.delete_before(1) == 2
     for handle in (first, second, reader):
         assert [segment.base_offset for segment in handle.segments] == [2, 3]
         assert everything(handle) == [(2, b"2")]

@@ -8,7 +8,7 @@ import pytest
 
 from pylog.errors import OutcomeUnknown
 from pylog.producer_ids import ProducerIds
-from tests.partition.logs import ManualClock, bases, flip, log_file, one, open_partition, prepare, snapshot_of
+from tests.partition.logs import ManualClock, bases, file_of, flip, log_file, one, open_partition, prepare, snapshot_of
 from tests.storage.filesystems import Faulty, OtherBoot, io_error
 
 
@@ -82,6 +82,9 @@ def test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes(tmp_
     done = done[: done.index(("pwrite", ".commit"))]
     for base in bases(directory):
         assert ("sync", log_file(directory, base).name) in done
+        if base < 2:
+            for kind in (".index", ".timeindex"):
+                assert ("sync", file_of(directory, base, kind).name) in done
     assert ("sync_directory", ".") in done[max(n for n, (operation, _) in enumerate(done) if operation == "open") :]
 
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
 
 from pylog.codec.batch import BatchHeader, read_header, stamp
+from pylog.codec.format import (
+    BATCH_OVERHEAD,
+    CRC_POSITION,
+    CRC_START,
+    CRC_STRUCT,
+    HEADER_BYTES,
+    HEADER_STRUCT,
+)
 from pylog.errors import CorruptSegment, MissingCodec
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, read_seal, times, write_seal
@@ -135,6 +144,45 @@ def test_an_abort_is_indexed_once(tmp_path: Path) -> None:
         segment.add_aborted(aborted)
     reader = TransactionIndexReader(FS.open_readable(str(file_of(tmp_path, 0, ".txnindex"))))
     assert [entry.last_offset for entry in reader.entries()] == [4, 6]
+
+
+def test_batches_without_a_time_have_no_entries_of_time(tmp_path: Path) -> None:
+    segment = writer(tmp_path)
+    for number in range(3):
+        made = placed(number)
+        segment.append(made, read_header(made)._replace(max_timestamp_ms=-1))
+    segment.finish()
+    assert file_of(tmp_path, 0, ".timeindex").read_bytes() == b""
+
+
+def test_the_age_of_a_segment_is_known_to_whoever_opens_it(tmp_path: Path) -> None:
+    segment = writer(tmp_path, interval=100)
+    for number in range(9):
+        put(segment, placed(number, timestamp_ms=START_MS + number))
+    assert not segment.written_alone or segment.first_timestamp_ms == START_MS
+    again = SegmentWriter(FS, str(tmp_path), 0, index_interval_bytes=100, index_max_bytes=1 << 20)
+    again.attach(segment.size_bytes, segment.next_offset)
+    assert again.first_timestamp_ms == START_MS
+    assert (again.size_bytes, again.next_offset) == (segment.size_bytes, 9)
+    assert (segment.written_alone, again.written_alone) == (True, False)
+    again.attach(0, 0)
+    assert again.written_alone
+
+
+def emptied(offset: int) -> bytes:
+    """A batch whose records compaction has removed: a header alone."""
+    made = placed(offset)[:HEADER_BYTES]
+    header = read_header(made)._replace(length=HEADER_BYTES - BATCH_OVERHEAD, count=0)
+    HEADER_STRUCT.pack_into(made, 0, *header)
+    CRC_STRUCT.pack_into(made, CRC_POSITION, crc32c.crc32c(bytes(made[CRC_START:])))
+    return bytes(made)
+
+
+def test_a_batch_that_is_a_header_alone_is_whole_at_the_end_of_a_file_too() -> None:
+    data = bytes(placed(0)) + emptied(1)
+    scan = SegmentScan(Shrunk(data, len(data)), 0, len(data), next_offset=0)
+    assert [header.base_offset for _, header in scan] == [0, 1]
+    assert scan.problem is None
 
 
 class Shrunk:
