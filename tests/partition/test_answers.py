@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pylog import Log
+from pylog.catalog import TopicConfig
 from pylog.codec import checksum
-from pylog.codec.batch import read_header
+from pylog.codec.batch import read_header, write_header
 from pylog.errors import (
     Closed,
     ConfigError,
@@ -17,14 +18,20 @@ from pylog.errors import (
     CorruptSegment,
     ForkedHandle,
     LogLocked,
+    LogNotFound,
     NotAppended,
     OffsetOutOfRange,
     StorageError,
 )
+from pylog.index.time_index import ENTRY as TIME_ENTRY
+from pylog.index.transaction_index import ENTRY as ABORT_ENTRY
 from pylog.partition import Cursor, Partition, snapshots
 from pylog.partition.isolation import check_isolation
 from pylog.partition.producer_state import ProducerStates
+from pylog.partition.verify import verify_partition
 from pylog.producer_ids import ProducerIds
+from pylog.segment import read_seal
+from pylog.segment.seal import encode
 from pylog.storage import OsFileSystem, fork
 from tests.partition.logs import (
     START_MS,
@@ -42,7 +49,7 @@ from tests.partition.logs import (
     one,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, OtherBoot, io_error
+from tests.storage.filesystems import Faulty, Killed, OtherBoot, io_error
 
 FS = OsFileSystem()
 
@@ -59,6 +66,8 @@ def test_bytes_too_few_for_a_batch_are_refused_and_nothing_is_appended(tmp_path:
     partition = open_partition(tmp_path / "t-0")
     with pytest.raises(CorruptRecord, match="a batch has at least 61 bytes, got 5"):
         partition.append(b"short", acks=1)
+    with pytest.raises(CorruptRecord, match=r"its length says 69 bytes, got 70"):
+        partition.append(bytes(batch(b"a") + b"x"), acks=1)
     assert partition.latest_offset == 0
     assert "t-0" in repr(partition)
 
@@ -109,6 +118,147 @@ def test_a_token_changes_with_what_is_published_whether_there_are_slots_or_not(t
         assert looking.change_token() != before
     log_file(directory).unlink()
     assert open_partition(directory, read_only=True, foreign=True).change_token() == (None, 0)
+
+
+def test_a_log_that_is_gone_is_not_called_a_damaged_partition(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    is_gone = False
+
+    def settings() -> Any:
+        if is_gone:
+            raise LogNotFound.while_open("log/.pylog/topics")
+        return TopicConfig()
+
+    open_partition(directory).close()
+    partition = Partition(
+        FS, ManualClock(), str(directory), TP, settings, boot_of(FS),
+        topic_id="id", read_only=False, foreign=False, log_start=0, notify=lambda: None,
+    )  # fmt: skip
+    partition.append(one("a"), acks=1)
+    other = open_partition(directory)
+    other.roll()
+    other.append(one("b"), acks=1)
+    is_gone = True
+    for call in (lambda: partition.append_batch(batch(b"c")), partition.roll, lambda: partition.delete_before(1)):
+        with pytest.raises(LogNotFound):
+            call()
+
+
+def with_latest_ms(made: bytearray, latest_ms: int) -> bytearray:
+    """A batch whose header claims a later record than it has."""
+    write_header(made, 0, 1, read_header(made).base_timestamp_ms, latest_ms, -1, -1, -1)
+    return made
+
+
+def test_a_batch_that_claims_a_later_record_than_it_has_hides_none_behind_it(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    append_encoded(partition, with_latest_ms(batch(b"0"), START_MS + 1000))
+    append_encoded(partition, batch(b"1", timestamp_ms=START_MS + 500))
+    for at, offset in ((START_MS, 0), (START_MS + 400, 1), (START_MS + 700, None)):
+        found = partition.offset_for_time(at)
+        assert (found and found.offset) == offset
+    partition.roll()
+    append_encoded(partition, batch(b"2", timestamp_ms=START_MS + 900))
+    found = partition.offset_for_time(START_MS + 700)
+    assert found is not None
+    assert found.offset == 2
+
+
+def test_a_time_is_not_looked_up_in_segments_that_a_killed_deletion_left(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    for number in range(4):
+        append_encoded(partition, batch(b"%d" % number, timestamp_ms=START_MS + number))
+        partition.roll()
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "replace" and path.endswith(".log.deleted"):
+            raise Killed
+
+    filesystem.hook = hook
+    with pytest.raises(Killed):
+        partition.delete_before(3)
+    reader = open_partition(directory, read_only=True)
+    found = reader.offset_for_time(START_MS)
+    assert found is not None
+    assert found.offset == 3
+    assert everything(reader) == [(3, b"3")]
+
+
+def problems_of(directory: Path, filesystem: OsFileSystem = FS) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.problem) for problem in verify_partition(filesystem, str(directory), TP, dense=True)]
+
+
+def two_segments(directory: Path, times: list[int]) -> None:
+    partition = open_partition(directory, index_interval_bytes=0)
+    for at in times:
+        append_encoded(partition, batch(b"x", timestamp_ms=START_MS + at))
+    partition.roll()
+    append_encoded(partition, batch(b"x", timestamp_ms=START_MS + 99))
+    partition.close()
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ([(5, 0), (3, 1), (6, 2)], "says 1700000000003 is new, but 1700000000005 came before"),
+        ([(4, -1), (5, 0), (6, 2)], "belongs to no batch in its place"),
+    ],
+)
+def test_verify_names_entries_of_time_that_go_backwards(
+    tmp_path: Path, entries: list[tuple[int, int]], problem: str
+) -> None:
+    directory = tmp_path / "t-0"
+    two_segments(directory, [5, 3, 6])
+    packed = [TIME_ENTRY.pack(START_MS + at, offset) for at, offset in entries]
+    file_of(directory, 0, ".timeindex").write_bytes(b"".join(packed))
+    (found,) = problems_of(directory)
+    assert found[0] == "timeindex"
+    assert problem in found[1]
+
+
+def test_verify_names_an_abort_of_a_version_that_it_does_not_know(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    two_segments(directory, [1])
+    file_of(directory, 0, ".txnindex").write_bytes(ABORT_ENTRY.pack(9, 7, 0, 1, 2))
+    assert problems_of(directory) == [("txnindex", "entry of version 9, expected 0")]
+
+
+def test_verify_names_a_seal_of_other_offsets(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    two_segments(directory, [1, 2])
+    seal = read_seal(FS, str(directory), 0, log_file(directory).stat().st_size)
+    assert seal is not None
+    file_of(directory, 0, ".seal").write_bytes(encode(seal._replace(last_offset=5)))
+    assert problems_of(directory) == [("seal", "says offsets 0 to 5, the batches are 0 to 1")]
+
+
+def test_verify_passes_over_what_a_loss_of_power_took_behind_the_durable_end(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, OtherBoot(1))
+    for number in range(6):
+        append_encoded(partition, batch(b"%d" % number))
+        if number in (1, 3):
+            partition.roll()
+    partition.close()
+    path = log_file(directory, 2)
+    cut(path, headers(path)[1][0])
+    file_of(directory, 2, ".seal").unlink()
+    assert problems_of(directory, OtherBoot(2)) == []
+
+
+def test_verify_passes_over_a_snapshot_that_a_newer_one_replaces_meanwhile(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    two_segments(directory, [1])
+
+    class Vanishing(OsFileSystem):
+        def open_readable(self, path: str) -> Any:
+            if path.endswith(".snapshot"):
+                raise FileNotFoundError(path)
+            return super().open_readable(path)
+
+    assert problems_of(directory, Vanishing()) == []
 
 
 def test_a_torn_tail_before_an_empty_segment_is_cut_where_the_slots_are_lost(tmp_path: Path) -> None:
@@ -169,6 +319,8 @@ def test_a_child_that_returns_into_its_parents_change_is_refused(
             partition._writer._lock.check_held()
         with pytest.raises(ForkedHandle):
             _ = partition._writer._lock.slots
+        with pytest.raises(ForkedHandle):
+            partition._writer._current()
 
     assert partition._writer is not None
     partition._writer._lock.holding(1000, forks)
