@@ -10,7 +10,7 @@ import pytest
 from pylog import Log
 from pylog.catalog import TopicConfig
 from pylog.codec import checksum
-from pylog.codec.batch import read_header, write_header
+from pylog.codec.batch import read_header, stamp, write_header
 from pylog.errors import (
     Closed,
     ConfigError,
@@ -245,6 +245,22 @@ def test_verify_passes_over_what_a_loss_of_power_took_behind_the_durable_end(tmp
     path = log_file(directory, 2)
     cut(path, headers(path)[1][0])
     file_of(directory, 2, ".seal").unlink()
+    assert problems_of(directory, OtherBoot(2)) == []
+
+
+def test_verify_passes_over_a_segment_that_overlaps_the_one_before_behind_the_durable_end(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, OtherBoot(1))
+    for number in range(4):
+        append_encoded(partition, batch(b"%d" % number))
+        if number == 1:
+            partition.roll()
+    partition.close()
+    file_of(directory, 0, ".seal").unlink()
+    repeated = batch(b"2")
+    stamp(repeated, 2, 0)
+    with log_file(directory).open("ab") as file:
+        file.write(repeated)
     assert problems_of(directory, OtherBoot(2)) == []
 
 
