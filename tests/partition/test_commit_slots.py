@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState, latest
+from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState, latest, next_version
 from pylog.storage import AppendableFile, Buffer, OsFileSystem
 from tests.storage.filesystems import Killed
 
@@ -16,6 +16,13 @@ AROUND_THE_WRAP = [0, 1, 2, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
 
 def open_slots(path: Path) -> CommitSlots:
     return CommitSlots(OsFileSystem().open_appendable(str(path)))
+
+
+def test_the_version_of_the_list_of_segments_wraps(tmp_path: Path) -> None:
+    slots = open_slots(tmp_path / ".commit")
+    state = slots.publish(STATE._replace(segments_version=2**32 - 1))
+    state = slots.publish(state.successor(segments_version=next_version(state.segments_version)))
+    assert (state.segments_version, slots.read()) == (0, state)
 
 
 @pytest.mark.parametrize("sequence", AROUND_THE_WRAP)

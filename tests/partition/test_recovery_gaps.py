@@ -9,9 +9,11 @@ import pytest
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.partition import Partition, snapshots
 from pylog.partition.segments import Segments
+from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
     START_MS,
+    TP,
     ManualClock,
     append_encoded,
     batch,
@@ -62,9 +64,10 @@ def test_durable_records_missing_before_a_later_segment_are_named_and_nothing_is
     }
 
 
-def test_records_missing_behind_the_durable_end_take_later_segments_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("durable", [12, 13])
+def test_records_missing_behind_the_durable_end_take_later_segments_along(tmp_path: Path, durable: int) -> None:
     directory = tmp_path / "t-0"
-    three_segments(directory, durable=12)
+    three_segments(directory, durable=durable)
     cut_before(directory, 10, 13)
     partition = open_after_power_was_lost(directory)
     assert partition.append(one("13"), acks=1).base_offset == 13
@@ -105,6 +108,41 @@ def test_deleted_records_stay_deleted_when_power_is_lost(tmp_path: Path) -> None
     partition.append(one("30"), acks=1)
     assert partition.earliest_offset == 13
     assert everything(partition) == [(n, b"%d" % n) for n in range(13, 31)]
+
+
+def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> None:
+    """Records were deleted up to an offset, and a loss of power took the records behind it, and some before it."""
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, OtherBoot(1))
+    for number in range(6):
+        append_encoded(partition, batch(b"%d" % number))
+    partition.delete_before(4)
+    partition.close()
+    cut_before(directory, 0, 2)
+    again = open_after_power_was_lost(directory)
+    assert again.append(one("4"), acks=1).base_offset == 4
+    assert (again.earliest_offset, again.latest_offset, [s.base_offset for s in again.segments]) == (4, 5, [4])
+    assert everything(again) == [(4, b"4")]
+    assert not log_file(directory, 0).exists()
+    again.close()
+    assert list(verify_partition(OtherBoot(2), str(directory), TP, dense=True)) == []
+    (directory / ".commit").unlink()
+    assert everything(open_after_power_was_lost(directory)) == [(4, b"4")]
+
+
+def test_the_first_producer_id_is_an_id_like_any_other(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    first, second = open_partition(directory), open_partition(directory)
+    for sequence in range(4):
+        made = batch(b"%d" % sequence, producer_id=0, epoch=0, sequence=sequence)
+        handle, other = (first, second) if sequence % 2 else (second, first)
+        assert handle.append_batch(bytearray(made)).base_offset == sequence
+        assert tuple(other.append_batch(bytearray(made))[:2]) == (sequence, sequence)
+        assert handle.append_batch(bytearray(made)).duplicate
+    first.roll()
+    for boot in (0, 7):
+        reopened = open_partition(directory, OtherBoot(boot) if boot else None)
+        assert reopened.append_batch(batch(b"3", producer_id=0, epoch=0, sequence=3)).duplicate
 
 
 @pytest.mark.parametrize(

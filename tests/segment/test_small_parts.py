@@ -203,6 +203,16 @@ class Shrunk:
         return None
 
 
+def test_a_batch_that_reaches_beyond_the_end_of_a_scan_is_not_of_it() -> None:
+    data = bytes(placed(0) + placed(1) + placed(2))
+    size = len(data) // 3
+    for end in range(len(data) + 1):
+        scan = SegmentScan(Shrunk(data, len(data)), 0, end, next_offset=0)
+        assert [position for position, _ in scan] == [number * size for number in range(end // size)]
+        assert (scan.position, scan.next_offset) == (end // size * size, end // size)
+        assert (scan.problem is None) == (end % size == 0)
+
+
 def test_a_file_that_is_cut_while_it_is_scanned_ends_the_scan_with_the_reason() -> None:
     data = bytes(placed(0) + placed(1))
     scan = SegmentScan(Shrunk(data, 1000), 0, 1000, next_offset=0)

@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "batches behind a snapshot are not read",
         "partition/snapshots.py",
-        "    while base is not None and at < end_offset:\n",
+        "    while base is not None and max(at, base) < end_offset:\n",
         "    while False:\n",
         "a repeat is appended after reopening",
         (f"{_PRODUCERS}::test_duplicates_are_recognised_after_reopening",),
