@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from pylog.catalog import TopicConfig
+from pylog.codec.batch import stamp
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.partition import Partition, snapshots
+from pylog.partition.place import Place
+from pylog.partition.recovery import first_epoch
 from pylog.partition.segments import Segments
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
@@ -16,6 +20,7 @@ from tests.partition.logs import (
     TP,
     ManualClock,
     append_encoded,
+    assert_indexes_follow_from_the_log,
     batch,
     cut,
     everything,
@@ -128,6 +133,34 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> 
     assert list(verify_partition(OtherBoot(2), str(directory), TP, dense=True)) == []
     (directory / ".commit").unlink()
     assert everything(open_after_power_was_lost(directory)) == [(4, b"4")]
+
+
+def test_the_leader_epoch_of_a_segment_is_that_of_its_first_batch(tmp_path: Path) -> None:
+    place = Place(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0)
+    assert first_epoch(place, 0) == -1
+    made = [batch(b"x") for _ in range(2)]
+    for offset, (encoded, epoch) in enumerate(zip(made, (5, 6), strict=True)):
+        stamp(encoded, offset, epoch)
+    log_file(tmp_path).write_bytes(b"".join(made))
+    assert first_epoch(place, 0) == 5
+    log_file(tmp_path).write_bytes(b"")
+    assert first_epoch(place, 0) == -1
+
+
+def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, OtherBoot(1), index_interval_bytes=100)
+    for offset in range(20):
+        if offset in (8, 16):
+            partition.roll()
+        append_encoded(partition, batch(b"x" * 50, timestamp_ms=START_MS + offset))
+    partition.sync(20)
+    partition.close()
+    for kind in (".index", ".timeindex"):
+        file_of(directory, 0, kind).unlink()
+    again = open_partition(directory, OtherBoot(2), index_interval_bytes=100)
+    again.append(one("x", START_MS + 20), acks=1)
+    assert_indexes_follow_from_the_log(directory, 100)
 
 
 def test_the_first_producer_id_is_an_id_like_any_other(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,18 @@ def test_a_seal_knows_the_least_and_the_greatest_leader_epoch() -> None:
     assert (seal.least_epoch, seal.greatest_epoch, seal.size_bytes) == (1, 5, position)
     assert decode(encode(seal), "x") == seal
     assert [seal.end_of(number) for number in range(4)] == [*seal.positions[1:], position]
+
+
+@pytest.mark.parametrize("positions", [(0, 70, 70), (0, 70, 60), (0, 0, 70), (1, 70, 140)])
+def test_a_seal_whose_positions_do_not_rise_is_refused(positions: tuple[int, ...]) -> None:
+    seal = an_empty_seal()._replace(
+        size_bytes=400, first_offset=0, last_offset=2, positions=array("I", positions),
+        header_crcs=array("I", [0, 0, 0]), greatest_ms=array("q", [START_MS]),
+    )  # fmt: skip
+    with pytest.raises(CorruptSegment, match="what no segment of 400 bytes can be"):
+        decode(encode(seal), "x")
+    good = seal._replace(positions=array("I", (0, 70, 140)))
+    assert decode(encode(good), "x") == good
 
 
 def an_empty_seal() -> Seal:
