@@ -20,6 +20,7 @@ from pylog.codec.format import (
 )
 from pylog.errors import CorruptSegment, MissingCodec
 from pylog.index import AbortedTransaction, TransactionIndexReader
+from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, read_seal, times, write_seal
 from pylog.segment.seal import decode, encode
 from pylog.segment.writer import MAX_RELATIVE_OFFSET
@@ -139,6 +140,38 @@ def test_a_time_index_that_was_lost_is_made_again_with_the_offset_index(tmp_path
     assert [path.read_bytes()[: len(old)] for path, old in zip(indexes, before, strict=True)] == before
 
 
+def test_a_cut_takes_the_file_the_indexes_and_what_is_known_back_to_the_end(tmp_path: Path) -> None:
+    segment = writer(tmp_path)
+    ends = [0]
+    for number in range(5):
+        put(segment, placed(number, timestamp_ms=START_MS + number))
+        ends.append(segment.size_bytes)
+    for left in (3, 2, 0):
+        segment.cut(ends[left], left)
+        assert (segment.size_bytes, segment.next_offset, log_file(tmp_path).stat().st_size) == (
+            ends[left],
+            left,
+            ends[left],
+        )
+        assert file_of(tmp_path, 0, ".index").stat().st_size == 8 * max(left - 1, 0)
+        assert file_of(tmp_path, 0, ".timeindex").stat().st_size == 12 * max(left - 1, 0)
+
+
+def test_an_entry_that_another_writer_left_in_one_index_is_taken_out(tmp_path: Path) -> None:
+    """Its times did not grow, so only the offset index has one: ``append`` finds it where it is about to write its own."""
+    segment, other = writer(tmp_path), writer(tmp_path)
+    put(segment, placed(0))
+    put(segment, placed(1))
+    other.attach(segment.size_bytes, 2)
+    put(other, placed(2, 50))  # and its log could not be cut back with the index
+    segment.file.truncate(segment.size_bytes)
+    put(segment, placed(2, 70))
+    put(segment, placed(3))
+    expected = headers(log_file(tmp_path))[1:]
+    entries = list(OFFSET_ENTRY.iter_unpack(file_of(tmp_path, 0, ".index").read_bytes()))
+    assert entries == [(header.last_offset, position) for position, header in expected]
+
+
 def test_an_abort_is_indexed_once(tmp_path: Path) -> None:
     segment = writer(tmp_path)
     for aborted in (AbortedTransaction(7, 0, 4, 5), AbortedTransaction(7, 0, 4, 5), AbortedTransaction(8, 1, 6, 7)):
@@ -204,11 +237,12 @@ class Shrunk:
         return None
 
 
-def test_a_batch_that_reaches_beyond_the_end_of_a_scan_is_not_of_it() -> None:
+@pytest.mark.parametrize("check_crc", [True, False])
+def test_a_batch_that_reaches_beyond_the_end_of_a_scan_is_not_of_it(check_crc: bool) -> None:
     data = bytes(placed(0) + placed(1) + placed(2))
     size = len(data) // 3
     for end in range(len(data) + 1):
-        scan = SegmentScan(Shrunk(data, len(data)), 0, end, next_offset=0)
+        scan = SegmentScan(Shrunk(data, len(data)), 0, end, next_offset=0, check_crc=check_crc)
         assert [position for position, _ in scan] == [number * size for number in range(end // size)]
         assert (scan.position, scan.next_offset) == (end // size * size, end // size)
         assert (scan.problem is None) == (end % size == 0)
