@@ -262,6 +262,7 @@ def test_verify_passes_over_a_segment_that_overlaps_the_one_before_behind_the_du
     with log_file(directory).open("ab") as file:
         file.write(repeated)
     assert problems_of(directory, OtherBoot(2)) == []
+    assert "offsets 2 to 2 were in the segment before" in dict(problems_of(directory, OtherBoot(1)))["offsets"]
 
 
 def test_verify_passes_over_a_snapshot_that_a_newer_one_replaces_meanwhile(tmp_path: Path) -> None:
