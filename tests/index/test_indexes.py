@@ -22,6 +22,8 @@ from pylog.index import (
     TransactionIndexReader,
     TransactionIndexWriter,
 )
+from pylog.index.entries import EntryWriter
+from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.transaction_index import ENTRY as TRANSACTION_ENTRY
 from pylog.model import ProducerRecord
 from pylog.storage import OsFileSystem
@@ -32,8 +34,13 @@ from tests.partition.logs import (
     assert_indexes_follow_from_the_log,
     batch,
     everything,
+    file_of,
+    headers,
+    log_file,
     many,
+    one,
     open_partition,
+    values,
 )
 from tests.storage.filesystems import Faulty, OtherBoot
 
@@ -141,6 +148,16 @@ def test_an_abort_that_cannot_be_is_damage_and_hides_no_other(second: tuple[int,
         list(TransactionIndexReader(Entries(2, entries.__getitem__)).entries(1))
     assert (caught.value.path, caught.value.position) == ("entries.txnindex", 0)
     assert (caught.value.producer_id, caught.value.first_offset) == second[:2]
+
+
+def test_entries_are_those_of_the_numbers_asked_for(tmp_path: Path) -> None:
+    writer = EntryWriter(FS.open_appendable(f"{tmp_path}/entries"), OFFSET_ENTRY)
+    for number in range(10):
+        writer.append(number, number)
+    for start in range(11):
+        for end in range(start, 11):
+            assert list(writer.reader.entries(start, end)) == [(number, number) for number in range(start, end)]
+        assert list(writer.reader.entries(start)) == [(number, number) for number in range(start, 10)]
 
 
 def test_a_huge_index_is_emptied_in_few_steps(tmp_path: Path) -> None:
@@ -270,6 +287,54 @@ def test_lookups_equal_a_search_of_every_record(tmp_path: Path, seed: int, round
         expected = next(((offset, at) for offset, at in enumerate(times) if at >= timestamp), None)
         found = partition.offset_for_time(timestamp)
         assert (tuple(found) if found else None) == expected, f"timestamp {timestamp}"
+
+
+def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(tmp_path: Path) -> None:
+    """A machine without a clock says 1970. An entry of zeros would count as none, and hide the ones behind it."""
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, index_interval_bytes=100)
+    times = [*[0] * 8, *range(5)]
+    for at in times:
+        append_encoded(partition, batch(b"x" * 60, timestamp_ms=at))
+    assert_indexes_follow_from_the_log(directory, 100)
+    partition.roll()
+    again = open_partition(directory, index_interval_bytes=100)
+    append_encoded(again, batch(b"x", timestamp_ms=0))
+    again.roll()
+    again.append(one("last"), acks=1)
+    again.close()
+    assert_indexes_follow_from_the_log(directory, 100)
+    for base in (0, len(times)):
+        data = file_of(directory, base, ".timeindex").read_bytes()
+        assert bytes(12) not in [data[at : at + 12] for at in range(0, len(data), 12)]
+    assert [again_at.offset for at in range(5) if (again_at := open_partition(directory).offset_for_time(at))] == [
+        0, 9, 10, 11, 12,
+    ]  # fmt: skip
+
+
+def test_an_index_that_points_to_other_batches_hides_no_record(tmp_path: Path) -> None:
+    """Each entry in turn is given the position of every other batch: as good an entry as any, but for the offset there."""
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, index_interval_bytes=200)
+    for number in range(12):
+        append_encoded(partition, batch(b"%d" % number * 40, timestamp_ms=START_MS + number))
+    path = file_of(directory, 0, ".index")
+    good = path.read_bytes()
+    entries = list(OFFSET_ENTRY.iter_unpack(good))
+    positions = [position for position, _ in headers(log_file(directory))]
+    assert 2 < len(entries) < len(positions)
+    for is_closed in (False, True):
+        if is_closed:
+            partition.roll()
+            file_of(directory, 0, ".seal").unlink()
+        for number, (relative, right) in enumerate(entries):
+            for wrong in set(positions) - {right}:
+                changed = [*entries[:number], (relative, wrong), *entries[number + 1 :]]
+                path.write_bytes(b"".join(OFFSET_ENTRY.pack(*entry) for entry in changed))
+                reader = open_partition(directory, read_only=True)
+                for offset in range(12):
+                    assert values(reader.read(offset, max_records=1)) == [f"{offset}" * 40]
+        path.write_bytes(good)
 
 
 def test_offset_for_time_looks_inside_a_batch(tmp_path: Path) -> None:

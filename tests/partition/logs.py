@@ -211,10 +211,10 @@ def expected_indexes(directory: Path, base: int, interval_bytes: int, *, closed:
         if position - last_indexed > interval_bytes:
             offsets += OFFSET_ENTRY.pack(header.last_offset - base, position)
             last_indexed = position
-            if latest_ms > last_ms:
+            if latest_ms > last_ms and (latest_ms, latest_offset) != (0, base):
                 times += TIME_ENTRY.pack(latest_ms, latest_offset - base)
                 last_ms = latest_ms
-    if closed and latest_ms > last_ms:
+    if closed and latest_ms > last_ms and (latest_ms, latest_offset) != (0, base):
         times += TIME_ENTRY.pack(latest_ms, latest_offset - base)
     return bytes(offsets), bytes(times)
 

@@ -15,6 +15,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from pylog.errors import CorruptSegment, PylogError
+from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.partition import Partition
 from pylog.partition.commit_slots import CommitSlots, latest, next_version
@@ -66,6 +67,10 @@ def stamped(value: bytes, offset: int) -> bytes:
     made = batch(value, timestamp_ms=START_MS + offset, producer_id=7, epoch=0, sequence=offset)
     stamp(made, offset, 0)
     return bytes(made)
+
+
+def with_a_wrong_byte(data: bytes) -> bytes:
+    return data[:67] + bytes([data[67] ^ 1]) + data[68:]
 
 
 def all_of(*steps: Break) -> Break:
@@ -159,6 +164,14 @@ def new_segment_is_empty(directory: Path) -> None:
     log_file(directory, RECORDS).touch()
 
 
+def positions_off_by_one(directory: Path) -> None:
+    """An index whose entries look as good as any."""
+    path = file_of(directory, 20, ".index")
+    entries = [(offset, position + 1) for offset, position in OFFSET_ENTRY.iter_unpack(path.read_bytes())]
+    assert entries
+    path.write_bytes(b"".join(OFFSET_ENTRY.pack(*entry) for entry in entries))
+
+
 def active_base(directory: Path) -> int:
     state = latest((directory / ".commit").read_bytes())
     assert state is not None
@@ -194,8 +207,10 @@ TABLE = [
         seen=30,
     ),
     Disaster("a killed writer left a batch of another offset", behind_the_end(stamped(b"v99", 99)), end=30),
+    Disaster("a killed writer left a batch with a wrong byte", behind_the_end(with_a_wrong_byte(stamped(b"v30", 30)))),
     Disaster("power lost, garbage behind", behind_the_end(b"\xde\xad" * 50), boot=1),
     Disaster("power lost, whole batch behind", behind_the_end(stamped(b"v30", 30)), boot=1, end=31),
+    Disaster("power lost, a page inside a batch", flipped(20, 25, 67), boot=1, end=25),
     Disaster("power lost, zeros at the end", zero_tail, boot=1, end=28),
     Disaster("power lost, zeros in durable data", zero_tail, boot=1, durable=True, end=-1),
     Disaster("power lost, half a batch", cut_by(20, 10), boot=1, end=29),
@@ -247,6 +262,7 @@ TABLE = [
     Disaster("the slots are empty", holding(".commit", b"")),
     Disaster("the slots are garbage", holding(".commit", b"\x5a" * 128)),
     Disaster("the slots are zeros", holding(".commit", bytes(128))),
+    Disaster("slots lost, a batch of another offset", all_of(without(".commit"), behind_the_end(stamped(b"v99", 99)))),
     Disaster("slots lost, torn tail", all_of(without(".commit"), cut_by(20, 3)), end=29),
     Disaster("slots lost, damage before whole batches", all_of(without(".commit"), flipped(20, 24, 67)), end=-1),
     Disaster(
@@ -271,6 +287,7 @@ TABLE = [
         indexes=False,
     ),
     Disaster("an index is garbage, power lost", holding(f"{20:020d}.index", b"\x11" * 37), boot=1),
+    Disaster("an index has wrong positions, power lost", positions_off_by_one, boot=1),
     Disaster("a time index is garbage, power lost", holding(f"{20:020d}.timeindex", b"\x11" * 37), boot=1),
     Disaster(
         "the middle segment is missing, power lost",

@@ -274,6 +274,28 @@ def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts
     assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
 
 
+def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_one_is_there(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    failing, filesystem = Faulty(), Faulty()
+    first, second = open_partition(directory, failing), open_partition(directory, filesystem)
+    second.append(one("a"), acks="all")
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            raise io_error(path)
+        if operation == "replace" and path.endswith(".log"):
+            second._writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # first has the lock
+            second._durability._sync_active(second._writer.published())  # opens the old file, under the new version
+            del second._writer.rewrite_segment  # type: ignore[union-attr]
+
+    failing.hook = hook
+    first.append(one("b"), acks="all")
+    failing.hook = lambda operation, path: None
+    second.append(one("c"), acks="all")
+    assert_durable(directory, filesystem)
+    assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
+
+
 def test_a_disk_that_takes_no_marker_either_is_distrusted_here(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     filesystem = Faulty()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import crc32c
 import pytest
 
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchView, read_header, stamp, write_header
 from pylog.codec.format import CONTROL_BIT, TRANSACTIONAL_BIT
-from pylog.errors import ConfigError, CorruptSegment, OutOfOrderSequence, ProducerFenced
+from pylog.errors import ConfigError, CorruptSegment, NotAppended, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import TopicPartition
 from pylog.partition import Partition
@@ -29,7 +31,7 @@ from tests.partition.logs import (
     marker,
     open_partition,
 )
-from tests.storage.filesystems import OtherBoot
+from tests.storage.filesystems import Faulty, OtherBoot, io_error
 
 LAST = 2**31 - 1
 
@@ -156,13 +158,14 @@ def test_sequences_that_end_at_the_greatest_are_followed_by_zero(tmp_path: Path)
     assert send(partition, 0) == (2, 2, False)
 
 
-def test_a_wrapped_sequence_survives_a_snapshot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_wrapped_sequence_survives_a_snapshot(tmp_path: Path, count: int) -> None:
     partition = open_partition(tmp_path / "t-0")
-    send(partition, LAST, 3)
+    send(partition, LAST, count)
     partition.roll()
     again = open_partition(tmp_path / "t-0")
-    assert send(again, LAST, 3) == (0, 2, True)
-    assert send(again, 2) == (3, 3, False)
+    assert send(again, LAST, count) == (0, count - 1, True)
+    assert send(again, count - 1) == (count, count, False)
 
 
 @pytest.mark.parametrize("boot", [0, 1], ids=["reopened", "after a loss of power"])
@@ -306,6 +309,22 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
     read = ProducerStates.decode(bytes.fromhex(golden), "golden").entries[4000]
     assert (read.epoch, read.coordinator_epoch, read.transaction_start) == (2, 7, None)
     assert read.batches == [BatchTrace(5, 9, 15, 19, START_MS)]
+
+
+@pytest.mark.parametrize("field", range(8))
+def test_a_number_that_nothing_can_have_is_refused_in_a_snapshot(field: int) -> None:
+    """The id, the epoch, the last sequence, the last offset, how many records, the time, the coordinator's epoch, the start."""
+    entry = struct.Struct(">qhiqiqiq")
+    good = [7, 0, 5, 9, 2, START_MS, 3, 4]
+    may_be_negative = {5, 6}
+    for number, is_right in ((good[field], True), (-1, field not in {0, 3, 4}), (-2, field in may_be_negative)):
+        body = struct.pack(">i", 1) + entry.pack(*good[:field], number, *good[field + 1 :])
+        data = struct.pack(">hI", 1, crc32c.crc32c(body)) + body
+        if is_right:
+            assert list(ProducerStates.decode(data, "x").entries) == ([7] if field else [good[0]])
+        else:
+            with pytest.raises(CorruptSegment, match="says what cannot be"):
+                ProducerStates.decode(data, "x")
 
 
 def test_every_flipped_bit_and_every_prefix_of_a_snapshot_is_refused() -> None:
@@ -551,6 +570,24 @@ def test_as_many_aborted_transactions_are_read_as_decide_about_the_batches() -> 
     plain = batch(b"plain")
     assert aborted_among([BatchView(plain, read_header(plain))], markers(second)) == set()
     assert taken == [1]
+
+
+def test_an_abort_that_could_not_be_published_hides_nothing(tmp_path: Path) -> None:
+    filesystem = Faulty()
+    partition = open_partition(tmp_path / "t-0", filesystem)
+    append_encoded(partition, batch(b"kept", producer_id=7, epoch=0, sequence=0, transactional=True))
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "pwrite" and path.endswith(".commit"):
+            raise io_error(path)
+
+    filesystem.hook = hook
+    with pytest.raises(NotAppended):
+        append_encoded(partition, marker(7, 0, commit=False))
+    filesystem.hook = lambda operation, path: None
+    append_encoded(partition, marker(7, 0, commit=True))
+    for handle in (partition, open_partition(tmp_path / "t-0")):
+        assert everything(handle, "read_committed") == [(0, b"kept")]
 
 
 def test_an_abort_marker_adopted_from_a_writer_that_died_is_indexed_once(tmp_path: Path) -> None:

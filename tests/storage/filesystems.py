@@ -1,7 +1,8 @@
 """Filesystems for tests: the machine's own, with another boot, an error on demand, one flipped bit, or another name.
 
-``Faulty`` calls ``hook(operation, path)`` before each operation that changes something; an exception from it is what the
-system answered. ``Killed`` stands for a SIGKILL: no code of pylog catches it as an error of the system.
+``Faulty`` calls ``hook(operation, path)`` before each operation that changes something, and after a write ("wrote") or a
+rename ("replaced"); an exception from it is what the system answered. ``Killed`` stands for a SIGKILL: no code of pylog
+catches it as an error of the system.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class FaultyFile:
         self._filesystem.happens("pwrite", self.path)
         self._filesystem.unsynced.setdefault(self.inode(), set()).add(self.path)
         self._file.pwrite(data, position)
+        self._filesystem.hook("wrote", self.path)
 
     def truncate(self, size: int) -> None:
         self._filesystem.happens("truncate", self.path)

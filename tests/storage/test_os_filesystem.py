@@ -73,6 +73,44 @@ def test_any_other_refusal_is_a_storage_error(number: int) -> None:
     assert "/a/b" in str(caught.value)
 
 
+def test_a_short_write_is_continued_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: write(descriptor, data[:3], position))
+    data = bytes(range(100))
+    for given in (data, bytearray(data), memoryview(data)):
+        file = FS.open_appendable(f"{tmp_path}/{type(given).__name__}")
+        file.pwrite(given, 7)
+        assert file.pread(200, 0) == bytes(7) + data
+
+
+def test_a_short_write_that_ends_in_a_full_disk_is_storage_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, left = os.pwrite, [5]
+
+    def into_little_space(descriptor: int, data: bytes, position: int) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(descriptor, data[: left[0]], position)
+        left[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", into_little_space)
+    with pytest.raises(StorageFull):
+        FS.open_appendable(f"{tmp_path}/f").pwrite(b"0123456789", 0)
+    assert (tmp_path / "f").read_bytes() == b"01234"
+
+
+def test_a_short_read_is_continued_to_the_end_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(bytes(range(100)))
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, position: read(descriptor, min(size, 3), position))
+    file = FS.open_readable(f"{tmp_path}/f")
+    assert file.pread(200, 10) == bytes(range(10, 100))
+    assert file.pread(20, 10) == bytes(range(10, 30))
+    assert file.pread(20, 100) == b""
+
+
 def test_a_symbolic_link_is_never_followed_for_writing(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"safe")
     (tmp_path / "link").symlink_to(tmp_path / "target")
@@ -139,6 +177,30 @@ def test_a_forked_child_that_abandons_a_lock_leaves_it_to_the_parent(tmp_path: P
     assert other.try_acquire()
     other.close()
     lock.close()
+
+
+@pytest.mark.processes
+def test_a_forked_child_keeps_no_lock_of_its_parent_alive(tmp_path: Path) -> None:
+    """Whatever object has it: the child of a process that dies while it changes the catalog must not lock it for ever."""
+    lock = FS.lock(f"{tmp_path}/l")
+    assert lock.try_acquire()
+    (has_started, started), (is_over, over) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(over)
+        os.write(started, b"x")
+        os.read(is_over, 1)
+        os._exit(0)
+    try:
+        assert os.read(has_started, 1) == b"x"
+        lock.abandon()  # what the parent's death does
+        other = FS.lock(f"{tmp_path}/l")
+        assert other.try_acquire()
+        other.close()
+    finally:
+        for descriptor in (over, is_over, has_started, started):
+            os.close(descriptor)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.processes

@@ -38,7 +38,7 @@ def decode_varint(data: bytes, position: int, end: int, record: int, field: int)
     widest = MAX_VARLONG_BYTES if is_long else MAX_VARINT_BYTES
     top_bits = 0x01 if is_long else 0x0F  # what the last byte may add to 9 or 4 groups of seven
     bits = 0
-    for index in range(widest):
+    for index in range(widest):  # pragma: no branch - the widest one ends inside
         if position + index >= end:
             raise faults.truncated(record, field, position, end)
         byte = data[position + index]

@@ -93,8 +93,5 @@ class OffsetIndexWriter:
         self._entries.cut(0)
         self.refresh()
 
-    def sync(self) -> None:
-        self._entries.file.sync()
-
     def close(self) -> None:
         self._entries.close()

@@ -74,8 +74,11 @@ class TimeIndexWriter:
         )
 
     def append_if_later(self, timestamp_ms: int, offset: int) -> None:
-        if timestamp_ms > self.last.timestamp_ms:
-            self._entries.append(timestamp_ms, offset - self._base_offset)
+        relative = offset - self._base_offset
+        if timestamp_ms > self.last.timestamp_ms and (
+            timestamp_ms or relative
+        ):  # time 0 at the base is no entry: zeros
+            self._entries.append(timestamp_ms, relative)
             self.last = TimestampOffset(timestamp_ms, offset)
 
     def cut(self, end_offset: int, most: int | None = None) -> None:
@@ -87,9 +90,6 @@ class TimeIndexWriter:
     def clear(self) -> None:
         self._entries.cut(0)
         self.refresh()
-
-    def sync(self) -> None:
-        self._entries.file.sync()
 
     def close(self) -> None:
         self._entries.close()

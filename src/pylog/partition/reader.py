@@ -293,7 +293,7 @@ class PartitionReader:
                             if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
                                 return OffsetAndTimestamp(record.offset, record.timestamp_ms)
             if fetched.cursor.offset == cursor.offset:
-                return None
+                return None  # pragma: no cover - only where the log is cut at this moment
             cursor = fetched.cursor
         return None
 

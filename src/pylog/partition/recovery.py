@@ -88,6 +88,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
         )
     if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
+        segments = segments._replace(bases=())  # else those removed would be made again, empty
     check_held()
     sweep(place)
     names = set(place.names())

@@ -74,7 +74,7 @@ def load(filesystem: FileSystem, directory: str, segments: Segments, end_offset:
     base = segments.floor(at)
     if base is None:
         base = segments.bases[0] if segments.bases else None
-    while base is not None and at < end_offset:
+    while base is not None and max(at, base) < end_offset:
         following = segments.after(base)
         reader = SegmentReader(filesystem, directory, base, closed=False, dense=False)
         try:

@@ -57,17 +57,13 @@ class WriterView:
     def _current(self) -> tuple[CommitState, SegmentWriter]:
         if self._state is None or self._segment is None:
             self._lock.check_held()
-            raise AssertionError("nothing is known of the partition")
+            raise AssertionError(
+                "nothing is known of the partition"
+            )  # pragma: no cover - whoever comes here has caught up
         return self._state, self._segment
 
     def _catch_up(self) -> None:
         """Bring this process's view up to what is published, and the file's end to what is published."""
-        try:
-            self._follow()
-        except FileNotFoundError as error:
-            raise self._place.missing(error) from error
-
-    def _follow(self) -> None:
         state = self._lock.slots.read()
         if state is None:
             self._drop_segment()  # of a directory that may stand here no more

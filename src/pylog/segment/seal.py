@@ -145,7 +145,7 @@ def encode(seal: Seal) -> bytes:
 
 def _big_endian(numbers: array[int]) -> array[int]:
     """The numbers, changed in place, in the order of bytes that a file has; or from it."""
-    if sys.byteorder == "little":
+    if sys.byteorder == "little":  # pragma: no branch - the machine's own
         numbers.byteswap()
     return numbers
 

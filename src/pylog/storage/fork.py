@@ -28,5 +28,5 @@ def _run() -> None:
             method()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - the system's own
     os.register_at_fork(after_in_child=_run)

@@ -91,7 +91,7 @@ class TimeIndexCheck:
         self._base_offset = base_offset
         self._exact = exact
         self._closed = closed
-        self._greatest_ms = -1
+        self._greatest_ms, self._greatest_offset = -1, base_offset
         self._last_entry_ms = -1
         self._passed_damage = False
         self._ended = False
@@ -117,7 +117,8 @@ class TimeIndexCheck:
             elif self._exact and self._offset != header.last_offset:
                 self._wrong(f"is in the middle of a batch that ends at {header.last_offset}")
             self._take()
-        self._greatest_ms = max(self._greatest_ms, header.max_timestamp_ms)
+        if header.max_timestamp_ms > self._greatest_ms:
+            self._greatest_ms, self._greatest_offset = header.max_timestamp_ms, header.last_offset
 
     def damage(self, next_offset: int) -> None:
         """Entries of damaged batches are neither right nor wrong."""
@@ -133,7 +134,8 @@ class TimeIndexCheck:
                 self._wrong(f"is beyond the segment's end {end_offset}" if is_beyond else "stands behind later ones")
             self._take()
         is_whole = self._closed and self.findings.is_empty and not self._passed_damage
-        if is_whole and self._last_entry_ms < self._greatest_ms:
+        has_entry = self._greatest_ms or self._greatest_offset != self._base_offset  # one of zeros is none
+        if is_whole and has_entry and self._last_entry_ms < self._greatest_ms:
             problem = f"the last entry says {self._last_entry_ms}, but the segment reaches {self._greatest_ms}"
             self.findings.add(self._at, None, None, problem)
         self._entries.close()

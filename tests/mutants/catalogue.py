@@ -1,0 +1,14 @@
+"""All hand-made bugs, in the order of the tables."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.table import durability, producers, reading, recovery, sharing
+
+MUTANTS: tuple[Mutant, ...] = (
+    *durability.MUTANTS,
+    *sharing.MUTANTS,
+    *recovery.MUTANTS,
+    *reading.MUTANTS,
+    *producers.MUTANTS,
+)

@@ -1,0 +1,74 @@
+"""Mutants made by rule that change nothing anybody could see, or nothing that is promised, each with the reason."""
+
+from __future__ import annotations
+
+_CLOSED_BY_PYTHON = "the descriptor is given back with the last reference to it"
+_OVERWRITTEN = "attach or refresh sets it before anybody looks"
+_SIZE_OF_A_PIECE = "how much is read at once, or looked through before giving up; nothing is promised of the number"
+
+EQUIVALENT: dict[tuple[str, str], str] = {
+    ("segment/writer.py", "SegmentWriter.attach: 1  ->  2"): "no batch begins at position 1",
+    ("segment/seal.py", "encode: 0  ->  1"): "a seal of no batches has no times, with the flag and without",
+    ("partition/assessment.py", "assess: 0  ->  1"): "the size is set in the loop, and what is cut is only logged",
+    (
+        "index/entries.py",
+        "EntryWriter.drop_while: kept - 1  ->  kept + 1",
+    ): "the loop looks once more, and drops nothing",
+    ("segment/recovery.py", "_header_pattern: 1  ->  2"): "a broader glance; what it finds is compared in full",
+    ("partition/writer.py", "PartitionWriter._roll: self._segment = fresh  ->  pass"): "the next append attaches again",
+    (
+        "partition/writer.py",
+        "PartitionWriter._roll: base < at < end  ->  base <= at < end",
+    ): "no inner snapshot is at the base",
+    (
+        "partition/writer.py",
+        "PartitionWriter._publish_durable: return True  ->  return None",
+    ): "the next look finds it synced",
+    ("partition/writer.py", "PartitionWriter._publish_durable: return False  ->  return None"): "as false",
+    (
+        "partition/durability.py",
+        "Durability.sync: self._durable_offset < end_offset  ->  self._durable_offset <= end_offset",
+    ): ("one look more, which finds it synced"),
+    (
+        "partition/durability.py",
+        "Durability.__init__: self._file_of = (-1, -1)  ->  pass",
+    ): "asked only where a file is open",
+    (
+        "partition/snapshots.py",
+        "read: 1  ->  2",
+    ): "one byte more than there must be is enough to see that there is more",
+    ("partition/recovery.py", "_rebuild_from: 0  ->  1"): "a sequence of slots may begin anywhere",
+    ("partition/writer_view.py", "WriterView._catch_up: self._drop_segment()  ->  pass"): "recovery drops it, too",
+    ("index/offset_index.py", "OffsetIndexReader.positions: 0  ->  1"): "no batch begins at position 1",
+    ("index/offset_index.py", "OffsetIndexWriter.cut: 0  ->  1"): "no batch begins at position 1",
+    (
+        "partition/assessment.py",
+        "_refuse_damage: size > INT32_MAX  ->  size >= INT32_MAX",
+    ): "a segment is rolled before",
+    ("segment/recovery.py", "find_next_batch: 0  ->  1"): _SIZE_OF_A_PIECE,
+    ("segment/recovery.py", "module: 16384  ->  16385"): _SIZE_OF_A_PIECE,
+    ("segment/recovery.py", "module: 16 << 10  ->  16 >> 10"): _SIZE_OF_A_PIECE,
+    ("segment/recovery.py", "module: 20  ->  21"): _SIZE_OF_A_PIECE,
+    ("segment/recovery.py", "module: 10  ->  11"): _SIZE_OF_A_PIECE,
+    (
+        "segment/recovery.py",
+        (
+            "SegmentScan._move_window: _CHUNK_BYTES if self._check_crc else _WINDOW_BYTES  ->  "
+            "_CHUNK_BYTES if not self._check_crc else _WINDOW_BYTES"
+        ),
+    ): _SIZE_OF_A_PIECE,
+    ("segment/seal.py", "module: 10  ->  11"): _SIZE_OF_A_PIECE,
+    ("partition/checkpoint.py", "module: 20  ->  21"): _SIZE_OF_A_PIECE,
+    ("partition/snapshots.py", "module: 20  ->  21"): _SIZE_OF_A_PIECE,
+    ("segment/writer.py", "SegmentWriter.close: self.file.close()  ->  pass"): _CLOSED_BY_PYTHON,
+    ("index/offset_index.py", "OffsetIndexReader.close: self._entries.close()  ->  pass"): _CLOSED_BY_PYTHON,
+    ("index/transaction_index.py", "TransactionIndexWriter.close: self._entries.close()  ->  pass"): _CLOSED_BY_PYTHON,
+    ("index/entries.py", "EntryFile.close: self.file.close()  ->  pass"): _CLOSED_BY_PYTHON,
+    ("partition/assessment.py", "assess: file.close()  ->  pass"): _CLOSED_BY_PYTHON,
+    ("partition/writer.py", "PartitionWriter._undo: segment.close()  ->  pass"): _CLOSED_BY_PYTHON,
+    ("segment/writer.py", "SegmentWriter.__init__: self.first_timestamp_ms = -1  ->  pass"): _OVERWRITTEN,
+    ("segment/writer.py", "SegmentWriter.__init__: 1  ->  2"): _OVERWRITTEN,
+    ("index/offset_index.py", "OffsetIndexWriter.__init__: self.last_offset = base_offset  ->  pass"): _OVERWRITTEN,
+    ("index/offset_index.py", "OffsetIndexWriter.__init__: self.last_position = 0  ->  pass"): _OVERWRITTEN,
+    ("segment/seal.py", "SealBuilder.__init__: 1  ->  2"): "the first batch sets it, and of no batches nobody asks",
+}

@@ -1,0 +1,55 @@
+"""The tests are tested: each bug in tests/mutants/table is put into a copy of the library, and its tests notice."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import CONTROL
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import PACKAGE, Mutant, Stale
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_mutant_changes_one_place_of_the_source_as_it_is(mutant: Mutant) -> None:
+    source = mutant.source()
+    assert source != (PACKAGE / mutant.file).read_text()
+    ast.parse(source)
+    assert mutant.breaks
+    assert mutant.caught_by
+    for test in mutant.caught_by:
+        assert (ROOT / test.partition("::")[0]).exists(), f"{mutant.name}: no {test}"
+
+
+def test_every_mutant_has_a_name_of_its_own() -> None:
+    assert [name for name, times in Counter(mutant.name for mutant in MUTANTS).items() if times > 1] == []
+
+
+def test_a_mutant_whose_place_has_moved_says_what_to_do() -> None:
+    with pytest.raises(Stale, match=r"'x': its old text stands 0 times in src/pylog/clock.py.*nothing is right"):
+        Mutant("x", "clock.py", "no such text", "", "nothing is right", ()).source()
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_mutant_is_caught_and_without_one_the_tests_pass() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", "--all", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    verdicts = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [verdict for verdict in verdicts if not verdict["right"]] == [], run.stderr
+    assert {verdict["name"] for verdict in verdicts} == {CONTROL, *(mutant.name for mutant in MUTANTS)}
+    assert run.returncode == 0

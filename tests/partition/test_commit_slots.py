@@ -1,0 +1,69 @@
+"""The two slots of ``.commit``: which of them counts, whatever was being written when the writer died."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState, latest, next_version
+from pylog.storage import AppendableFile, Buffer, OsFileSystem
+from tests.storage.filesystems import Killed
+
+STATE = CommitState(7, 1, 0, 0, 100, 3, 2, 3, 1, 3, 0)
+AROUND_THE_WRAP = [0, 1, 2, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
+
+
+def open_slots(path: Path) -> CommitSlots:
+    return CommitSlots(OsFileSystem().open_appendable(str(path)))
+
+
+def test_the_version_of_the_list_of_segments_wraps(tmp_path: Path) -> None:
+    slots = open_slots(tmp_path / ".commit")
+    state = slots.publish(STATE._replace(segments_version=2**32 - 1))
+    state = slots.publish(state.successor(segments_version=next_version(state.segments_version)))
+    assert (state.segments_version, slots.read()) == (0, state)
+
+
+@pytest.mark.parametrize("sequence", AROUND_THE_WRAP)
+def test_the_slot_published_last_is_the_one_that_counts(tmp_path: Path, sequence: int) -> None:
+    path = tmp_path / ".commit"
+    slots, watching = open_slots(path), open_slots(path)
+    state = slots.publish(STATE._replace(sequence=sequence))
+    for number in range(4):
+        state = slots.publish(state.successor(written_end=200 + number, log_end_offset=10 + number))
+        assert latest(path.read_bytes()) == state
+        assert slots.read() == watching.read() == open_slots(path).read() == state
+    assert path.stat().st_size == FILE_BYTES
+
+
+class Torn:
+    """A file of which a writer, killed in the midst of it, writes only the first bytes."""
+
+    def __init__(self, file: AppendableFile, keep: int) -> None:
+        self._file, self._keep = file, keep
+        self.path, self.pread, self.size, self.close = file.path, file.pread, file.size, file.close
+        self.truncate, self.sync = file.truncate, file.sync
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        self._file.pwrite(data[: self._keep], position)
+        raise Killed
+
+
+@pytest.mark.parametrize("sequence", [6, 7])
+def test_a_torn_publication_leaves_what_was_published_before(tmp_path: Path, sequence: int) -> None:
+    path = tmp_path / ".commit"
+    slots = open_slots(path)
+    first = slots.publish(STATE._replace(sequence=sequence))
+    second = slots.publish(first.successor(written_end=200))
+    whole = path.read_bytes()
+    third = second.successor(boot=5, written_end=300, log_end_offset=9, segments_version=2**32 - 1)
+    for keep in range(64):
+        path.write_bytes(whole)
+        with pytest.raises(Killed):
+            CommitSlots(Torn(OsFileSystem().open_appendable(str(path)), keep)).publish(third)
+        assert open_slots(path).read() == second, f"{keep} bytes of the slot were written"
+        repaired = open_slots(path)
+        assert repaired.read() == second
+        fourth = repaired.publish(second.successor(written_end=250))
+        assert latest(path.read_bytes()) == fourth

@@ -1,0 +1,318 @@
+"""Moments that are rare and short: a fork in the midst of things, a slot torn twice, a lock that stays taken after a sync."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.errors import DeliveryTimeout, NotAppended, OffsetConflict, OutcomeUnknown, TopicNotFound
+from pylog.partition import durability
+from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
+from pylog.producer_ids import ProducerIds
+from pylog.storage import OsFileSystem, fork
+from tests.partition.logs import (
+    ManualClock,
+    append_encoded,
+    batch,
+    cut,
+    everything,
+    flip,
+    headers,
+    log_file,
+    marker,
+    one,
+    open_partition,
+)
+from tests.storage.filesystems import Faulty, io_error
+
+FS = OsFileSystem()
+STATE = CommitState(7, 1, 0, 0, 100, 3, 2, 3, 1, 3, 0)
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Calls in this process what runs in a forked child, for objects made from now on."""
+    monkeypatch.setattr(fork, "_methods", [])
+    return fork._run
+
+
+def test_after_a_fork_everything_of_a_partition_is_opened_anew(tmp_path: Path, forked: Any) -> None:
+    partition = open_partition(tmp_path / "t-0", segment_bytes=1024)
+    neighbour = open_partition(tmp_path / "t-0", segment_bytes=1024)
+    for number in range(12):
+        partition.append(one(f"{number}" + "x" * 200), acks="all" if number % 2 else 1)
+        if number % 5 == 0:
+            forked()
+    neighbour.append(one("neighbour"), acks="all")
+    assert [offset for offset, _ in everything(partition)] == list(range(13))
+    partition.close()
+    neighbour.close()
+
+
+def test_after_a_fork_producer_ids_are_reserved_anew(tmp_path: Path, forked: Any) -> None:
+    ids = ProducerIds(FS, ManualClock(), f"{tmp_path}/ids", f"{tmp_path}/lock", range(1000))
+    assert [ids.next(), ids.next()] == [0, 1]
+    forked()
+    assert ids.next() == 1000
+
+
+def test_a_child_that_comes_back_into_its_parents_append_writes_nothing(tmp_path: Path, forked: Any) -> None:
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks=1)
+    before = log_file(directory).read_bytes()
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "pwrite" and path.endswith(".log"):
+            filesystem.hook = lambda operation, path: None
+            forked()
+            raise io_error(path)
+
+    filesystem.hook = hook
+    with pytest.raises(Exception, match=r"handler forked|cannot sync") as caught:
+        partition.append(one("b"), acks=1)
+    assert caught.value is not None
+    assert log_file(directory).read_bytes() == before
+
+
+class ReadsInTurn:
+    """A file that reads differently each time."""
+
+    path = ".commit"
+
+    def __init__(self, *reads: bytes) -> None:
+        self.reads = list(reads)
+
+    def pread(self, size: int, position: int) -> bytes:
+        assert (size, position) == (128, 0)
+        return self.reads.pop(0) if len(self.reads) > 1 else self.reads[0]
+
+    def size(self) -> int:
+        return 128
+
+    def close(self) -> None:
+        return None
+
+
+def test_slots_that_read_torn_twice_are_read_again(tmp_path: Path) -> None:
+    good = STATE.encode() + STATE.successor().encode()
+    torn = b"\0" + good[1:64] + b"\0" + good[65:]
+    assert CommitSlotsReader(ReadsInTurn(torn, torn, good)).read() == STATE.successor()
+    assert CommitSlotsReader(ReadsInTurn(torn)).read() is None
+    short = ReadsInTurn(good[:10], good)
+    assert CommitSlotsReader(short).read() is None  # too short to be caught in the midst of a write
+
+
+def test_a_publication_into_an_empty_file_is_read_back(tmp_path: Path) -> None:
+    slots = CommitSlots(FS.open_appendable(f"{tmp_path}/.commit"))
+    assert slots.read() is None
+    published = slots.publish(STATE)
+    assert slots.read() == published
+
+
+def test_a_durable_end_that_cannot_be_published_is_published_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(durability, "_LOCK_TIMEOUT_MS", 20)
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks=1)
+    lock = FS.lock(f"{directory}/.lock")
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            assert lock.try_acquire()
+
+    filesystem.hook = hook
+    partition.sync(1)
+    assert "durable end 1 not published" in caplog.text
+    assert partition.durable_offset == 0
+    filesystem.hook = lambda operation, path: None
+    lock.close()
+    partition.append(one("b"), acks="all")
+    assert partition.durable_offset == 2
+
+
+def test_a_batch_without_sequence_of_a_known_producer_is_appended(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    for sequence in (0, -1, -1):
+        append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
+    assert partition.latest_offset == 3
+    append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=40))  # nothing is known to compare it with
+    assert partition.latest_offset == 4
+
+
+def test_a_marker_of_an_unknown_producer_ends_nothing_and_is_remembered(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    for commit in (True, False):
+        append_encoded(partition, marker(9, 4, commit=commit))
+    assert partition.last_stable_offset == partition.latest_offset == 2
+    with pytest.raises(NotAppended, match="epoch 4 has written since"):
+        append_encoded(partition, batch(b"x", producer_id=9, epoch=3, sequence=0))
+
+
+def test_a_log_without_offsets_left_refuses_appends(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    open_partition(directory).close()
+    end = 2**63 - 2**31
+    slots = CommitSlots(FS.open_appendable(f"{directory}/.commit"))
+    state = slots.read()
+    assert state is not None
+    base = end - 100
+    for _ in range(2):
+        state = slots.publish(
+            state.successor(
+                active_base=base, log_end_offset=base, durable_offset=base, last_stable_offset=base,
+                log_start_offset=base, high_watermark=base, segments_version=5,
+            )
+        )  # fmt: skip
+    log_file(directory, base).touch()
+    partition = open_partition(directory)
+    for number in range(101):
+        append_encoded(partition, batch(b"%d" % number))
+    with pytest.raises(NotAppended, match="no offsets are left"):
+        append_encoded(partition, batch(b"one too many"))
+    assert partition.latest_offset == end + 1
+
+
+def test_what_others_published_damaged_is_an_error_and_nothing_is_appended(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    first, second = open_partition(directory), open_partition(directory)
+    first.append(one("a"), acks=1)
+    second.append(one("b"), acks=1)
+    position = headers(log_file(directory))[1][0]
+    flip(log_file(directory), position + 16)  # the magic byte
+    before = log_file(directory).read_bytes()
+    with pytest.raises(NotAppended, match="below the published end: magic"):
+        first.append(one("c"), acks=1)
+    assert log_file(directory).read_bytes() == before
+
+
+def test_an_open_handle_notices_that_published_bytes_were_cut_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "t-0"
+    first, second = open_partition(directory), open_partition(directory)
+    for value in ("a", "b"):
+        first.append(one(value), acks=1)
+    second.append(one("c"), acks=1)
+    cut(log_file(directory), headers(log_file(directory))[1][0])
+    assert first.append(one("after"), acks=1).base_offset == 1
+    assert "was cut from outside; recovering" in caplog.text or "recovering" in caplog.text
+    assert everything(second) == [(0, b"a"), (1, b"after")]
+
+
+def test_a_log_file_that_vanished_under_an_open_handle_is_recovered_from(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    first = open_partition(directory)
+    first.append(one("a"), acks=1)
+    first.roll()
+    first.append(one("b"), acks=1)
+    log_file(directory, 1).unlink()
+    second = open_partition(directory)
+    assert second.append(one("c"), acks=1).base_offset == 1
+    assert everything(second) == [(0, b"a"), (1, b"c")]
+
+
+def test_an_expected_offset_that_is_wrong_says_where_the_log_ends(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    with pytest.raises(OffsetConflict) as caught:
+        partition.append(one("a"), acks=1, expected_offset=3)
+    assert (caught.value.log_end_offset, caught.value.expected_offset) == (0, 3)
+
+
+def test_a_rewrite_that_another_process_has_done_already_is_not_done_again(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    partition.append(one("a"), acks=1)
+    inode = log_file(directory).stat().st_ino
+    assert partition._writer is not None
+    partition._writer.rewrite_segment(0, 1000)  # nothing distrusts it
+    assert log_file(directory).stat().st_ino == inode
+
+
+def test_a_reader_whose_directory_was_taken_away_says_that_the_topic_is_gone(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    writer, reader = open_partition(directory), open_partition(directory, read_only=True)
+    writer.append(one("a"), acks=1)
+    assert len(everything(reader)) == 1
+    writer.roll()
+    directory.rename(tmp_path / "elsewhere")
+    with pytest.raises(TopicNotFound):
+        everything(reader)
+    with pytest.raises(TopicNotFound):
+        reader.offset_for_time(0)
+
+
+def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks=1)
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "wrote" and path.endswith(".log"):
+            filesystem.hook = lambda operation, path: None
+            raise KeyboardInterrupt
+
+    filesystem.hook = hook
+    with pytest.raises(KeyboardInterrupt):
+        partition.append(one("b"), acks=1)
+    assert everything(partition) == [(0, b"a")]
+    assert partition.append(one("c"), acks=1).base_offset == 2  # the whole batch was adopted
+    assert everything(partition) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_a_sync_that_is_interrupted_by_its_own_thread_is_refused_and_closing_is_harmless(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    partition.append(one("a"), acks=1)
+    with partition._durability._lock:
+        assert partition.is_syncing_here()
+        with pytest.raises(OutcomeUnknown, match="signal handler"):
+            partition.sync(1)
+        partition._durability.close()
+    partition.sync(1)
+    assert partition.durable_offset == 1
+
+
+def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    for sequence in range(4):
+        append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
+        partition.roll()
+
+    class Vanishing(OsFileSystem):
+        def open_readable(self, path: str) -> Any:
+            if path.endswith("4.snapshot"):
+                raise FileNotFoundError(path)
+            return super().open_readable(path)
+
+    other = open_partition(directory, Vanishing())
+    assert other.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3)).duplicate
+    with pytest.raises(DeliveryTimeout):
+        other._writer._lock.holding(1000, lambda: other.append(one("inside"), acks=1))  # type: ignore[union-attr]
+
+
+def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 100)
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "open" and ".snapshot" in path:
+            raise io_error(path)
+
+    filesystem.hook = hook
+    for sequence in range(3):
+        append_encoded(partition, batch(b"x" * 200, producer_id=7, epoch=0, sequence=sequence))
+    assert "no producer snapshot at offset" in caplog.text
+    again = open_partition(directory)
+    assert again.append_batch(batch(b"x" * 200, producer_id=7, epoch=0, sequence=2)).duplicate

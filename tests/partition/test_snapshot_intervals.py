@@ -1,0 +1,92 @@
+"""How often what is known of the producers is written down: seldom enough to cost nothing, often enough to open quickly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pylog.partition import Partition
+from tests.partition.logs import append_encoded, batch, headers, log_file, open_partition
+from tests.storage.filesystems import OtherBoot
+
+INTERVAL = 1000
+
+
+@pytest.fixture(autouse=True)
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", INTERVAL)
+
+
+def append(partition: Partition, first: int, end: int) -> None:
+    for sequence in range(first, end):
+        append_encoded(partition, batch(b"x" * 150, producer_id=7, epoch=0, sequence=sequence))
+
+
+def snapshots_seen(directory: Path, partition: Partition, first: int, end: int) -> list[int]:
+    """The offsets of the snapshots that are taken while these are appended."""
+    seen: set[int] = {int(path.stem) for path in directory.glob("*.snapshot")}
+    taken = []
+    for sequence in range(first, end):
+        append(partition, sequence, sequence + 1)
+        now = {int(path.stem) for path in directory.glob("*.snapshot")}
+        taken += sorted(now - seen)
+        seen |= now
+    return taken
+
+
+def due(directory: Path, since: int) -> list[int]:
+    """The offsets behind which an interval is full, counted from position ``since``."""
+    found = []
+    for position, header in headers(log_file(directory)):
+        end = position + header.size_bytes
+        if end > since and end - since >= INTERVAL:
+            found.append(header.last_offset + 1)
+            since = end
+    return found
+
+
+def test_a_snapshot_is_taken_after_each_interval(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    taken = snapshots_seen(directory, open_partition(directory), 0, 30)
+    assert taken == due(directory, 0)
+    assert len(taken) > 4
+
+
+def test_whoever_opens_a_partition_counts_from_where_it_ended(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    append(open_partition(directory), 0, 9)
+    opened_at = log_file(directory).stat().st_size
+    taken = snapshots_seen(directory, open_partition(directory), 9, 30)
+    assert taken == due(directory, opened_at)
+
+
+def test_recovery_counts_from_where_the_log_ended(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    append(open_partition(directory, OtherBoot(1)), 0, 9)
+    recovered_at = log_file(directory).stat().st_size
+    taken = snapshots_seen(directory, open_partition(directory, OtherBoot(2)), 9, 30)
+    assert taken == due(directory, recovered_at)
+
+
+def test_a_roll_counts_from_the_new_segment(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    append(partition, 0, 7)
+    partition.roll()
+    taken = snapshots_seen(directory, partition, 7, 30)
+    found, since = [], 0
+    for position, header in headers(log_file(directory, 7)):
+        if position + header.size_bytes - since >= INTERVAL:
+            found.append(header.last_offset + 1)
+            since = position + header.size_bytes
+    assert taken == found
+    assert len(taken) > 2
+
+
+def test_without_producers_there_is_nothing_to_write_down(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    for _ in range(20):
+        append_encoded(partition, batch(b"x" * 150))
+    assert list(directory.glob("*.snapshot")) == []
