@@ -27,6 +27,7 @@ ALLOWED = {
     "partition/writer.py PartitionWriter._append": "LogAppendTime",
     "partition/writer.py PartitionWriter._is_due_to_roll": "the age of a segment whose batches have no timestamp",
     "partition/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
+    "partition/recovery.py remake_side_files": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/writer_view.py WriterView._attach": "a producer is forgotten a day after its last record, as by Kafka",
     "log.py Log._create.create": "when the log was created, for people to read",
     "consumer/fetcher.py Fetcher.start_position": "auto_offset_reset says how long ago",

@@ -61,6 +61,17 @@ def test_a_snapshot_that_a_loss_of_power_has_torn_is_made_anew(torn: bytes) -> N
     assert log.verify().problems == []
 
 
+def test_a_snapshot_inside_a_segment_that_a_loss_of_power_has_torn_is_removed() -> None:
+    machine = Machine()
+    two_segments(machine, acks=1).close()
+    again = powered_off(machine)
+    inner = "/log/t-0/00000000000000000007.snapshot"
+    again.process().filesystem.open_appendable(inner).pwrite(b"noise", 0)
+    log = open_log(again)
+    log.partition("t", 0).append([ProducerRecord(b"%d" % number) for number in range(9)])
+    assert log.verify().problems == []
+
+
 def test_a_snapshot_at_the_durable_end_is_durable_itself() -> None:
     machine = Machine()
     two_segments(machine, acks=1).partition("t", 0).append([ProducerRecord(b"third")], acks="all")

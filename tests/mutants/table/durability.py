@@ -9,6 +9,8 @@ _REPLACEMENT = (
     "tests/storage/test_os_filesystem.py"
     "::test_a_durable_replacement_syncs_the_file_before_the_rename_and_the_directory_after"
 )
+_SYNCS = "tests/simulation/test_failed_syncs.py"
+_LEFT = "tests/simulation/test_leftovers.py"
 _ORDER = "tests/partition/test_sync_order.py"
 
 MUTANTS = (
@@ -119,7 +121,7 @@ MUTANTS = (
     Mutant(
         "indexes of closed segments are not synced",
         "partition/durability.py",
-        "            sync_indexes(self._filesystem, self._directory, base)\n",
+        "            self._sync_side_files(base, following)\n",
         "",
         "recovery trusts indexes of closed segments that a loss of power has torn",
         (f"{_DURABILITY}::test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_are_durable",),
@@ -127,8 +129,8 @@ MUTANTS = (
     Mutant(
         "a sync that failed is tried again",
         "partition/durability.py",
-        "                distrust.put_on(base)\n        self._writer.rewrite_segment",
-        "                file.sync()\n                return\n        self._writer.rewrite_segment",
+        "                file.sync()\n            except StorageError as error:\n                self._replace(base, error)\n",
+        "                file.sync()\n            except StorageError as error:\n                file.sync()\n",
         "the second sync succeeds although the pages of the first are gone",
         (f"{_DURABILITY}::test_a_sync_that_failed_once_is_answered_with_a_new_file",),
     ),
@@ -159,7 +161,7 @@ MUTANTS = (
     Mutant(
         "the copy of a segment is not checked",
         "partition/rewrite.py",
-        "        if scan.problem is not None:\n",
+        "        if scan.problem is not None or scan.next_offset != next_offset:\n",
         "        if False:\n",
         "a segment whose pages are gone is cut by the copy that was to save it",
         (f"{_ORDER}::test_a_segment_that_is_damaged_is_not_replaced_by_a_copy",),
@@ -191,9 +193,49 @@ MUTANTS = (
     Mutant(
         "the slots are not synced where they mark a boundary",
         "partition/commit_slots.py",
-        "        self._output.sync()\n",
-        "",
+        "            self._output.sync()\n",
+        "            pass\n",
         "the log start and a new partition's slots are lost with the power",
         (f"{_ORDER}::test_a_new_partition_is_durable_when_it_is_laid_out",),
+    ),
+    Mutant(
+        "the snapshot at the durable end is not synced",
+        "partition/closed_files.py",
+        ", (following, SNAPSHOT)",
+        "",
+        "a loss of power takes what producers had sent in segments that are deleted later",
+        (f"{_LEFT}::test_a_snapshot_at_the_durable_end_is_durable_itself",),
+    ),
+    Mutant(
+        "a side file whose sync failed is synced again",
+        "partition/durability.py",
+        "        except StorageError as error:\n            self._replace(base, error)\n\n",
+        "        except StorageError:\n            sync_closed(self._filesystem, self._directory, base, following)\n\n",
+        "an index that is not on the medium counts as durable, and recovery does not make it again",
+        (f"{_SYNCS}::test_no_file_of_a_segment_is_synced_again_after_it_failed",),
+    ),
+    Mutant(
+        "a copy that is shorter than the segment replaces it",
+        "partition/rewrite.py",
+        " or scan.next_offset != next_offset:",
+        ":",
+        "records that a failed sync has taken back are acknowledged as durable",
+        (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),
+    ),
+    Mutant(
+        "slots that a failed sync took back stay so",
+        "partition/commit_slots.py",
+        "            self._output.pwrite(raw, 0)\n",
+        "",
+        "the next writer believes slots of long ago, and writes over what is durable",
+        (f"{_SYNCS}::test_slots_that_a_failed_sync_took_back_are_put_back",),
+    ),
+    Mutant(
+        "what was cut meanwhile is published as durable",
+        "partition/writer.py",
+        "        if state is not None and state.log_end_offset < end_offset:\n            return False\n",
+        "",
+        "records that a failed sync has taken back are acknowledged as durable",
+        (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),
     ),
 )

@@ -125,10 +125,18 @@ MUTANTS = (
     Mutant(
         "producers expire with their transaction open",
         _STATE,
-        "            if entry.transaction_start is None and last_ms < before_ms:\n",
-        "            if last_ms < before_ms:\n",
+        "            if entry.transaction_start is None and is_old:\n",
+        "            if is_old:\n",
         "a transaction that was never decided is read as committed after a day",
         ("tests/partition/test_recovery_gaps.py::test_an_open_transaction_outlives_the_memory_of_its_producer",),
+    ),
+    Mutant(
+        "producers of old records are forgotten at once",
+        _STATE,
+        "(last.timestamp_ms < before_ms and last.last_offset < before_offset)",
+        "last.timestamp_ms < before_ms",
+        "a backfill that repeats a batch after an interruption has it appended twice",
+        ("tests/partition/test_producer_expiry.py",),
     ),
     Mutant(
         "an expected offset is not compared",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_LEFT = "tests/simulation/test_leftovers.py"
 _WRITER = "tests/partition/test_disasters.py::test_a_writer_recovers_what_is_whole_and_goes_on"
 MUTANTS = (
     Mutant(
@@ -77,18 +78,26 @@ MUTANTS = (
     Mutant(
         "recovery keeps the index of what it cut",
         "partition/recovery.py",
-        "    segment.rebuild_start()\n    for position, header in SegmentScan(segment.file, 0, end,",
-        "    for position, header in SegmentScan(segment.file, 0, end,",
+        "    segment.rebuild_start()\n    aborted = []",
+        "    aborted = []",
         "the index leads to positions of batches that are gone",
         (f"{_WRITER}[an index has wrong positions, power lost]",),
     ),
     Mutant(
         "recovery keeps the index of aborted transactions",
         "partition/recovery.py",
-        "    place.filesystem.remove(place.path(segment.base_offset, TRANSACTION_INDEX))\n",
-        "",
-        "an abort that was cut hides records that are appended at its offsets",
+        "        write_atomically(place.filesystem, path, encode_transactions(aborted), durable=False)\n",
+        "        pass\n",
+        "what power has left of the index hides records, or shows aborted ones",
         ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_power_has_spoilt_is_made_anew",),
+    ),
+    Mutant(
+        "recovery keeps an index of aborts that are gone",
+        "partition/recovery.py",
+        "        place.filesystem.remove(path)\n",
+        "        pass\n",
+        "an abort that was cut hides records that are appended at its offsets",
+        ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_were_cut_goes",),
     ),
     Mutant(
         "recovery forgets where deleted records ended",
@@ -141,9 +150,41 @@ MUTANTS = (
     Mutant(
         "a symbolic link is followed for writing",
         "storage/os_filesystem.py",
-        '_WRITE = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)',
+        "_WRITE = os.O_RDWR | os.O_NOFOLLOW",
         "_WRITE = os.O_RDWR",
         "whoever may write into the directory has the log write to any file",
         ("tests/storage/test_os_filesystem.py::test_a_symbolic_link_is_never_followed_for_writing",),
+    ),
+    Mutant(
+        "the seal of a segment that is gone stays",
+        "partition/recovery.py",
+        "    _remove_orphans(place, segments)\n",
+        "",
+        "a later segment of that name is held to it, and called damaged",
+        (f"{_LEFT}::test_the_seal_of_a_segment_that_was_lost_does_not_accuse_the_next_of_its_name",),
+    ),
+    Mutant(
+        "snapshots that power has torn stay",
+        "partition/recovery.py",
+        "    snapshots.remove_unsynced(place.filesystem, place.directory, kept, bases[0])\n",
+        "",
+        "verify calls a log damaged that has lost nothing",
+        (f"{_LEFT}::test_a_snapshot_inside_a_segment_that_a_loss_of_power_has_torn_is_removed",),
+    ),
+    Mutant(
+        "epochs made again begin at the log start",
+        "partition/recovery.py",
+        "            epochs.assigned(max(first_epoch(place, base), 0), base)\n",
+        "            epochs.assigned(max(first_epoch(place, base), 0), max(base, 1))\n",
+        "records before it belong to no epoch, and verify calls the log damaged",
+        (f"{_LEFT}::test_epochs_made_again_hold_for_the_records_before_the_log_start_too",),
+    ),
+    Mutant(
+        "a deletion that was cut off is not finished",
+        "catalog/catalog.py",
+        "        if self.being_deleted():\n",
+        "        if False:\n",
+        "the records of a deleted topic take room for ever",
+        (f"{_LEFT}::test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open",),
     ),
 )
