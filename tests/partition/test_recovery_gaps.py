@@ -203,7 +203,7 @@ def test_an_index_of_aborts_that_were_cut_goes(tmp_path: Path) -> None:
     append_encoded(partition, marker(7, 0, commit=False))
     partition.close()
     cut(log_file(directory), end)
-    file_of(directory, 0, ".txnindex").write_bytes(b"\x11" * 34)  # what power has left of it
+    file_of(directory, 0, ".txnindex").write_bytes(bytes(34))  # what power has left of it
     again = open_after_power_was_lost(directory)
     append_encoded(again, batch(b"another", producer_id=7, epoch=0, sequence=0, transactional=True))
     append_encoded(again, marker(7, 0, commit=True))
