@@ -9,6 +9,7 @@ import pytest
 from pylog.catalog import TopicConfig
 from pylog.codec.batch import stamp
 from pylog.errors import CorruptSegment, NotAppended
+from pylog.index import AbortedTransaction, encode_transactions
 from pylog.partition import Partition, snapshots
 from pylog.partition.place import Place
 from pylog.partition.recovery import first_epoch
@@ -194,20 +195,15 @@ def test_an_index_of_aborts_that_power_has_spoilt_is_made_anew(tmp_path: Path, l
     assert everything(again, "read_committed") == [(2, b"plain"), (3, b"after")]
 
 
-def test_an_index_of_aborts_that_were_cut_goes(tmp_path: Path) -> None:
+def test_an_index_of_aborts_that_never_were_goes(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory, OtherBoot(1))
-    append_encoded(partition, batch(b"kept"))
-    end = log_file(directory).stat().st_size
-    append_encoded(partition, batch(b"aborted", producer_id=7, epoch=0, sequence=0, transactional=True))
-    append_encoded(partition, marker(7, 0, commit=False))
+    append_encoded(partition, batch(b"committed", producer_id=7, epoch=0, sequence=0, transactional=True))
+    append_encoded(partition, marker(7, 0, commit=True))
     partition.close()
-    cut(log_file(directory), end)
-    file_of(directory, 0, ".txnindex").write_bytes(bytes(34))  # what power has left of it
-    again = open_after_power_was_lost(directory)
-    append_encoded(again, batch(b"another", producer_id=7, epoch=0, sequence=0, transactional=True))
-    append_encoded(again, marker(7, 0, commit=True))
-    assert everything(again, "read_committed") == [(0, b"kept"), (1, b"another")]
+    stale = encode_transactions([AbortedTransaction(7, 0, 1, 0)])  # of a file that had these blocks before
+    file_of(directory, 0, ".txnindex").write_bytes(stale)
+    assert everything(open_after_power_was_lost(directory), "read_committed") == [(0, b"committed")]
 
 
 def test_an_open_transaction_outlives_the_memory_of_its_producer(tmp_path: Path) -> None:

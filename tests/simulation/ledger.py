@@ -51,6 +51,14 @@ class TopicLedger:
         """The acknowledged values by offset."""
         return {a.offset + i: v for a in self.attempts if a.outcome == ACKNOWLEDGED for i, v in enumerate(a.values)}
 
+    def fingerprint(self) -> tuple[object, ...]:
+        """Equal where the same was promised to the same senders, whoever they are this time."""
+        senders: dict[tuple[int, int], int] = {}
+        attempts = tuple(
+            (senders.setdefault(a.sender, len(senders)), a.outcome, a.offset, a.values) for a in self.attempts
+        )
+        return self.name, self.there, self.durable_end, self.start_asked, self.start_acknowledged, attempts
+
     @property
     def written_end(self) -> int:
         return max((a.end for a in self.attempts if a.outcome == ACKNOWLEDGED), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.crashes import PowerCuts, kills
-from tests.simulation.workloads import WORKLOADS, Workload
+from tests.simulation.workloads import WORKLOADS, Workload, drawn
 
 pytestmark = pytest.mark.slow
 
@@ -17,6 +17,12 @@ def test_a_kill_at_any_step_loses_nothing_that_was_acknowledged(workload: Worklo
     found = kills(workload, seed)
     assert found.problems == []
     assert found.crashes > 200
+
+
+def test_a_loss_of_power_at_any_step_of_what_is_drawn_loses_nothing_durable(seed: int) -> None:
+    for number in range(3):
+        found = PowerCuts(drawn(seed + number), seed, samples=2, sector_bytes=4096).run()
+        assert found.problems == []
 
 
 @every_workload

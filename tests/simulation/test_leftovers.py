@@ -92,6 +92,25 @@ def test_epochs_made_again_hold_for_the_records_before_the_log_start_too() -> No
     assert log.verify().problems == []
 
 
+def test_files_of_deleted_records_that_a_loss_of_power_brought_back_go() -> None:
+    machine = Machine()
+    log = two_segments(machine, acks=1)
+    log.partition("t", 0).append([ProducerRecord(b"third")], acks=1)
+    first = machine.disk.contents()["/log/t-0/00000000000000000000.log"]
+    log.partition("t", 0).delete_before(2)
+    again = powered_off(machine)
+    assert first is not None
+    again.process().filesystem.open_appendable("/log/t-0/00000000000000000000.log").pwrite(first, 0)
+    assert open_log(again).verify().problems == []
+    reader = again.process()
+    with Log("/log", read_only=True, filesystem=reader.filesystem, clock=reader.clock) as log:
+        assert [record.value for record in log.partition("t", 0).scan()] == [b"third"]
+    partition = open_log(again).partition("t", 0)
+    partition.append([ProducerRecord(b"fourth")])
+    assert [record.value for record in partition.scan()] == [b"third", b"fourth"]
+    assert "/log/t-0/00000000000000000000.log" not in again.disk.contents()
+
+
 def kill_at(process: Process, number: int) -> None:
     def before(acting: Process, _step: Step) -> None:
         if acting is process and acting.steps == number:

@@ -112,6 +112,7 @@ class PublishedView:
 
     def _assess_segments(self, slots: CommitState | None, segments: Segments) -> CommitState:
         start = slots.log_start_offset if slots is not None else max(segments.bases[0], self._log_start)
+        segments = segments.since(start)
         durable = slots.durable_offset if slots is not None else start
         found = assess(
             self._filesystem,

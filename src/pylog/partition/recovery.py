@@ -55,9 +55,11 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
 
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
     """
-    segments = place.segments()
+    listed = segments = place.segments()
     start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0
     durable = slots.durable_offset if slots is not None else start
+    segments = listed.since(start)
+    deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # but a crash has left their files
     if not segments.bases and durable > start:
         raise CorruptSegment(
             f"{place.directory} has no segment, but was durable up to offset {durable}; restore it from a copy",
@@ -92,6 +94,8 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
     check_held()
     sweep(place)
     names = set(place.names())
+    for base in deleted:
+        remove_segment(place, names, base)
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(place, names, base)
     _remove_orphans(place, segments)
@@ -112,7 +116,7 @@ def _rebuild_from(
     end = found.log_end_offset
     epochs = _epochs(place, kept, end)
     bases = _bases_to_rebuild(kept, durable)
-    snapshots.remove_unsynced(place.filesystem, place.directory, kept, bases[0])
+    snapshots.remove_unsynced(place.filesystem, place.directory, kept, max(durable, start))
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
     for base in bases[:-1]:
         _rebuild_closed(place, base, producers, distrust, check_held)

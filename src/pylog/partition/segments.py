@@ -39,6 +39,10 @@ class Segments(NamedTuple):
         number = bisect_right(self.bases, base)
         return self.bases[number] if number < len(self.bases) else None
 
+    def since(self, offset: int) -> Segments:
+        """Without what lies wholly before ``offset``: records that were deleted, whose files a crash has left."""
+        return self._replace(bases=self.bases[max(bisect_right(self.bases, offset) - 1, 0) :])
+
     def ending_with(self, active_base: int) -> Segments:
         """Up to the active segment and with it, though its file may not be there yet: a roll publishes it first."""
         return self._replace(bases=(*self.bases[: bisect_left(self.bases, active_base)], active_base))

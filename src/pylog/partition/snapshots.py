@@ -138,14 +138,36 @@ def remove_stray(filesystem: FileSystem, directory: str, segments: Segments, end
     remove(filesystem, directory, (at for at in offsets if at not in keep))
 
 
-def remove_unsynced(filesystem: FileSystem, directory: str, segments: Segments, first_open: int) -> None:
-    """Remove snapshots that may be torn after a loss of power: all but those at the bases of segments up to ``first_open``.
+def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
+    """Put the snapshot of this offset on the medium, in a new file: a sync that failed proves nothing about the next.
 
-    Those were synced with the segments that end there (``closed_files.py``).
+    For one that will be all that is left of the producers before it. None that can be read is fine.
     """
-    keep = {base for base in segments.bases if base <= first_open}
+    if is_whole(filesystem, directory, offset):
+        states = read(filesystem, directory, offset)
+        write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode())
+
+
+def remove_unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_end: int) -> None:
+    """Remove snapshots that may be torn after a loss of power: all but those at the bases of segments up to ``synced_end``.
+
+    Those were synced with the segments before them (``closed_files.py``), or before those were deleted; but the last of them
+    may have been taken since.
+    """
+    keep = {base for base in segments.bases if base < synced_end}
+    if is_whole(filesystem, directory, synced_end):
+        keep.add(synced_end)
     names = filesystem.names(directory)
     remove(filesystem, directory, (at for at in offsets_of(names, SNAPSHOT) if at not in keep))
+
+
+def is_whole(filesystem: FileSystem, directory: str, offset: int) -> bool:
+    """Whether there is a snapshot of this offset that can be read."""
+    try:
+        read(filesystem, directory, offset)
+    except (CorruptSegment, FormatVersionError, FileNotFoundError):
+        return False
+    return True
 
 
 def remove(filesystem: FileSystem, directory: str, offsets: Iterable[int]) -> None:

@@ -92,12 +92,12 @@ MUTANTS = (
         ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_power_has_spoilt_is_made_anew",),
     ),
     Mutant(
-        "recovery keeps an index of aborts that are gone",
+        "recovery keeps an index of aborts that never were",
         "partition/recovery.py",
         "        place.filesystem.remove(path)\n",
         "        pass\n",
-        "an abort that was cut hides records that are appended at its offsets",
-        ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_were_cut_goes",),
+        "what another file left in the blocks of the index hides committed records",
+        ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_never_were_goes",),
     ),
     Mutant(
         "recovery forgets where deleted records ended",
@@ -166,7 +166,7 @@ MUTANTS = (
     Mutant(
         "snapshots that power has torn stay",
         "partition/recovery.py",
-        "    snapshots.remove_unsynced(place.filesystem, place.directory, kept, bases[0])\n",
+        "    snapshots.remove_unsynced(place.filesystem, place.directory, kept, max(durable, start))\n",
         "",
         "verify calls a log damaged that has lost nothing",
         (f"{_LEFT}::test_a_snapshot_inside_a_segment_that_a_loss_of_power_has_torn_is_removed",),

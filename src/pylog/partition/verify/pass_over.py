@@ -78,8 +78,10 @@ class _PartitionCheck:
         yield from self._read_published()  # first, so that the rest is at least as new
         yield from self._history.read_files()
         segments = Segments.list(self._filesystem, self._directory)
-        if self._state is not None and self._is_of_this_boot:
-            segments = segments.up_to(self._state.active_base)
+        if self._state is not None:
+            segments = segments.since(self._state.log_start_offset)
+            if self._is_of_this_boot:
+                segments = segments.up_to(self._state.active_base)
         yield from self._check_beginning(segments)
         for base in segments.bases:
             if self._ended_early:
