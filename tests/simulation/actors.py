@@ -17,10 +17,11 @@ ROOT = "/log"
 
 
 class World:
-    """A machine, its actors, and what was promised to them. ``start`` is where all begins."""
+    """A machine, its actors, and what was promised to them. The log is at ``root``."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, root: str = ROOT) -> None:
         self.machine = machine
+        self.root = root
         self.ledger = Ledger()
         self.errors: list[BaseException] = []  # what actors were told, in order
         self.seen: list[str] = []  # what must not be
@@ -41,7 +42,7 @@ class Actor:
     @property
     def log(self) -> Log:
         if self._log is None:
-            self._log = Log(ROOT, filesystem=self.process.filesystem, clock=self.process.clock)
+            self._log = Log(self.world.root, filesystem=self.process.filesystem, clock=self.process.clock)
         return self._log
 
     def _who(self) -> tuple[int, int]:

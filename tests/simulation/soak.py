@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.simulation.crashes import PROBLEMS_MAX, Found, PowerCuts, kill_points
 from tests.simulation.faults import sweep
 from tests.simulation.races import PAIRS, PAIRS_OF_THREADS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
+from tests.simulation.syscalls import sweep as refuse_calls
 from tests.simulation.workloads import drawn
 from tests.soak.part import Outcome
 
@@ -66,6 +68,21 @@ def faults(seconds: float, seed: int, directory: Path) -> Outcome:
     """Refusals, failed syncs and exceptions at the steps of drawn workloads."""
     found = _until(seconds, seed, lambda seed, _: sweep(drawn(seed), seed, every=_SHARE, offset=seed))
     return Outcome({"injected faults": found.crashes}, found.problems)
+
+
+def syscalls(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Calls of the operating system that fail, on the real filesystem."""
+
+    def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        place = directory / str(seed)
+        place.mkdir()
+        try:
+            return refuse_calls(drawn(seed), place, every=_SHARE, offset=seed)
+        finally:
+            shutil.rmtree(place)
+
+    found = _until(seconds, seed, once)
+    return Outcome({"refused system calls": found.crashes}, found.problems)
 
 
 def recoveries(seconds: float, seed: int, directory: Path) -> Outcome:

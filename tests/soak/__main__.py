@@ -49,6 +49,7 @@ PARTS = {
     "power-cuts": Part(6, simulation.power_cuts),
     "simulated-kills": Part(1, simulation.kills),
     "faults": Part(3, simulation.faults),
+    "syscalls": Part(1, simulation.syscalls),
     "recoveries": Part(2, simulation.recoveries),
     "schedules": Part(4, simulation.schedules),
     "random-schedules": Part(2, simulation.random_schedules),

@@ -12,8 +12,11 @@ import fcntl
 import os
 import stat
 import sys
+from contextlib import suppress
 
+from pylog.errors import StorageError
 from pylog.storage import modes
+from pylog.storage.descriptors import give_back
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock
@@ -64,7 +67,8 @@ class OsReadableFile:
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
-            self.close()
+            with suppress(StorageError):  # of a file that was let go, which tells nobody
+                self.close()
 
 
 class OsAppendableFile(OsReadableFile):
@@ -151,7 +155,7 @@ class OsFileSystem:
             try:
                 return sorted(os.listdir(descriptor))
             finally:
-                os.close(descriptor)
+                give_back(descriptor)
 
     def size(self, path: str) -> int:
         with translated("inspect", path):
@@ -176,7 +180,7 @@ class OsFileSystem:
             try:
                 modes.give(descriptor, wanted)
             finally:
-                os.close(descriptor)
+                give_back(descriptor)
 
     def replace(self, source: str, target: str) -> None:
         with reached(self._root, "rename", source) as (directory, old, _):
@@ -203,7 +207,7 @@ class OsFileSystem:
             try:
                 os.fsync(descriptor)
             finally:
-                os.close(descriptor)
+                give_back(descriptor)
 
     def is_open_to_all(self, path: str) -> bool:
         with translated("inspect", path):

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
 import struct
 from collections.abc import Callable
 from functools import partial
 
 from pylog.errors import StorageError
+from pylog.storage.descriptors import give_back
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.os_errors import translated
 
@@ -66,7 +66,7 @@ class OsFileLock:
         """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""
         descriptor, self._descriptor, self.release = self._descriptor, -1, bool
         if descriptor >= 0:
-            os.close(descriptor)
+            give_back(descriptor)
 
     def close(self) -> None:
         """Unlock, then give the descriptor back: a child that inherited it must not keep the lock alive."""

@@ -12,6 +12,7 @@ import os
 from types import TracebackType
 
 from pylog.errors import StorageError
+from pylog.storage.descriptors import give_back
 from pylog.storage.os_errors import storage_error, translated
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -62,12 +63,12 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
         above = self._descriptor
         self._descriptor = os.open(name, _INTO, dir_fd=above)
         if above is not None:
-            os.close(above)
+            give_back(above)
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.close(descriptor)
+            give_back(descriptor)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._descriptor is not None:

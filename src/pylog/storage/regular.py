@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from pylog.errors import StorageError
 from pylog.storage import modes
+from pylog.storage.descriptors import give_back
 from pylog.storage.directories import parent_of
 from pylog.storage.reaching import link_refused
 
@@ -39,7 +40,7 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
             return descriptor
         raise _refused(path, found)
     except BaseException:
-        os.close(descriptor)
+        give_back(descriptor)
         raise
 
 
@@ -57,7 +58,7 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
         try:
             modes.give(descriptor, mode)
         except BaseException:
-            os.close(descriptor)
+            give_back(descriptor)
             raise
         return descriptor
 
