@@ -55,6 +55,7 @@ class PartitionReader:
         self._filesystem = place.filesystem
         self._directory = place.directory
         self._topic_partition = place.topic_partition
+        self._home = place.home
         self._published = published
         self._dense = dense
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
@@ -219,7 +220,7 @@ class PartitionReader:
         if segment is None:
             segment = SegmentReader(
                 self._filesystem, self._directory, base, closed=closed, dense=self._dense,
-                home=self._place.home, end_offset=following,
+                home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
             )  # fmt: skip
             recent = list(self._open.items())[1 - _OPEN_SEGMENTS_MAX :]

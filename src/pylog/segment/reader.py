@@ -80,7 +80,7 @@ class SegmentReader:
                 seal = read_seal(self._filesystem, self._directory, self.base_offset, size)
             except (CorruptSegment, FormatVersionError) as damage:
                 logger.warning("%s; reading on without it", damage)
-            if seal is not None:
+            if seal is not None and seal.home != self._home:
                 path = file_path(self._directory, self.base_offset, SEAL)
                 check_home(seal.home, self._home, path, next_position=size, next_offset=self._end_offset)
             self._seal = seal

@@ -173,29 +173,23 @@ def decode(data: bytes, path: str) -> Seal:
             version=version,
             expected=VERSION,
         )
-    times_start, home_start = _times_start(count), _home_start(count, flags)
-    home = data[home_start:]
-    if len(data) < home_start or bool(home) != bool(flags & HAS_HOME) or len(home) > HOME_LIMIT_BYTES:
+    times_start, home_start = _ENTRIES_START + count * _ENTRY_BYTES, _home_start(count, flags)
+    home_bytes = len(data) - home_start
+    if not (0 < home_bytes <= HOME_LIMIT_BYTES if flags & HAS_HOME else home_bytes == 0):
         raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
     entries, times = array("I"), array("q")
     entries.frombytes(data[_ENTRIES_START:times_start])
     times.frombytes(data[times_start:home_start])
+    home = data[home_start:].decode("ascii", "replace")
     _big_endian(entries)
-    positions, crcs = entries[0::2], entries[1::2]
-    seal = Seal(
-        size, first, last, least, greatest, positions, crcs, _big_endian(times), home.decode("ascii", "replace")
-    )
+    seal = Seal(size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home)
     if not _is_possible(seal):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
 
 
-def _times_start(count: int) -> int:
-    return _ENTRIES_START + count * _ENTRY_BYTES
-
-
 def _home_start(count: int, flags: int) -> int:
-    return _times_start(count) + (_times_bytes(count) if flags & HAS_TIMES else 0)
+    return _ENTRIES_START + count * _ENTRY_BYTES + (_times_bytes(count) if flags & HAS_TIMES else 0)
 
 
 def _times_bytes(count: int) -> int:
