@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.soak.part import Outcome
-
 from tests.simulation.crashes import PROBLEMS_MAX, Found, PowerCuts, kill_points, killed_at, steps_of
 from tests.simulation.faults import sweep
 from tests.simulation.races import PAIRS, PAIRS_OF_THREADS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
 from tests.simulation.workloads import drawn
+from tests.soak.part import Outcome
 
 _SHARE = 40  # of the faults of one workload; others are drawn from the next
 
