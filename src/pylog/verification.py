@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pylog.catalog import Catalog, KafkaCatalog, Layout, check_topic_name
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicDescription, check_topic_name
 from pylog.catalog.layout import parse_partition, parse_stray
 from pylog.errors import InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
 from pylog.model import TopicPartition
@@ -32,12 +32,11 @@ def verify_log(
     """
     named = list(dict.fromkeys(topics))
     names = named or catalog.names()
-    partitions: list[tuple[TopicPartition, int]] = []
+    partitions: list[tuple[TopicPartition, TopicDescription]] = []
     for name in names:
         try:
             topic = catalog.describe(name)
-            limit_bytes = topic.config.max_message_bytes
-            partitions += [(TopicPartition(name, number), limit_bytes) for number in topic.numbers]
+            partitions += [(TopicPartition(name, number), topic) for number in topic.numbers]
         except LogNotFound:
             raise
         except TopicNotFound:
@@ -50,10 +49,11 @@ def verify_log(
         yield from _unlawful(catalog)
     if not named and isinstance(catalog, Catalog):
         yield from _strays(filesystem, layout, {*names, *catalog.being_deleted()})
-    for partition, limit_bytes in partitions:
+    for partition, topic in partitions:
         yield from verify_partition(
             filesystem, layout.partition(*partition), partition,
-            dense=isinstance(catalog, Catalog), progress=progress, report=report, batch_limit_bytes=limit_bytes,
+            dense=isinstance(catalog, Catalog), progress=progress, report=report,
+            batch_limit_bytes=topic.config.max_message_bytes, topic_id=topic.id,
         )  # fmt: skip
 
 

@@ -149,6 +149,14 @@ def test_the_whole_log_is_dumped_by_its_directory(pylog: Run, partition_dir: Pat
     }  # fmt: skip
 
 
+def test_a_seal_tells_whose_it_is(pylog: Run, partition_dir: Path) -> None:
+    path = next(iter(sorted(partition_dir.glob("*.seal"))))
+    (seal,) = [item for item in pylog("dump", path, "--json").objects if item["type"] == "seal"]
+    topic_id = (partition_dir / "partition.metadata").read_text().partition("topic_id: ")[2]
+    assert seal["home"] == f"{topic_id}-0"
+    assert f", of {topic_id}-0\n" in pylog("dump", path).out
+
+
 def test_damage_is_passed_and_told(pylog: Run, partition_dir: Path) -> None:
     path = log_file(partition_dir)
     (_, (second, header), (third, _), *_) = headers(path)

@@ -15,7 +15,17 @@ from pylog.errors import CorruptSegment
 from pylog.index import TransactionIndexReader
 from pylog.segment import SealBuilder, SegmentReader, SegmentScan, find_next_batch
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, file_path
-from pylog.segment.seal import HAS_TIMES, MAGIC, TIMES_EVERY, check_seal, decode, encode, read_seal
+from pylog.segment.seal import (
+    HAS_HOME,
+    HAS_TIMES,
+    KNOWN_FLAGS,
+    MAGIC,
+    TIMES_EVERY,
+    check_seal,
+    decode,
+    encode,
+    read_seal,
+)
 from tests.codec.reference import TS0, Raw, batch_of, payload_of
 from tests.fuzz.files import BytesFile, Files
 from tests.fuzz.mutate import put_number
@@ -24,6 +34,7 @@ from tests.fuzz.target import Target, require
 
 BASE = 1000
 BATCHES = 70  # more than 64: a seal then has two times
+HOME = "Zm9v-12"
 _LOG, _INDEX, _TIMES, _SEAL = (file_path("d", BASE, kind) for kind in (LOG, OFFSET_INDEX, TIME_INDEX, SEAL))
 
 
@@ -47,7 +58,7 @@ def right_log(batches: int = BATCHES) -> bytes:
 
 @cache
 def right_seal(batches: int = BATCHES) -> bytes:
-    builder, data = SealBuilder(), right_log(batches)
+    builder, data = SealBuilder(HOME), right_log(batches)
     for position, header in SegmentScan(BytesFile(_LOG, data), 0, len(data), next_offset=BASE):
         builder.add(position, header, data[position : position + HEADER_BYTES])
     return encode(builder.build())
@@ -136,7 +147,7 @@ def run_reader(data: bytes) -> str:
 
 
 def _reader(contents: dict[str, bytes], *, closed: bool = True) -> SegmentReader:
-    return SegmentReader(Files(contents), "d", BASE, closed=closed, dense=True)
+    return SegmentReader(Files(contents), "d", BASE, closed=closed, dense=True, home=HOME)
 
 
 def _locate(reader: SegmentReader, offset: int) -> None:
@@ -210,7 +221,10 @@ def run_transaction_index(data: bytes) -> str:
 
 
 def run_seal(data: bytes) -> str:
-    """By itself, and in front of a segment that is right: with a forged seal batches may be missing, none altered."""
+    """By itself, and in front of a segment that is right: with a forged seal batches may be missing, none altered.
+
+    Nothing is read where it is another partition's.
+    """
     files = Files({_LOG: right_log(), _SEAL: data})
     for _ in check_seal(files, "d", BASE):
         pass
@@ -218,23 +232,25 @@ def run_seal(data: bytes) -> str:
     require(not seal.positions or encode(seal) == data, "a seal that says other bytes")  # without batches, no times
     require(not seal.positions or 0 <= seal.first_offset <= seal.last_offset, "offsets that are none")
     read_seal(files, "d", BASE, len(right_log()))
+    is_other = seal.home not in ("", HOME)
     reader, right, places = _reader(files.contents), right_log(), set(batch_places(right_log()))
     for offset in (BASE, BASE + 7, BASE + 2 * BATCHES - 1, BASE + 2 * BATCHES):
         _locate(reader, offset)
     for position, batch in batches_read(reader):
+        require(not is_other, "a batch beside the seal of another partition")
         require((position, position + len(batch)) in places, "a batch where none was")
         require(batch == right[position : position + len(batch)], "a batch that was altered")
-    return "read to the end"
+    return "another partition's" if is_other else "read to the end"
 
 
 def repair_seal(data: bytearray) -> None:
     """What says that it is a seal, a number of batches that fits its length where one does, and the checksum."""
     if len(data) >= 52:
         data[:10] = MAGIC + b"\0\1"
-        put_number(data, 10, 2, data[11] & HAS_TIMES)
-        entries = (len(data) - 52) // 8
-        count = entries - (entries + TIMES_EVERY) // (TIMES_EVERY + 1) if data[11] else entries
-        if data[12] < 0x80:  # else what it was made to be stays
+        put_number(data, 10, 2, data[11] & KNOWN_FLAGS)
+        entries = (len(data) - 52 - (len(HOME) if data[11] & HAS_HOME else 0)) // 8
+        count = entries - (entries + TIMES_EVERY) // (TIMES_EVERY + 1) if data[11] & HAS_TIMES else entries
+        if data[12] < 0x80 and count >= 0:  # else what it was made to be stays
             put_number(data, 12, 4, count)
         put_number(data, 48, 4, crc32c(bytes(data[52:]), crc32c(bytes(data[:48]))))
 

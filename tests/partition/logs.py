@@ -39,6 +39,8 @@ def open_partition(
     read_only: bool = False,
     foreign: bool = False,
     config: TopicConfig | None = None,
+    topic_id: str = "id",
+    number: int = 0,
     **changes: Any,
 ) -> Partition:
     """A handle on the partition in ``directory``, which is laid out first if it is not there."""
@@ -49,10 +51,10 @@ def open_partition(
         filesystem,
         clock or ManualClock(),
         str(directory),
-        TP,
+        TopicPartition(TP.topic, number),
         lambda: settings,
         boot_of(filesystem),
-        topic_id="id",
+        topic_id=topic_id,
         read_only=read_only,
         foreign=foreign,
         log_start=0,
@@ -62,7 +64,8 @@ def open_partition(
 
 def open_writer(directory: Path | str, filesystem: FileSystem, config: TopicConfig) -> PartitionWriter:
     """Only the part that recovers and appends."""
-    return PartitionWriter(Place(filesystem, ManualClock(), str(directory), TP, lambda: config, boot_of(filesystem)))
+    boot = boot_of(filesystem)
+    return PartitionWriter(Place(filesystem, ManualClock(), str(directory), TP, lambda: config, boot, "id"))
 
 
 def boot_of(filesystem: FileSystem) -> int:

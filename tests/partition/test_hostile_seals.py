@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptRecord, CorruptSegment, PylogError
 from pylog.model import TopicPartition
 from pylog.partition import Cursor, Partition
@@ -46,7 +47,9 @@ def copied(directory: Path) -> Iterator[Path]:
 def verified(directory: Path) -> int:
     """How many problems there are; it must not go on for ever."""
     found = 0
-    for _ in verify_partition(FS, str(directory), TopicPartition("t", 0), dense=True, report=VerifyReport()):
+    for _ in verify_partition(
+        FS, str(directory), TopicPartition("t", 0), dense=True, report=VerifyReport(), topic_id="id"
+    ):
         found += 1
         assert found < 100
     return found
@@ -74,6 +77,9 @@ def read_past_damage(partition: Partition) -> list[tuple[int, bytes]]:
 
 
 POSITIONS = st.lists(st.integers(0, 5) | st.sampled_from([0, 70, 140, 2**31, 2**32 - 1]), max_size=8)
+HOMES = st.sampled_from(["", "id-0", "id-1", "other-0", "id-0 ", "\n"]) | st.text(
+    st.characters(codec="ascii"), max_size=90
+)
 OFFSETS = st.integers(-1, 8) | st.sampled_from([2**31, 2**63 - 1, -(2**63)])
 
 
@@ -83,11 +89,12 @@ OFFSETS = st.integers(-1, 8) | st.sampled_from([2**31, 2**63 - 1, -(2**63)])
     crcs=st.lists(st.integers(0, COUNT - 1), min_size=8, max_size=8) | st.just(list(range(8))),
     ends=st.tuples(st.integers(0, 10**4) | st.none(), OFFSETS, OFFSETS),
     times=st.lists(st.integers(START_MS - 1, START_MS + 9), max_size=2),
+    home=st.just("id-0") | HOMES,
     flipped=st.integers(0, COUNT * 70 - 1) | st.none(),
 )
 @settings(max_examples=120, deadline=None)
 @example(
-    positions=[-1, -2], crcs=[0] * 8, ends=(None, 0, 0), times=[], flipped=None
+    positions=[-1, -2], crcs=[0] * 8, ends=(None, 0, 0), times=[], home="", flipped=None
 )  # readable again from where it stands
 def test_seals_with_a_right_checksum_and_any_content(
     laid_out: Path,
@@ -95,6 +102,7 @@ def test_seals_with_a_right_checksum_and_any_content(
     crcs: list[int],
     ends: tuple[int | None, int, int],
     times: list[int],
+    home: str,
     flipped: int | None,
 ) -> None:
     with copied(laid_out) as directory:
@@ -103,7 +111,7 @@ def test_seals_with_a_right_checksum_and_any_content(
         places = array("I", [right.positions[-1 - at] if at < 0 else at for at in positions])
         fronts = array("I", [right.header_crcs[number % COUNT] for number in crcs[: len(places)]])
         size = right.size_bytes if ends[0] is None else ends[0]
-        path.write_bytes(encode(Seal(size, ends[1], ends[2], 0, 0, places, fronts, array("q", times))))
+        path.write_bytes(encode(Seal(size, ends[1], ends[2], 0, 0, places, fronts, array("q", times), home)))
         if flipped is not None:
             flip(log_file(directory), flipped)
         verified(directory)
@@ -154,3 +162,32 @@ def test_a_seal_that_agrees_with_an_offset_gone_wrong_leads_nobody_backwards(lai
         assert caught.value.next_offset == 4
         read_past_damage(partition)
         assert verified(directory)
+
+
+@pytest.mark.parametrize("home", ["id-1", "other-0", "id-0 ", "ID-0", "i" * 80, "id-0\n", "\x1b[2J"])
+def test_a_seal_that_names_another_home_in_any_words_is_one_error_in_one_printable_line(
+    laid_out: Path, home: str
+) -> None:
+    with copied(laid_out) as directory:
+        path = file_of(directory, 0, ".seal")
+        path.write_bytes(encode(decode(path.read_bytes(), "")._replace(home=home)))
+        assert verified(directory) == 1
+        partition = open_partition(directory)
+        with pytest.raises(CorruptSegment) as caught:
+            partition.read(0)
+        assert str(caught.value).isprintable()
+        assert (caught.value.home, caught.value.expected, caught.value.next_offset) == (home, "id-0", COUNT)
+        assert [record.value for record in partition.read(COUNT)] == [b"v%d" % COUNT]
+        partition.close()
+
+
+@pytest.mark.parametrize("home", [b"", b"i" * 81, b"\xff-0"])
+def test_a_home_that_is_none_is_a_damaged_seal_and_counts_as_absent(laid_out: Path, home: bytes) -> None:
+    with copied(laid_out) as directory:
+        path = file_of(directory, 0, ".seal")
+        data = path.read_bytes().removesuffix(b"id-0") + home
+        path.write_bytes(data[:48] + crc32c(data[52:], crc32c(data[:48])).to_bytes(4, "big") + data[52:])
+        assert verified(directory) == 1
+        partition = open_partition(directory)
+        assert [offset for offset, _ in read_past_damage(partition)] == [*range(COUNT + 1)]
+        partition.close()

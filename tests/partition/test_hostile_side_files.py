@@ -139,15 +139,17 @@ def test_slots(fields: tuple[int, ...]) -> None:
     INT64,
     INT64,
     st.lists(st.sampled_from([0, 61, 62, 122, 300, 2**32 - 1]) | UINT32, max_size=4),
+    st.text(st.characters(codec="ascii"), max_size=90),
 )
-def test_seals(size: int, first: int, last: int, positions: list[int]) -> None:
+def test_seals(size: int, first: int, last: int, positions: list[int], home: str) -> None:
     from array import array
 
-    data = encode(Seal(size, first, last, -1, -1, array("I", positions), array("I", positions)))
+    data = encode(Seal(size, first, last, -1, -1, array("I", positions), array("I", positions), home=home))
     with suppress(PylogError):
         seal = decode(data, "path")
         assert list(seal.positions) == sorted(set(positions)) == positions
         assert max(positions, default=-61) + 61 <= seal.size_bytes
+        assert (seal.home, len(home) <= 80) == (home, True)
         assert encode(seal) == data
 
 

@@ -36,7 +36,7 @@ NOT_OURS = [
 
 
 def place_of(directory: Path, filesystem: FileSystem) -> Place:
-    return Place(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem))
+    return Place(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "id")
 
 
 def filled(directory: Path) -> Path:

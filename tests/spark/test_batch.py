@@ -221,6 +221,31 @@ def test_one_partition_directory_by_itself(log: Log, tmp_path: Path) -> None:
     assert planned(log.path / "orders-2") == []
 
 
+def test_closed_segments_of_another_partition_are_named_by_the_executor(log: Log, tmp_path: Path) -> None:
+    orders(log)
+    for number in range(10):
+        values = [bytes([100 + number]) * 100] * 3
+        log.partition("orders", 1).append([ProducerRecord(value, timestamp_ms=T0) for value in values], acks=1)
+    log.partition("orders", 0).close()
+    log.partition("orders", 1).close()
+    assert planned(log.path)[0].source.topic_id == log.describe_topic("orders").id
+    segments = [path.stem for path in sorted((log.path / "orders-0").glob("*.seal"))]
+    for path in (log.path / "orders-1").glob(f"{segments[1]}.*"):
+        shutil.copyfile(path, log.path / "orders-0" / path.name)
+    with pytest.raises(CorruptSegment, match="this segment is of another partition") as caught:
+        read(log.path, assign={"orders": [0]})
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 0, int(segments[1]))
+    assert len(read(log.path, assign={"orders": [1]})) == 30
+
+
+def test_a_partition_s_directory_by_itself_may_have_any_name(log: Log, tmp_path: Path) -> None:
+    orders(log)
+    log.partition(*TP).close()
+    assert list((log.path / "orders-0").glob("*.seal"))
+    alone = shutil.copytree(log.path / "orders-0", tmp_path / "kept-7")
+    assert offsets(read(alone)) == [*range(30)]
+
+
 def test_a_path_that_holds_no_log(tmp_path: Path) -> None:
     with pytest.raises(LogNotFound, match="there is no directory"):
         planned(tmp_path / "missing")

@@ -331,7 +331,7 @@ def _seal(data: bytes, path: str) -> Iterator[Item]:
     fields = {**seal._asdict(), **{name: list(numbers) for name, numbers in lists.items()}}
     text = (
         f"  {count_text(len(seal.positions), 'batch')}, {seal.size_bytes} bytes, offsets {seal.first_offset}-{seal.last_offset}, "
-        f"epochs {seal.least_epoch}-{seal.greatest_epoch}"
+        f"epochs {seal.least_epoch}-{seal.greatest_epoch}" + (f", of {seal.home}" if seal.home else "")
     )
     yield {"type": "seal", "text": text, **fields}
 

@@ -61,7 +61,8 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic, self.number = topic_partition
         self.topic_id = topic_id
-        place = Place(filesystem, clock, directory, topic_partition, settings, boot)
+        sealed_for = "" if foreign else topic_id  # what lies among Kafka's files may be of any log
+        place = Place(filesystem, clock, directory, topic_partition, settings, boot, sealed_for)
         self._view = PublishedView(place, foreign=foreign, log_start=log_start)
         self._writer: PartitionWriter | None = None
         if not read_only:

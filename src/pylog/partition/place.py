@@ -21,8 +21,13 @@ def boot_of(filesystem: FileSystem) -> int:
     return crc32c(filesystem.boot_id().encode())
 
 
+def home_of(topic_id: str, number: int) -> str:
+    """What the seals of a partition say of where they belong. Empty where the topic's id is not known, and they say nothing."""
+    return f"{topic_id}-{number}" if topic_id else ""
+
+
 class Place(NamedTuple):
-    """One partition directory. ``boot`` is ``boot_of`` its filesystem.
+    """One partition directory. ``boot`` is ``boot_of`` its filesystem. ``topic_id`` is empty where nothing vouches for it.
 
     ``settings`` raises ``TopicNotFound`` where the topic is gone, or another one has its name.
     """
@@ -33,6 +38,11 @@ class Place(NamedTuple):
     topic_partition: TopicPartition
     settings: Callable[[], PartitionSettings]
     boot: int
+    topic_id: str
+
+    @property
+    def home(self) -> str:
+        return home_of(self.topic_id, self.topic_partition.partition)
 
     def path(self, base: int, kind: str) -> str:
         return file_path(self.directory, base, kind)

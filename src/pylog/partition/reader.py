@@ -55,6 +55,7 @@ class PartitionReader:
         self._filesystem = place.filesystem
         self._directory = place.directory
         self._topic_partition = place.topic_partition
+        self._home = place.home
         self._published = published
         self._dense = dense
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
@@ -176,7 +177,7 @@ class PartitionReader:
             base = segments.bases[0] if segments.bases else None
         while base is not None:
             following = segments.after(base)
-            segment, end = self._segment(base, state, following is not None)
+            segment, end = self._segment(base, state, following)
             known = cursor.base == base and 0 <= cursor.position <= end
             position = cursor.position if known else segment.locate(offset, end)
             batches: list[BatchView] | None = None
@@ -211,13 +212,15 @@ class PartitionReader:
             next_position=None,
         )
 
-    def _segment(self, base: int, state: CommitState, closed: bool) -> tuple[SegmentReader, int]:
+    def _segment(self, base: int, state: CommitState, following: int | None) -> tuple[SegmentReader, int]:
         """The open segment and the position where its visible part ends."""
+        closed = following is not None
         key = (base, closed, state.segments_version)
         segment = self._open.get(key)
         if segment is None:
             segment = SegmentReader(
                 self._filesystem, self._directory, base, closed=closed, dense=self._dense,
+                home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
             )  # fmt: skip
             recent = list(self._open.items())[1 - _OPEN_SEGMENTS_MAX :]
@@ -273,7 +276,7 @@ class PartitionReader:
         start = max(base, state.log_start_offset)
         if following is None and not state.written_end:
             return None  # its file may not be there yet: a roll publishes it first
-        segment, end = self._segment(base, state, following is not None)
+        segment, end = self._segment(base, state, following)
         header = segment.first_batch_since(timestamp_ms, start, end) if end else None
         if header is None:
             return None

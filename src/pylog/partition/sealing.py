@@ -16,11 +16,11 @@ from functools import partial
 from typing import NamedTuple
 
 from pylog.codec.format import HEADER_BYTES
-from pylog.errors import CorruptSegment, PylogError
+from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.place import Place
-from pylog.segment import Seal, SealBuilder, SegmentScan, check_seal, write_seal
+from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
 from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
 from pylog.segment.seal import header_crc
 from pylog.turn import NOT_MINE, Turn
@@ -166,19 +166,20 @@ class Sealer:
     def _is_sealed(self, base: int) -> Generator[int, None, bool]:
         yield 0
         try:
-            yield from check_seal(self._place.filesystem, self._place.directory, base)
+            home = yield from check_seal(self._place.filesystem, self._place.directory, base)
         except FileNotFoundError:
             return False
         except CorruptSegment as damage:
             logger.warning("%s; making it anew", damage)
             return False
+        check_home(home, self._place.home, self._place.path(base, SEAL))  # if it is another's, it stays, and accuses
         return True
 
     def _seal(self, base: int) -> Iterator[int]:
         path = self._place.path(base, LOG)
         file = self._place.filesystem.open_readable(path)
         try:
-            builder = SealBuilder()
+            builder = SealBuilder(self._place.home)
             scan = SegmentScan(file, 0, file.size(), next_offset=base)
             for position, header in scan:
                 builder.add(position, header, scan.front(position))
@@ -203,6 +204,10 @@ class Sealer:
         Not so where the topic was deleted meanwhile and created anew, or the log was cut by a recovery.
         """
         place = self._place
+        try:
+            place.check_topic()  # another one's segment can be the same, byte for byte
+        except TopicNotFound:
+            return False
         slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
         try:
             state = slots.read()

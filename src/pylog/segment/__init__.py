@@ -2,7 +2,7 @@
 
 from pylog.segment.reader import BATCH_LIMIT_BYTES, SegmentReader
 from pylog.segment.recovery import SegmentScan, find_next_batch
-from pylog.segment.seal import Seal, SealBuilder, check_seal, read_seal, write_seal
+from pylog.segment.seal import Seal, SealBuilder, check_home, check_seal, read_seal, write_seal
 from pylog.segment.writer import SegmentWriter
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "SegmentReader",
     "SegmentScan",
     "SegmentWriter",
+    "check_home",
     "check_seal",
     "find_next_batch",
     "read_seal",

@@ -17,9 +17,9 @@ from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import OffsetIndexReader, TimeIndexReader
 from pylog.segment import times
-from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, file_path
+from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, file_path
 from pylog.segment.recovery import SegmentScan
-from pylog.segment.seal import Seal, header_crc, read_seal
+from pylog.segment.seal import Seal, check_home, header_crc, read_seal
 from pylog.storage import FileSystem
 
 logger = logging.getLogger("pylog.segment")
@@ -40,14 +40,21 @@ class SegmentReader:
         *,
         closed: bool,
         dense: bool,
+        home: str = "",
+        end_offset: int | None = None,
         batch_limit_bytes: Callable[[], int] = lambda: BATCH_LIMIT_BYTES,
     ) -> None:
-        """``batch_limit_bytes`` is asked where a batch has more than 128 MiB: those up to it are read as well."""
+        """``home`` names the partition that its seal must be of, and ``end_offset`` the next segment, where the caller knows.
+
+        ``batch_limit_bytes`` is asked where a batch has more than 128 MiB: those up to it are read as well.
+        """
         self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
         self._directory = directory
         self._dense = dense
         self._closed = closed
+        self._home = home
+        self._end_offset = end_offset
         self._seal: Seal | None = None
         self._seal_was_read = False
         self._outline = times.nothing_known(base_offset)
@@ -63,12 +70,20 @@ class SegmentReader:
 
     @property
     def seal(self) -> Seal | None:
-        """The seal of a closed segment. A damaged one is reported once in the log and counts as absent."""
+        """The seal of a closed segment. A damaged one is reported once in the log and counts as absent.
+
+        ``CorruptSegment``, each time, for that of another partition: the segment beside it is not of this one either.
+        """
         if self._closed and not self._seal_was_read:
+            size, seal = self._file.size(), None
             try:
-                self._seal = read_seal(self._filesystem, self._directory, self.base_offset, self._file.size())
+                seal = read_seal(self._filesystem, self._directory, self.base_offset, size)
             except (CorruptSegment, FormatVersionError) as damage:
                 logger.warning("%s; reading on without it", damage)
+            if seal is not None and seal.home != self._home:
+                path = file_path(self._directory, self.base_offset, SEAL)
+                check_home(seal.home, self._home, path, next_position=size, next_offset=self._end_offset)
+            self._seal = seal
             self._seal_was_read = True  # only now: another thread that sees this reads no further
         return self._seal
 

@@ -6,13 +6,14 @@ behind it, and a damaged offset or epoch cannot pass for another.
 
 Layout, big-endian (our own, see docs/format.md):
 
-    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 1      12  uint32 number of batches
+    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 3      12  uint32 number of batches
     16 int64 segment bytes   24 int64 first offset   32  int64 last offset   40  int32 least epoch   44 int32 greatest epoch
     48 uint32 CRC-32C of bytes 0..47 and of the entries
     52 per batch: uint32 position, uint32 CRC-32C of its first 21 bytes
-    then per 64 batches: int64 greatest timestamp from the segment's start to their end (not there with flags 0)
+    then per 64 batches: int64 greatest timestamp from the segment's start to their end (if flags have 1)
+    then to the end: its home, the topic's id and the partition's number, ``<id>-<number>`` in ASCII (if flags have 2)
 
-A seal says what was written, not that it is durable.
+A seal says what was written, not that it is durable. Its home shows files that were exchanged with another partition's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from operator import le, lt
 from struct import Struct
 from typing import NamedTuple
@@ -35,8 +36,10 @@ from pylog.storage import FileSystem, ReadableFile
 MAGIC = b"PYLGSEAL"
 VERSION = 1
 HAS_TIMES = 1
-KNOWN_FLAGS = HAS_TIMES
+HAS_HOME = 2
+KNOWN_FLAGS = HAS_TIMES | HAS_HOME
 TIMES_EVERY = 64  # batches
+HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's number 5
 
 _HEAD = Struct(">8shhIqqqii")
 _CRC = Struct(">I")
@@ -50,7 +53,8 @@ _PIECE_BYTES = 64 << 10
 class Seal(NamedTuple):
     """What a closed segment holds. ``positions`` and ``header_crcs`` have one item a batch, in order.
 
-    ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. Empty in a seal that doesn't say.
+    ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``home`` names the partition it
+    belongs to (``Place.home``). Both are empty in a seal that doesn't say.
     """
 
     size_bytes: int
@@ -61,6 +65,7 @@ class Seal(NamedTuple):
     positions: array[int]
     header_crcs: array[int]
     greatest_ms: array[int] = array("q")
+    home: str = ""
 
     def number_at(self, position: int) -> int | None:
         """The ordinal of the batch that starts at ``position``."""
@@ -80,7 +85,8 @@ def header_crc(front: bytes | bytearray | memoryview) -> int:
 class SealBuilder:
     """Collects what a seal says while batches pass by in order, from the start of the segment."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: str = "") -> None:
+        self._home = home
         self._positions = array("I")
         self._crcs = array("I")
         self._greatest_ms = array("q")
@@ -121,6 +127,7 @@ class SealBuilder:
             self._positions,
             self._crcs,
             self._greatest_ms,
+            self._home,
         )
 
 
@@ -128,7 +135,7 @@ def encode(seal: Seal) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        HAS_TIMES if seal.greatest_ms else 0,
+        (HAS_TIMES if seal.greatest_ms else 0) | (HAS_HOME if seal.home else 0),
         len(seal.positions),
         seal.size_bytes,
         seal.first_offset,
@@ -139,7 +146,7 @@ def encode(seal: Seal) -> bytes:
     entries = array("I", [0]) * (2 * len(seal.positions))
     entries[0::2] = seal.positions
     entries[1::2] = seal.header_crcs
-    body = _big_endian(entries).tobytes() + _big_endian(seal.greatest_ms[:]).tobytes()
+    body = _big_endian(entries).tobytes() + _big_endian(seal.greatest_ms[:]).tobytes() + seal.home.encode("ascii")
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
@@ -166,17 +173,23 @@ def decode(data: bytes, path: str) -> Seal:
             version=version,
             expected=VERSION,
         )
-    times_start = _ENTRIES_START + count * _ENTRY_BYTES
-    if len(data) != times_start + (_times_bytes(count) if flags & HAS_TIMES else 0):
+    times_start, home_start = _ENTRIES_START + count * _ENTRY_BYTES, _home_start(count, flags)
+    home_bytes = len(data) - home_start
+    if not (0 < home_bytes <= HOME_LIMIT_BYTES if flags & HAS_HOME else home_bytes == 0):
         raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
     entries, times = array("I"), array("q")
     entries.frombytes(data[_ENTRIES_START:times_start])
-    times.frombytes(data[times_start:])
+    times.frombytes(data[times_start:home_start])
+    home = data[home_start:].decode("ascii", "replace")
     _big_endian(entries)
-    seal = Seal(size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times))
+    seal = Seal(size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home)
     if not _is_possible(seal):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
+
+
+def _home_start(count: int, flags: int) -> int:
+    return _ENTRIES_START + count * _ENTRY_BYTES + (_times_bytes(count) if flags & HAS_TIMES else 0)
 
 
 def _times_bytes(count: int) -> int:
@@ -184,8 +197,10 @@ def _times_bytes(count: int) -> int:
 
 
 def _is_possible(seal: Seal) -> bool:
-    """Whether positions and times rise, within the segment, and its offsets are offsets. A right checksum doesn't say so."""
+    """Whether positions and times rise, within the segment, offsets are offsets, its home is text. No checksum says so."""
     positions = seal.positions
+    if not seal.home.isascii():
+        return False
     if not positions:
         return seal.size_bytes == 0
     return (
@@ -222,10 +237,22 @@ def write_seal(
         filesystem.remove(temporary)
 
 
-def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Iterator[int]:
+def check_home(found: str, expected: str, path: str, **facts: int | None) -> None:
+    """``CorruptSegment``, with these facts, where a seal is of another partition than it lies in. What is not known is empty."""
+    if found and expected and found != expected:
+        problem = f"its seal says that it belongs to {found}, but it lies in {expected} (topic id and partition)"
+        raise CorruptSegment(
+            f"{path}: this segment is of another partition, or of another life of the topic: {problem}; restore the segment "
+            "from its own copy, or remove the seal if the records do belong here",
+            path=path, position=0, problem=problem, home=found, expected=expected, is_whole=False, **facts,
+        )  # fmt: skip
+
+
+def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Generator[int, None, str]:
     """Reads a seal to its end, a piece at a time, whose size it yields. ``CorruptSegment`` where it cannot be read.
 
-    That what it says fits the segment is not asked: where it doesn't, the segment may be what is damaged.
+    That what it says fits the segment is not asked: where it doesn't, the segment may be what is damaged. Returns the home
+    that it names, "" if none.
     """
     path = file_path(directory, base_offset, SEAL)
     file = filesystem.open_readable(path)
@@ -241,15 +268,24 @@ def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Iter
             yield len(piece)
         if crc != _CRC.unpack_from(head, _HEAD.size)[0]:
             raise CorruptSegment(f"{path} is damaged: checksum {crc:#010x} over {size} bytes", path=path, position=0)
+        return _home_in(file, head)
     finally:
         file.close()
+
+
+def _home_in(file: ReadableFile, head: bytes) -> str:
+    """The home named in a seal with this head, without reading the rest."""
+    _, version, flags, count, *_ = _HEAD.unpack_from(head)
+    if version != VERSION or flags & ~KNOWN_FLAGS or not flags & HAS_HOME:
+        return ""
+    return file.pread(HOME_LIMIT_BYTES, _home_start(count, flags)).decode("ascii", "replace")
 
 
 def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
     """The size of a seal. ``CorruptSegment`` where no seal of such a segment has as much: a sparse file claims any size."""
     size = file.size()
     most = min(segment_bytes, INT32_MAX) // _LEAST_BATCH_BYTES + 1
-    limit = _ENTRIES_START + _ENTRY_BYTES * most + _times_bytes(most)
+    limit = _home_start(most, HAS_TIMES) + HOME_LIMIT_BYTES
     if size > limit:
         raise CorruptSegment(
             f"{file.path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",

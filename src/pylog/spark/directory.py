@@ -28,7 +28,8 @@ class PartitionSource(NamedTuple):
     """One partition: plain values, so that a plan can be sent to executors.
 
     ``is_kafka``: Kafka writes it, so offsets may have gaps and no commit slots tell what is published. ``log_start`` is
-    what Kafka's checkpoint says. ``identity`` differs for a topic created anew under the same name.
+    what Kafka's checkpoint says. ``identity`` differs for a topic created anew under the same name. ``topic_id`` is empty
+    where no catalog vouches for it.
     """
 
     topic_partition: TopicPartition
@@ -36,12 +37,14 @@ class PartitionSource(NamedTuple):
     is_kafka: bool
     log_start: int
     identity: bytes
+    topic_id: str
 
     def place(self) -> Place:
         filesystem = OsFileSystem()
         if not self.is_kafka:
             filesystem = filesystem.within(self.directory)
-        return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot_of(filesystem))
+        boot = boot_of(filesystem)
+        return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id)
 
     def published(self) -> CommitState:
         """What can be read now. ``CorruptSegment``; ``TopicNotFound`` where the directory is gone."""
@@ -102,12 +105,13 @@ class LogDirectory:
 
     def partitions(self, topic: str) -> list[PartitionSource]:
         """All partitions of a topic that are here; a Kafka broker need not have them all. ``TopicNotFound``."""
-        return [self._source(TopicPartition(topic, number)) for number in self._numbers(topic)]
+        numbers, topic_id = self._described(topic)
+        return [self._source(TopicPartition(topic, number), topic_id) for number in numbers]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionSource:
         """``TopicNotFound``, ``InvalidPartition``."""
         topic, number = topic_partition
-        numbers = self._numbers(topic)
+        numbers, topic_id = self._described(topic)
         if number not in numbers:
             raise InvalidPartition(
                 f"topic {topic!r} has no partition {number} in {self._layout.root}, but {', '.join(map(str, numbers))}",
@@ -115,18 +119,19 @@ class LogDirectory:
                 partition=number,
                 partitions=[*numbers],
             )
-        return self._source(topic_partition)
+        return self._source(topic_partition, topic_id)
 
-    def _numbers(self, topic: str) -> Sequence[int]:
+    def _described(self, topic: str) -> tuple[Sequence[int], str]:
+        """The numbers of a topic's partitions, and its id; none where it is only a directory's name, or Kafka's."""
         if self._alone:
             if topic != self._alone.topic:
                 raise TopicNotFound(f"no topic {topic!r}: the path holds {self._alone.topic!r} alone", topic=topic)
-            return [self._alone.partition]
-        return self._catalog.describe(topic).numbers
+            return [self._alone.partition], ""
+        described = self._catalog.describe(topic)
+        return described.numbers, "" if self._is_kafka else described.id
 
-    def _source(self, topic_partition: TopicPartition) -> PartitionSource:
+    def _source(self, topic_partition: TopicPartition, topic_id: str) -> PartitionSource:
         directory = self._layout.partition(*topic_partition)
         log_start = self._log_starts.get(topic_partition, 0)
-        return PartitionSource(
-            topic_partition, directory, self._is_kafka, log_start, identity_of(self._filesystem, directory)
-        )
+        identity = identity_of(self._filesystem, directory)
+        return PartitionSource(topic_partition, directory, self._is_kafka, log_start, identity, topic_id)

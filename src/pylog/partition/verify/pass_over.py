@@ -8,7 +8,7 @@ from pylog.codec.format import INT32_MAX
 from pylog.errors import StorageError
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
-from pylog.partition.place import boot_of
+from pylog.partition.place import boot_of, home_of
 from pylog.partition.segments import Segments
 from pylog.partition.verify.findings import Finding, Problem, VerifyReport
 from pylog.partition.verify.history import History
@@ -27,16 +27,19 @@ def verify_partition(
     progress: Callable[[int], None] | None = None,
     report: VerifyReport | None = None,
     batch_limit_bytes: int = BATCH_LIMIT_BYTES,
+    topic_id: str = "",
 ) -> Iterator[Problem]:
     """Every problem of one partition, as it is found. ``dense=False`` for Kafka's directories: offsets may leave gaps there.
 
     ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
     list of problems is left to the caller. A file that the system refuses to read is a problem, too, and passed over.
     Batches of more than 128 MiB are looked into up to ``batch_limit_bytes``: the topic's ``max_message_bytes``.
+    Seals of another topic's id or another partition are a problem where ``topic_id`` is given.
     """
     report = VerifyReport() if report is None else report
     report.partitions += 1
-    check = _PartitionCheck(filesystem, directory, dense, report, progress or (lambda _: None), batch_limit_bytes)
+    home = home_of(topic_id, topic_partition.partition)
+    check = _PartitionCheck(filesystem, directory, home, dense, report, progress or (lambda _: None), batch_limit_bytes)
     for finding in check.run():
         yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
 
@@ -48,6 +51,7 @@ class _PartitionCheck:
         self,
         filesystem: FileSystem,
         directory: str,
+        home: str,
         dense: bool,
         report: VerifyReport,
         progress: Callable[[int], None],
@@ -56,6 +60,7 @@ class _PartitionCheck:
         self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
         self._directory = directory
+        self._home = home
         self._dense = dense
         self._report = report
         self._progress = progress
@@ -169,8 +174,9 @@ class _PartitionCheck:
                 yield self._too_long(base, following, end)
                 return
             place = Place(
-                base, end, end_offset, following is not None, self._dense, self._may_end_early, self._batch_limit_bytes
-            )
+                base, end, end_offset, following is not None, self._dense, self._home,
+                self._may_end_early, self._batch_limit_bytes,
+            )  # fmt: skip
             check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
             yield from check.run()
         except FileNotFoundError:

@@ -13,7 +13,7 @@ from pylog.index import AbortedTransaction
 from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
-from pylog.segment import Seal, SegmentReader, find_next_batch, read_seal
+from pylog.segment import Seal, SegmentReader, check_home, find_next_batch, read_seal
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.storage import FileSystem, ReadableFile
 
@@ -34,6 +34,7 @@ class Place(NamedTuple):
     end_offset: int | None
     closed: bool
     dense: bool
+    home: str
     may_end_early: Callable[[int, bool], bool]
     batch_limit_bytes: int
 
@@ -72,8 +73,7 @@ class SegmentCheck:
         seal = wrong_seal = None
         if place.closed and place.dense:
             try:
-                seal = read_seal(self._filesystem, self._directory, place.base_offset, place.end)
-                self._report.unsealed_segments += seal is None
+                seal = self._read_seal()
             except (CorruptSegment, FormatVersionError, StorageError) as damage:
                 wrong_seal = self._finding("seal", 0, place.base_offset, None, str(damage), SEAL)
         reader = SegmentReader(
@@ -94,6 +94,14 @@ class SegmentCheck:
         finally:
             reader.close()
             file.close()
+
+    def _read_seal(self) -> Seal | None:
+        """The seal that the batches are held to, if there is one."""
+        seal = read_seal(self._filesystem, self._directory, self._place.base_offset, self._place.end)
+        self._report.unsealed_segments += seal is None
+        if seal is not None:
+            check_home(seal.home, self._place.home, self._beside(SEAL))
+        return seal
 
     def _batches(self, reader: SegmentReader, file: ReadableFile) -> Iterator[Finding]:
         position, end = 0, self._place.end
