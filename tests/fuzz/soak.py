@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.fuzz import directories, engine
 from tests.fuzz.__main__ import fuzz
+from tests.soak.part import Outcome
 
 FINDINGS = Path("build/fuzz")
 _SHARES = {engine.NATIVE: 8, "records": 4, "batch": 4, directories.NAME: 4}  # of the others, one each
@@ -25,3 +26,9 @@ def run(seconds: float, seed: int, names: Sequence[str] = NAMES) -> tuple[dict[s
         figures[name] = report.executions
         problems += [f"{name}: {finding['problem']}; again: {finding['again']}" for finding in report.findings]
     return figures, problems
+
+
+def as_part(seconds: float, seed: int, directory: Path) -> Outcome:
+    """The same for ``scripts/soak``."""
+    figures, problems = run(seconds, seed)
+    return Outcome(dict(figures), problems)

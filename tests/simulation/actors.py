@@ -10,7 +10,7 @@ from typing import TypeVar
 from pylog import Log, Producer, ProducerRecord
 from pylog.errors import NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
 from pylog.testing.machine import Killed, Machine, Process
-from tests.simulation.ledger import ACKNOWLEDGED, REFUSED, UNKNOWN, Ledger, TopicLedger
+from tests.simulation.ledger import ACKNOWLEDGED, REFUSED, UNKNOWN, Ledger, Sender, TopicLedger
 
 T = TypeVar("T")
 ROOT = "/log"
@@ -45,9 +45,9 @@ class Actor:
             self._log = Log(self.world.root, filesystem=self.process.filesystem, clock=self.process.clock)
         return self._log
 
-    def _who(self) -> tuple[int, int]:
-        """Whose order the log must keep: that of one thread of one process."""
-        return self.process.number, get_ident()
+    def _who(self, through: str) -> Sender:
+        """Whose order the log must keep: that of one thread of one process, in one of the ways to append."""
+        return self.process.number, get_ident(), through
 
     def attempt(self, work: Callable[[], T]) -> T | None:
         """What ``work`` returns; None where it failed in a way that it may. Anything else is a finding."""
@@ -99,7 +99,7 @@ class Actor:
     def _append(self, name: str, count: int, size: int, acks: int | str) -> None:
         topic = self.world.ledger.topics[name]
         values = self.world.ledger.new_values(count, size)
-        attempt = topic.begin(self._who(), values)
+        attempt = topic.begin(self._who("append"), values)
         try:
             partition = self.log.partition(name, 0)
         except PylogError:
@@ -130,7 +130,7 @@ class Actor:
             producer = self._producers[acks] = Producer(self.log, acks=acks, linger_ms=0)
         sent = []
         for value in self.world.ledger.new_values(count, size):
-            attempt = topic.begin(self._who(), [value])
+            attempt = topic.begin(self._who(f"send {acks}"), [value])
             try:
                 sent.append((attempt, producer.send(name, value, partition=0, timestamp_ms=1_000)))
             except PylogError:
@@ -161,11 +161,15 @@ class Actor:
     def roll(self, name: str) -> None:
         self.attempt(lambda: self.log.partition(name, 0).roll())
 
-    def delete_before(self, name: str, offset: int) -> None:
+    def delete_before(self, name: str, most: int) -> None:
+        """Delete the records before offset ``most``, or all where there are fewer."""
+
         def work() -> None:
             topic = self.world.ledger.topics[name]
+            partition = self.log.partition(name, 0)
+            offset = min(most, partition.latest_offset)
             topic.start_asked = max(topic.start_asked, offset)
-            self.log.partition(name, 0).delete_before(offset)
+            partition.delete_before(offset)
             topic.start_acknowledged = max(topic.start_acknowledged, offset)
 
         self.attempt(work)

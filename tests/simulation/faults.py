@@ -131,12 +131,20 @@ def _what_is_left(machine: Machine, ledger: Ledger) -> list[str]:
     return found
 
 
-def sweep(workload: Workload, seed: int, *, every: int = 1, offset: int = 0, kinds: Collection[str] = ()) -> Found:
-    """Each fault by itself, or those of some kinds; of all only one in ``every``."""
+def sweep(
+    workload: Workload,
+    seed: int,
+    *,
+    every: int = 1,
+    offset: int = 0,
+    kinds: Collection[str] = (),
+    is_over: Callable[[], bool] = bool,
+) -> Found:
+    """Each fault by itself, or those of some kinds; of all only one in ``every``, until ``is_over``."""
     found = Found()
     faults = (fault for fault in faults_of(steps_of(workload, seed)) if not kinds or fault.kind in kinds)
     for number, fault in enumerate(faults):
-        if number % every == offset % every and len(found.problems) < PROBLEMS_MAX:
+        if number % every == offset % every and len(found.problems) < PROBLEMS_MAX and not is_over():
             found.crashes += 1
             power_cuts = 3 if fault.kind in FILESYSTEM_BEHAVIOURS else 0
             found.problems += [

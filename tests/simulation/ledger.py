@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pylog import Log
 from pylog.partition import Partition
 
+Sender = tuple[int, int, str]
 ACKNOWLEDGED, REFUSED, UNKNOWN = "acknowledged", "refused", "unknown"
 
 
@@ -21,7 +22,7 @@ class Attempt:
     """One append."""
 
     number: int
-    sender: tuple[int, int]
+    sender: Sender
     values: tuple[bytes, ...]
     outcome: str = UNKNOWN
     offset: int = -1
@@ -42,7 +43,7 @@ class TopicLedger:
     start_asked: int = 0  # the greatest log start that may be found
     start_acknowledged: int = 0  # the least
 
-    def begin(self, sender: tuple[int, int], values: Sequence[bytes]) -> Attempt:
+    def begin(self, sender: Sender, values: Sequence[bytes]) -> Attempt:
         attempt = Attempt(len(self.attempts), sender, tuple(values))
         self.attempts.append(attempt)
         return attempt
@@ -53,7 +54,7 @@ class TopicLedger:
 
     def fingerprint(self) -> tuple[object, ...]:
         """Equal where the same was promised to the same senders, whoever they are this time."""
-        senders: dict[tuple[int, int], int] = {}
+        senders: dict[Sender, int] = {}
         attempts = tuple(
             (senders.setdefault(a.sender, len(senders)), a.outcome, a.offset, a.values) for a in self.attempts
         )
@@ -120,7 +121,7 @@ def topic_problems(topic: TopicLedger, partition: Partition, power_lost: bool) -
 def _order_problems(topic: TopicLedger, earliest: int, values: list[bytes]) -> list[str]:
     """Find the attempt of each value: whole, where it was acknowledged to be, and behind its sender's earlier ones."""
     owners = {value: attempt for attempt in topic.attempts for value in attempt.values}
-    latest_of: dict[tuple[int, int], int] = {}
+    latest_of: dict[Sender, int] = {}
     at = 0
     while at < len(values):
         attempt = owners.get(values[at])

@@ -69,7 +69,7 @@ def _settle(topic: TopicLedger, log: Log) -> None:
         topic.start_acknowledged = topic.start_asked = partition.earliest_offset
         records = list(partition.scan())
         for record in records:
-            attempt = topic.begin((0, 0), [record.value])
+            attempt = topic.begin((0, 0, "found"), [record.value])
             attempt.outcome, attempt.offset = ACKNOWLEDGED, record.offset
         values = {record.value for record in records}
         topic.attempts += [attempt for attempt in unknown if not values.intersection(attempt.values)]

@@ -5,6 +5,7 @@ Whatever interrupts it, the next recovery must come to the same log, byte for by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from random import Random
 
@@ -49,14 +50,16 @@ def images_of(workload: Workload, seed: int, count: int) -> list[tuple[Machine, 
     return random.sample(found, min(count, len(found)))
 
 
-def interrupted_recoveries(workload: Workload, seed: int, count: int, *, depth: int = 2) -> Found:
+def interrupted_recoveries(
+    workload: Workload, seed: int, count: int, *, depth: int = 2, is_over: Callable[[], bool] = bool
+) -> Found:
     """Each of ``count`` machines recovers, and is interrupted, up to ``depth`` times, at steps drawn at random."""
     found = Found()
     random = Random(seed)
     for number, (machine, ledger) in enumerate(images_of(workload, seed, count)):
         steps = _steps_to_recover(machine.copy())
         for step in range(len(steps)):
-            if len(found.problems) >= PROBLEMS_MAX:
+            if len(found.problems) >= PROBLEMS_MAX or is_over():
                 return found
             found.crashes += 1
             kind = random.choice(_INTERRUPTIONS)

@@ -66,7 +66,9 @@ def kills(seconds: float, seed: int, directory: Path) -> Outcome:
 
 def faults(seconds: float, seed: int, directory: Path) -> Outcome:
     """Refusals, failed syncs and exceptions at the steps of drawn workloads."""
-    found = _until(seconds, seed, lambda seed, _: sweep(drawn(seed), seed, every=_SHARE, offset=seed))
+    found = _until(
+        seconds, seed, lambda seed, is_over: sweep(drawn(seed), seed, every=_SHARE, offset=seed, is_over=is_over)
+    )
     return Outcome({"injected faults": found.crashes}, found.problems)
 
 
@@ -77,7 +79,7 @@ def syscalls(seconds: float, seed: int, directory: Path) -> Outcome:
         place = directory / str(seed)
         place.mkdir()
         try:
-            return refuse_calls(drawn(seed), place, every=_SHARE, offset=seed)
+            return refuse_calls(drawn(seed), place, every=_SHARE, offset=seed, is_over=is_over)
         finally:
             shutil.rmtree(place)
 
@@ -87,7 +89,7 @@ def syscalls(seconds: float, seed: int, directory: Path) -> Outcome:
 
 def recoveries(seconds: float, seed: int, directory: Path) -> Outcome:
     """Recoveries after losses of power in drawn workloads, interrupted twice."""
-    found = _until(seconds, seed, lambda seed, _: interrupted_recoveries(drawn(seed), seed, 2))
+    found = _until(seconds, seed, lambda seed, is_over: interrupted_recoveries(drawn(seed), seed, 2, is_over=is_over))
     return Outcome({"interrupted recoveries": found.crashes}, found.problems)
 
 

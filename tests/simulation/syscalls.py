@@ -153,8 +153,8 @@ def refused(workload: Workload, directory: Path, refusal: Refusal) -> list[str]:
     return found + ([f"{left - descriptors} descriptors are still open"] if left > descriptors else [])
 
 
-def sweep(workload: Workload, directory: Path, *, every: int, offset: int) -> Found:
-    """Each refusal by itself; of all only one in ``every``."""
+def sweep(workload: Workload, directory: Path, *, every: int, offset: int, is_over: Callable[[], bool] = bool) -> Found:
+    """Each refusal by itself; of all only one in ``every``, until ``is_over``."""
     found = Found()
     refusals = [
         Refusal(number, kind, sticky)
@@ -163,7 +163,7 @@ def sweep(workload: Workload, directory: Path, *, every: int, offset: int) -> Fo
         for sticky in (False, True)
     ]
     for number, refusal in enumerate(refusals):
-        if number % every == offset % every and len(found.problems) < PROBLEMS_MAX:
+        if number % every == offset % every and len(found.problems) < PROBLEMS_MAX and not is_over():
             found.crashes += 1
             place = directory / str(number)
             found.problems += [

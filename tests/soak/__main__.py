@@ -18,13 +18,12 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import soak as fuzz_soak
+from tests.fuzz import soak as fuzz
 from tests.simulation import soak as simulation
 from tests.soak import chaos, full_disk
-from tests.soak.part import Outcome, Run, run_apart
+from tests.soak.part import Run, run_apart
 
 TURN_S = 900.0  # of all parts together; a history that is checked at its end must not grow for hours
 
@@ -34,12 +33,6 @@ class Part(NamedTuple):
 
     share: float
     run: Run
-
-
-def fuzz(seconds: float, seed: int, directory: Path) -> Outcome:
-    """Hostile input for everything that reads: see ``tests/fuzz``."""
-    figures, problems = fuzz_soak.run(seconds, seed)
-    return Outcome(dict(figures), problems)
 
 
 PARTS = {
@@ -53,7 +46,7 @@ PARTS = {
     "recoveries": Part(2, simulation.recoveries),
     "schedules": Part(4, simulation.schedules),
     "random-schedules": Part(2, simulation.random_schedules),
-    "fuzz": Part(4, fuzz),
+    "fuzz": Part(4, fuzz.as_part),
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pylog.storage import AppendableFile, Buffer, OsFileSystem
+from tests.storage.filesystems import StandIn
 
 BEFORE, MIDDLE, AFTER = "before", "middle", "after"
 
@@ -44,7 +45,8 @@ TIDYING = {
     "remove .index": 1,
     "remove .snapshot": 1,
     "replace .json": 1,
-    "remove .json": 1,
+    "replace .gone": 1,
+    "remove .gone": 1,
     "make_directory": 1,
     "remove_directory": 1,
     "sync_directory": 3,
@@ -112,7 +114,7 @@ class FailpointFile:
         self._filesystem.around("sync", self.path, self._file.sync)
 
 
-class FailpointFileSystem(OsFileSystem):
+class FailpointFileSystem(StandIn):
     """The machine's filesystem. ``act(path)`` is called once, at the failpoint; without one this only passes through."""
 
     def __init__(self, failpoint: Failpoint | None, random_: random.Random, act: Callable[[str], None]) -> None:
@@ -157,8 +159,8 @@ class FailpointFileSystem(OsFileSystem):
     def remove(self, path: str) -> None:
         self.around("remove", path, lambda: OsFileSystem.remove(self, path))
 
-    def make_directory(self, path: str) -> None:
-        self.around("make_directory", path, lambda: OsFileSystem.make_directory(self, path))
+    def make_directory(self, path: str, mode: int | None = None) -> None:
+        self.around("make_directory", path, lambda: OsFileSystem.make_directory(self, path, mode))
 
     def remove_directory(self, path: str) -> None:
         self.around("remove_directory", path, lambda: OsFileSystem.remove_directory(self, path))
