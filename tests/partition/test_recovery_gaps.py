@@ -137,7 +137,7 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> 
 
 
 def test_the_leader_epoch_of_a_segment_is_that_of_its_first_batch(tmp_path: Path) -> None:
-    place = Place(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0)
+    place = Place(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0, "id")
     assert first_epoch(place, 0) == -1
     made = [batch(b"x") for _ in range(2)]
     for offset, (encoded, epoch) in enumerate(zip(made, (5, 6), strict=True)):
