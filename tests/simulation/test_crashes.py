@@ -20,9 +20,7 @@ def test_a_kill_at_any_step_loses_nothing_that_was_acknowledged(workload: Worklo
 
 
 def test_a_loss_of_power_at_any_step_of_what_is_drawn_loses_nothing_durable(seed: int) -> None:
-    for number in range(3):
-        found = PowerCuts(drawn(seed + number), seed, samples=2, sector_bytes=4096).run()
-        assert found.problems == []
+    assert PowerCuts(drawn(seed), seed, samples=2, sector_bytes=4096).run().problems == []
 
 
 @every_workload

@@ -92,14 +92,6 @@ MUTANTS = (
         ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_power_has_spoilt_is_made_anew",),
     ),
     Mutant(
-        "recovery keeps an index of aborts that never were",
-        "partition/recovery.py",
-        "        place.filesystem.remove(path)\n",
-        "        pass\n",
-        "what another file left in the blocks of the index hides committed records",
-        ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_never_were_goes",),
-    ),
-    Mutant(
         "recovery forgets where deleted records ended",
         "partition/recovery.py",
         "    start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0\n",
