@@ -262,6 +262,8 @@ def _about_entry(entry: AbortedTransaction, end_before: int, abort: Abort | None
     if abort is None or abort.producer_id != entry.producer_id:
         problem = f"says that producer {entry.producer_id} aborted at {entry.last_offset}: it has no marker there"
         return None if passed_damage else problem
+    if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+        return f"says {_words(entry)}, with the last stable offset {entry.last_stable_offset}"
     if not abort.before < entry.first_offset <= entry.last_offset:
         return f"says {_words(entry)}; its transaction before that ended at {abort.before}"
     return None
