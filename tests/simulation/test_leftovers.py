@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pylog import Log, ProducerRecord
+from pylog.errors import StorageError
 from pylog.testing.machine import Killed, Machine, Process, Step
 
 LOG = "/log/t-0/00000000000000000001.log"
@@ -152,3 +153,29 @@ def test_opening_does_not_wait_for_a_deletion_under_way() -> None:
     assert open_log(machine).topics() == []
     assert machine.seconds == seconds
     assert "/log/t-0" in machine.disk.contents()
+
+
+def test_a_deletion_of_long_ago_that_a_copy_brought_back_removes_nothing_of_the_topic_that_is_there() -> None:
+    machine = Machine()
+    two_segments(machine, acks="all").close()
+    filesystem = machine.process().filesystem
+    file = filesystem.open_readable("/log/.pylog/topics/t.json")
+    filesystem.open_appendable("/log/.pylog/topics/t.gone").pwrite(file.pread(4096, 0), 0)
+    log = open_log(machine)
+    assert [record.value for record in log.partition("t", 0).scan()] == [b"first", b"second"]
+
+
+def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_creating_other_topics() -> None:
+    machine = Machine()
+    two_segments(machine, acks="all").close()
+    filesystem = machine.process().filesystem
+    filesystem.replace("/log/.pylog/topics/t.json", "/log/.pylog/topics/t.gone")
+
+    def refuse(_process: Process, step: Step) -> None:
+        if step.name == "replace" and "/t-0" in step.path:
+            raise StorageError("cannot rename", path=step.path)
+
+    machine.before_step.append(refuse)
+    log = open_log(machine)
+    log.create_topic("u")
+    assert log.topics() == ["u"]

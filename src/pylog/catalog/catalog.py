@@ -131,7 +131,8 @@ class Catalog:
         self, name: str, partitions: int, config: TopicConfig, prepare: Prepare, retire: Retire
     ) -> TopicDescription:
         self._refuse_collision(name)
-        self._finish_deletions(retire)
+        if name in self.being_deleted():
+            self._finish_deletion(name, retire)
         topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
         self._prepare(name, range(partitions), topic_id, prepare)
         return self._publish(TopicDescription(name, topic_id, partitions, config))
@@ -231,13 +232,22 @@ class Catalog:
 
     def _finish_deletions(self, retire: Retire) -> None:
         for name in self.being_deleted():
-            try:
-                topic = self._read(name, self._layout.deleted_topic(check_topic_name(name)))
-            except (CorruptSegment, InvalidTopicName) as damage:
-                logger.warning("a deletion that was cut off is left as it is: %s", damage)
-                continue
-            logger.info("finishing the deletion of %r, which was cut off", name)
-            self._remove_directories(topic, retire)
+            self._finish_deletion(name, retire)
+
+    def _finish_deletion(self, name: str, retire: Retire) -> None:
+        path = self._layout.deleted_topic(name)
+        try:
+            topic = self._read(name, self._layout.deleted_topic(check_topic_name(name)))
+        except (CorruptSegment, InvalidTopicName) as damage:
+            logger.warning("a deletion that was cut off is left as it is: %s", damage)
+            return
+        if self._filesystem.exists(
+            self._layout.topic(name)
+        ):  # a copy was laid over the log: whose directories are they?
+            logger.warning("there is a topic %r, so its directories stay; remove %r if it was not meant", name, path)
+            return
+        logger.info("finishing the deletion of %r, which was cut off", name)
+        self._remove_directories(topic, retire)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
         for number in numbers:
