@@ -7,6 +7,7 @@ import pytest
 from pylog import Log, ProducerRecord
 from pylog.errors import OutcomeUnknown, StorageError
 from pylog.testing.machine import Machine, Process, Step, SyncFailure
+from tests.partition.logs import batch, marker
 
 BEHAVIOURS = ("dirty", "clean", "lost")
 
@@ -110,3 +111,39 @@ def test_slots_that_a_failed_sync_took_back_are_put_back(behaviour: str) -> None
     assert [record.offset for record in open_log(machine).partition("t", 0).scan()] == [2, 3, 4, 5]
     for image in machine.power_losses():
         assert open_log(image).partition("t", 0).latest_offset == 6
+
+
+def test_no_reader_sees_aborted_records_while_a_segment_is_made_again() -> None:
+    machine = Machine()
+    log = open_log(machine)
+    log.create_topic("t")
+    partition = log.partition("t", 0)
+    partition.append_batch(batch(b"aborted", producer_id=7, epoch=0, sequence=0, transactional=True))
+    partition.append_batch(marker(7, 0, commit=False))
+    partition.roll()
+    partition.append([ProducerRecord(b"plain")], acks=1)
+    reader = open_log(machine).partition("t", 0)
+    failing, seen, looking = FailingSync("0000.log", "clean"), set(), []
+
+    def look(process: Process, step: Step) -> None:
+        if not looking:
+            looking.append(True)
+            seen.add(tuple(record.value for record in reader.read(0, isolation_level="read_committed")))
+            looking.clear()
+
+    machine.before_step += [failing, look]
+    partition.sync(3)
+    assert failing.synced
+    assert seen == {(b"plain",)}
+
+
+def test_deleting_records_again_finishes_what_a_failed_sync_left() -> None:
+    machine = Machine()
+    log = with_a_closed_segment(machine)
+    machine.before_step.append(FailingSync(".commit", "clean"))
+    with pytest.raises(StorageError):
+        log.partition("t", 0).delete_before(4)
+    assert log.partition("t", 0).delete_before(4) == 4
+    assert "/log/t-0/00000000000000000000.log" not in machine.disk.contents()
+    for image in machine.power_losses():
+        assert open_log(image).partition("t", 0).earliest_offset == 4

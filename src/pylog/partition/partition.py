@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import require_count, require_whole
 from pylog.clock import Clock
 from pylog.codec.batch import BatchView
-from pylog.errors import Closed, NotAppended, ReadOnlyLog, StorageError
+from pylog.errors import Closed, NotAppended, OffsetOutOfRange, OutcomeUnknown, ReadOnlyLog, StorageError
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
@@ -100,7 +100,10 @@ class Partition:
             batch = encoded_batch(records, self._limit_bytes(), self._clock.now_ms())
         result = self.append_batch(batch, expected_offset=expected_offset, timeout_ms=timeout_ms)
         if acks != 1:
-            self.sync(result.last_offset + 1)
+            try:
+                self.sync(result.last_offset + 1)
+            except OffsetOutOfRange as error:
+                raise OutcomeUnknown(f"appended, and cut again by a failed sync: {error}", **error.facts) from error
         return result
 
     def _limit_bytes(self) -> int:

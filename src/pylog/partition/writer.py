@@ -232,6 +232,7 @@ class PartitionWriter(WriterView):
             self._state = self._lock.slots.publish(
                 state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
             )
+        if offset >= state.log_start_offset:  # also where this was begun before, and could not be finished
             self._lock.slots.sync()
             self._remove_before(offset)
         return max(offset, state.log_start_offset)

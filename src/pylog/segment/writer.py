@@ -68,6 +68,9 @@ class SegmentWriter:
         Costs at most one index interval and one batch, whatever the segment's size: from the last indexed batch on.
         """
         self._cut_indexes(size_bytes, next_offset)
+        self._stand_at(size_bytes, next_offset)
+
+    def _stand_at(self, size_bytes: int, next_offset: int) -> None:
         if self._offsets.count and not self._times.count:
             self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
@@ -183,10 +186,13 @@ class SegmentWriter:
             index.close()
 
     def rebuild_start(self) -> None:
-        """Forget the indexes and the end: ``adopt`` of every batch from position 0 makes them again."""
+        """Forget the indexes and the end: ``adopt`` of every batch from position 0 makes them again.
+
+        The transaction index stays as it is, for readers, until the caller replaces it.
+        """
         self._offsets.clear()
         self._times.clear()
-        self.attach(0, self.base_offset)
+        self._stand_at(0, self.base_offset)
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
         """Remember an aborted transaction, unless its entry is there already."""
