@@ -74,7 +74,8 @@ class Actor:
             topic = ledger.topics[name]
             try:
                 self.log.create_topic(name, **config)
-                topic.attempts.clear()  # a deletion that failed had come far enough
+                if topic.there is None:  # perhaps a deletion that failed had come far enough
+                    topic = ledger.topics[name] = TopicLedger(name)
             except TopicExists:
                 if topic.there is False:
                     raise
