@@ -78,7 +78,7 @@ class PowerCuts:
             if mark not in self._seen:
                 self._seen.add(mark)
                 found.images += 1
-                check = problems if mark % _GO_ON_WITH_ONE_IN == 0 else problems_found_at_once
+                check = problems if found.images % _GO_ON_WITH_ONE_IN == 0 else problems_found_at_once
                 found.problems += [
                     f"{self.workload.__name__}, seed {self.seed}, power cut {where}, image {number}: {problem}"
                     for problem in check(image, ledger.copy(), power_lost=True)
