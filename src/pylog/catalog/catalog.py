@@ -179,8 +179,10 @@ class Catalog:
     def delete(self, name: str, retire: Retire) -> None:
         """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
 
-        ``LogLocked`` where a writer doesn't come to an end; then nothing was removed. What is no directory of this log, as
-        a link to another place, is moved aside untouched: writers that have its files open are not fenced off there.
+        ``LogLocked`` where a writer doesn't come to an end. Mostly nothing was removed then; where the writer came in between,
+        the topic is gone, and its directories go when the log is next opened for writing, as after a crash. What is no
+        directory of this log, as a link to another place, is moved aside untouched: writers that have its files open are not
+        fenced off there.
         """
         self.locked(partial(self._delete, name, retire))
 

@@ -20,7 +20,11 @@ def closed_since(segments: Segments, durable_offset: int, active_base: int) -> l
 
 
 def sync_closed(filesystem: FileSystem, directory: str, base: int, following: int) -> None:
-    """Force a closed segment's indexes, and the snapshot at ``following``, to the medium. What is not there is fine."""
+    """Force a closed segment's indexes, and the snapshot at offset ``following``, to the medium. What is not there is fine.
+
+    Their bytes are durable on return, their names once the directory is synced. ``StorageError`` where one is refused: then
+    it must not be synced again, but made anew.
+    """
     for offset, kind in ((base, OFFSET_INDEX), (base, TIME_INDEX), (base, TRANSACTION_INDEX), (following, SNAPSHOT)):
         try:
             file = filesystem.open_appendable(file_path(directory, offset, kind), create=False)

@@ -213,7 +213,7 @@ def _reindex(place: Place, base: int) -> None:
 def remake_side_files(place: Place, base: int) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
-    For a segment one of whose syncs has failed. The caller holds the lock.
+    For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again.
     """
     producers = snapshots.load(place.filesystem, place.directory, place.segments(), base, place.clock.now_ms())
     for kind in INDEX_ENTRY_BYTES:
