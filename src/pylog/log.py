@@ -145,7 +145,7 @@ class Log:
         self.manifest: Manifest = manifest  # type: ignore[assignment]  # None only where it is created above, or refused
         self._catalog = Catalog(filesystem, self.clock, layout, self._defaults)
         if not self.read_only:
-            self._catalog.finish_deletions(self._retire)
+            self._catalog.finish_deletions(lambda directory: self._retire(directory, 0.0))
         ids, lock = layout.producer_ids, layout.producer_ids_lock
         self._producer_ids = ProducerIds(filesystem, self.clock, ids, lock, first_ids)
 
@@ -261,8 +261,8 @@ class Log:
     def _prepare(self, directory: str, topic_id: str) -> None:
         prepare_directory(self._filesystem, directory, topic_id, self._boot)
 
-    def _retire(self, directory: str) -> None:
-        retire_directory(self._filesystem, self.clock, directory)
+    def _retire(self, directory: str, timeout_s: float = 30.0) -> None:
+        retire_directory(self._filesystem, self.clock, directory, timeout_s)
 
     # Partitions
 

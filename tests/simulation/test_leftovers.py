@@ -143,12 +143,14 @@ def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> Non
     assert finished > 20
 
 
-def test_opening_does_not_wait_for_a_deletion_under_way() -> None:
+@pytest.mark.parametrize("held", ["/log/.pylog/catalog.lock", "/log/t-0/.lock"])
+def test_opening_does_not_wait_for_a_deletion_under_way(held: str) -> None:
     machine = Machine()
     two_segments(machine, acks="all").close()
     filesystem = machine.process().filesystem
     filesystem.replace("/log/.pylog/topics/t.json", "/log/.pylog/topics/t.gone")
-    assert filesystem.lock("/log/.pylog/catalog.lock").try_acquire()
+    lock = filesystem.lock(held)
+    assert lock.try_acquire()
     seconds = machine.seconds
     assert open_log(machine).topics() == []
     assert machine.seconds == seconds

@@ -30,8 +30,11 @@ def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boo
     filesystem.sync_directory(directory)
 
 
-def retire_directory(filesystem: FileSystem, clock: Clock, directory: str) -> None:
-    """Wait for an append under way, then spoil the slots, so that writers with open files find the partition gone."""
+def retire_directory(filesystem: FileSystem, clock: Clock, directory: str, timeout_s: float) -> None:
+    """Wait for an append under way, then spoil the slots, so that writers with open files find the partition gone.
+
+    ``LogLocked`` where it has not ended after ``timeout_s`` seconds.
+    """
 
     def spoil() -> None:
         slots = filesystem.open_appendable(f"{directory}/{COMMIT_SLOTS}")
@@ -40,4 +43,4 @@ def retire_directory(filesystem: FileSystem, clock: Clock, directory: str) -> No
         finally:
             slots.close()
 
-    while_holding(filesystem, clock, f"{directory}/{LOCK}", spoil)
+    while_holding(filesystem, clock, f"{directory}/{LOCK}", spoil, timeout_s)
