@@ -28,13 +28,7 @@ from pylog.catalog import (
 from pylog.changes import Changes
 from pylog.checks import partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
-from pylog.errors import (
-    Closed,
-    LogNotFound,
-    ReadOnlyLog,
-    TopicExists,
-    TopicNotFound,
-)
+from pylog.errors import Closed, LogNotFound, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.opening import (
     check_lock_kind,
@@ -51,12 +45,7 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import (
-    LOCK_KIND,
-    FileSystem,
-    OsFileSystem,
-    after_fork_in_child,
-)
+from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -199,8 +188,10 @@ class Log:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
-        self._writable_catalog().delete(name, self._retire)
-        self._forget(name)
+        try:
+            self._writable_catalog().delete(name, self._retire)
+        finally:  # where that fails, the topic may be gone all the same
+            self._forget(name)
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""
@@ -297,7 +288,12 @@ class Log:
             foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self.notify,
+            sync_catalog=self._sync_catalog,
         )
+
+    def _sync_catalog(self) -> None:
+        assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
+        self._catalog.make_durable()
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""
@@ -313,9 +309,7 @@ class Log:
     def _forget(self, topic: str) -> None:
         with self._mutex:
             forgotten = [self._partitions.pop(key) for key in list(self._partitions) if key.topic == topic]
-        for (
-            partition
-        ) in forgotten:  # without the mutex: closing waits for an append, which asks for the topic's settings
+        for partition in forgotten:  # not under the mutex: an append, which closing waits for, asks for the settings
             partition.close()
 
     def delete_records(self, topic_partition: TopicPartition, before: int) -> int:

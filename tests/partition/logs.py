@@ -59,6 +59,7 @@ def open_partition(
         foreign=foreign,
         log_start=0,
         notify=lambda: None,
+        sync_catalog=lambda: None,
     )
 
 

@@ -95,6 +95,7 @@ def test_settings_that_cannot_be_read_are_an_append_that_did_not_happen(tmp_path
     partition = Partition(
         FS, ManualClock(), str(directory), TP, refused, boot_of(FS),
         topic_id="id", read_only=False, foreign=False, log_start=0, notify=lambda: None,
+            sync_catalog=lambda: None,
     )  # fmt: skip
     with pytest.raises(NotAppended, match="topic's file cannot be read"):
         partition.append(one("a"), acks=1)
@@ -133,6 +134,7 @@ def test_a_log_that_is_gone_is_not_called_a_damaged_partition(tmp_path: Path) ->
     partition = Partition(
         FS, ManualClock(), str(directory), TP, settings, boot_of(FS),
         topic_id="id", read_only=False, foreign=False, log_start=0, notify=lambda: None,
+            sync_catalog=lambda: None,
     )  # fmt: skip
     partition.append(one("a"), acks=1)
     other = open_partition(directory)

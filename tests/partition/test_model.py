@@ -64,6 +64,7 @@ class PartitionAgainstAList(RuleBasedStateMachine):
         return Partition(
             filesystem, self.clock, str(self.directory), TP, lambda: self.config, boot_of(filesystem),
             topic_id="id", read_only=read_only, foreign=False, log_start=0, notify=lambda: None,
+            sync_catalog=lambda: None,
         )  # fmt: skip
 
     def teardown(self) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pylog import Log, Producer, ProducerRecord
 from pylog.errors import NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
 from pylog.testing.machine import Killed, Machine, Process
-from tests.simulation.ledger import ACKNOWLEDGED, REFUSED, UNKNOWN, Ledger, Sender, TopicLedger
+from tests.simulation.ledger import ACKNOWLEDGED, BY_APPEND, REFUSED, UNKNOWN, Ledger, Sender
 
 T = TypeVar("T")
 ROOT = "/log"
@@ -57,6 +57,10 @@ class Actor:
             return work()
         except Killed:
             self.process.kill()
+        except TopicNotFound as error:
+            topic = self.world.ledger.topics.get(error.facts["topic"])
+            if topic is None or topic.there:  # else whoever was to create it may have died, or failed
+                self.world.errors.append(error)
         except (PylogError, KeyboardInterrupt, MemoryError) as error:
             self.world.errors.append(error)
         except BaseException as error:  # noqa: BLE001  (told to whoever looks)
@@ -70,12 +74,12 @@ class Actor:
         def work() -> None:
             ledger = self.world.ledger
             if name not in ledger.topics or ledger.topics[name].there is False:
-                ledger.topics[name] = TopicLedger(name)
+                ledger.begin_life(name)
             topic = ledger.topics[name]
             try:
                 self.log.create_topic(name, **config)
                 if topic.there is None:  # perhaps a deletion that failed had come far enough
-                    topic = ledger.topics[name] = TopicLedger(name)
+                    topic = ledger.begin_life(name)
             except TopicExists:
                 if topic.there is False:
                     raise
@@ -86,11 +90,11 @@ class Actor:
     def delete(self, name: str) -> None:
         def work() -> None:
             topic = self.world.ledger.topics[name]
-            topic.there = None
+            topic.there, topic.delete_asked = None, True
             with suppress(TopicNotFound):
                 self.log.delete_topic(name)
             topic.there = False
-            topic.attempts.clear()
+            topic.end_life()
 
         self.attempt(work)
 
@@ -100,7 +104,7 @@ class Actor:
     def _append(self, name: str, count: int, size: int, acks: int | str) -> None:
         topic = self.world.ledger.topics[name]
         values = self.world.ledger.new_values(count, size)
-        attempt = topic.begin(self._who("append"), values)
+        attempt = topic.begin(self._who(BY_APPEND), values)
         try:
             partition = self.log.partition(name, 0)
         except PylogError:
@@ -133,7 +137,7 @@ class Actor:
         for value in self.world.ledger.new_values(count, size):
             attempt = topic.begin(self._who(f"send {acks}"), [value])
             try:
-                sent.append((attempt, producer.send(name, value, partition=0, timestamp_ms=1_000)))
+                sent.append((attempt, producer.send(name, value, partition=0)))
             except PylogError:
                 attempt.outcome = REFUSED
                 raise

@@ -15,6 +15,7 @@ from pylog.partition import Partition
 
 Sender = tuple[int, int, str]
 ACKNOWLEDGED, REFUSED, UNKNOWN = "acknowledged", "refused", "unknown"
+BY_APPEND = "append"  # as the way of a sender; any other is a producer
 
 
 @dataclass
@@ -34,10 +35,11 @@ class Attempt:
 
 @dataclass
 class TopicLedger:
-    """One topic of one partition, in one of its lives. ``there`` is None while nobody can know."""
+    """One topic of one partition, in one of its lives. ``there`` is what its creator and its deleter were told, if they were."""
 
     name: str
     there: bool | None = None
+    delete_asked: bool = False
     attempts: list[Attempt] = field(default_factory=list)
     durable_end: int = 0  # everything below was acknowledged as durable
     start_asked: int = 0  # the greatest log start that may be found
@@ -47,6 +49,10 @@ class TopicLedger:
         attempt = Attempt(len(self.attempts), sender, tuple(values))
         self.attempts.append(attempt)
         return attempt
+
+    def end_life(self) -> None:
+        """The topic was deleted: what producers hold may still be written, to the next topic of this name."""
+        self.attempts = [a for a in self.attempts if a.outcome == UNKNOWN and a.sender[2] != BY_APPEND]
 
     def acknowledged(self) -> dict[int, bytes]:
         """The acknowledged values by offset."""
@@ -58,7 +64,21 @@ class TopicLedger:
         attempts = tuple(
             (senders.setdefault(a.sender, len(senders)), a.outcome, a.offset, a.values) for a in self.attempts
         )
-        return self.name, self.there, self.durable_end, self.start_asked, self.start_acknowledged, attempts
+        return (
+            self.name,
+            self.there,
+            self.delete_asked,
+            self.durable_end,
+            self.start_asked,
+            self.start_acknowledged,
+            attempts,
+        )
+
+    def must_be_there(self, *, power_lost: bool) -> bool | None:
+        """None where nobody can know. Who got a record acknowledged knows, even if the creator died before it was told."""
+        if self.there is None and not self.delete_asked and (self.durable_end if power_lost else self.written_end):
+            return True
+        return self.there
 
     @property
     def written_end(self) -> int:
@@ -71,6 +91,17 @@ class Ledger:
     def __init__(self) -> None:
         self.topics: dict[str, TopicLedger] = {}
         self.sent = 0
+
+    def begin_life(self, name: str) -> TopicLedger:
+        """A topic that was not there is being created."""
+        topic, before = TopicLedger(name), self.topics.get(name)
+        if before is not None:
+            before.end_life()
+            for number, attempt in enumerate(before.attempts):
+                attempt.number = number
+            topic.attempts = before.attempts
+        self.topics[name] = topic
+        return topic
 
     def new_values(self, count: int, size: int) -> list[bytes]:
         """Values that were never sent before."""
@@ -86,7 +117,13 @@ class Ledger:
         for name, topic in self.topics.items():
             attempts = [replace(a) for a in topic.attempts]
             made.topics[name] = TopicLedger(
-                name, topic.there, attempts, topic.durable_end, topic.start_asked, topic.start_acknowledged
+                name,
+                topic.there,
+                topic.delete_asked,
+                attempts,
+                topic.durable_end,
+                topic.start_asked,
+                topic.start_acknowledged,
             )
         return made
 
@@ -95,10 +132,9 @@ class Ledger:
         found: list[str] = []
         names = set(log.topics())
         for name, topic in self.topics.items():
-            if topic.there is not None and topic.there != (name in names):
-                found.append(
-                    f"topic {name}: expected {'there' if topic.there else 'gone'}, the log has {sorted(names)}"
-                )
+            expected = topic.must_be_there(power_lost=power_lost)
+            if expected is not None and expected != (name in names):
+                found.append(f"topic {name}: expected {'there' if expected else 'gone'}, the log has {sorted(names)}")
             if name in names:
                 found += topic_problems(topic, log.partition(name, 0), power_lost)
         found += [f"topic {name}: nobody created it" for name in names - set(self.topics)]

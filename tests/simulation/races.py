@@ -27,7 +27,7 @@ from pylog.testing.machine import (
     simulated_mutexes,
 )
 from tests.simulation.actors import Actor, World
-from tests.simulation.crashes import PROBLEMS_MAX, Found, fingerprint
+from tests.simulation.crashes import PROBLEMS_MAX, Found, fingerprint, without_power
 from tests.simulation.oracle import problems
 from tests.simulation.workloads import SMALL
 
@@ -139,6 +139,7 @@ def run(
     found += [f"lock {number} was never freed" for number in machine.locks]
     mark = fingerprint(machine, world.ledger)
     if checked is None or mark not in checked:
+        found += [f"and a loss of power later: {problem}" for problem in without_power(machine, world.ledger)]
         found += problems(machine, world.ledger, power_lost=False)
         if checked is not None and not found:
             checked.add(mark)

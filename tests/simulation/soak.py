@@ -95,15 +95,20 @@ def recoveries(seconds: float, seed: int, directory: Path) -> Outcome:
 
 def schedules(seconds: float, seed: int, directory: Path) -> Outcome:
     """All orders with two preemptions of pairs of operations, as many pairs as there is time for."""
+    finished = 0
 
     def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        nonlocal finished
         random = Random(seed)
         if random.random() < 0.3:
-            return systematically(random.choice(PAIRS_OF_THREADS), as_threads=True, is_over=is_over)
-        return systematically(random.choice(PAIRS), rebooted=random.random() < 0.3, is_over=is_over)
+            found = systematically(random.choice(PAIRS_OF_THREADS), as_threads=True, is_over=is_over)
+        else:
+            found = systematically(random.choice(PAIRS), rebooted=random.random() < 0.3, is_over=is_over)
+        finished += not is_over()
+        return found
 
     found = _until(seconds, seed, once)
-    return Outcome({"schedules with two preemptions": found.crashes}, found.problems)
+    return Outcome({"schedules with two preemptions": found.crashes, "pairs finished": finished}, found.problems)
 
 
 def random_schedules(seconds: float, seed: int, directory: Path) -> Outcome:

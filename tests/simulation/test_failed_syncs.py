@@ -147,3 +147,15 @@ def test_deleting_records_again_finishes_what_a_failed_sync_left() -> None:
     assert "/log/t-0/00000000000000000000.log" not in machine.disk.contents()
     for image in machine.power_losses():
         assert open_log(image).partition("t", 0).earliest_offset == 4
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_relied_on(behaviour: str) -> None:
+    machine = Machine()
+    log = with_a_closed_segment(machine)
+    machine.before_step.append(FailingSync(".commit", behaviour))
+    with pytest.raises(StorageError):
+        log.partition("t", 0).delete_before(3)
+    assert open_log(machine).partition("t", 0).delete_before(2) == 3
+    for image in machine.power_losses():
+        assert open_log(image).partition("t", 0).earliest_offset == 3

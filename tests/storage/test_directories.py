@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from pylog.errors import StorageError
 from pylog.log import Log
-from pylog.storage.directories import make_directory_durably, parent_of
-from tests.storage.filesystems import Faulty
+from pylog.storage.directories import make_directory_durably, parent_of, sync_name
+from tests.storage.filesystems import Faulty, io_error
 
 
 class Recorded(Faulty):
@@ -44,18 +45,39 @@ def test_the_parent_of_a_path(path: str, parent: str) -> None:
         ("/x", (), [("make", "/x"), ("sync", "/")]),
         ("x", (), [("make", "x"), ("sync", ".")]),
         ("a/b", (), [("make", "a"), ("sync", "."), ("make", "a/b"), ("sync", "a")]),
-        ("/a/b/c", ("/a",), [("make", "/a/b"), ("sync", "/a"), ("make", "/a/b/c"), ("sync", "/a/b")]),
+        ("/a/b", ("/a",), [("sync", "/"), ("make", "/a/b"), ("sync", "/a")]),
+        ("/a/b/c", ("/a",), [("sync", "/"), ("make", "/a/b"), ("sync", "/a"), ("make", "/a/b/c"), ("sync", "/a/b")]),
         ("/a/b", ("/a", "/a/b"), []),
         (".", (), []),
         ("/", (), []),
     ],
 )
-def test_every_new_name_is_synced_before_the_next_is_made(
+def test_every_new_name_and_the_last_that_was_there_is_synced_before_the_next_is_made(
     path: str, there: tuple[str, ...], expected: list[tuple[str, str]]
 ) -> None:
     filesystem = Recorded(*there)
     make_directory_durably(filesystem, path)
     assert filesystem.operations == expected
+
+
+@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EPERM])
+def test_a_directory_that_must_not_be_read_is_taken_to_be_durable(refusal: int) -> None:
+    """A directory above a log that an administrator has made may be passed through by its user, and no more."""
+
+    class Guarded(Recorded):
+        def sync_directory(self, path: str) -> None:
+            raise StorageError("refused", path=path, errno=refusal)
+
+    sync_name(Guarded("/a"), "/a/b")
+
+
+def test_a_sync_of_a_directorys_name_that_fails_is_an_error() -> None:
+    class Failing(Recorded):
+        def sync_directory(self, path: str) -> None:
+            raise io_error(path)
+
+    with pytest.raises(StorageError):
+        sync_name(Failing("/a"), "/a/b")
 
 
 def test_a_file_in_the_way_is_a_typed_error(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.segment.naming import LOCK, PARTITION_METADATA
-from pylog.storage import FileSystem, read_whole, while_holding
+from pylog.storage import FileSystem, read_whole, sync_name, while_holding
 
 T = TypeVar("T")
 
@@ -65,6 +65,7 @@ class Catalog:
         self._layout = layout
         self._defaults = defaults
         self._lawful = LawfulNames(layout.topics)
+        self._way_is_durable = False
 
     def version(self) -> int:
         """A number that changes whenever a topic is created, altered or deleted. Costs one stat. ``LogNotFound``."""
@@ -264,6 +265,17 @@ class Catalog:
         write_json(self._filesystem, self._layout.topic(topic.name), content)
         self._advance_version()
         return topic
+
+    def make_durable(self) -> None:
+        """Have a loss of power leave every topic that is there now, and the directories down to it. ``StorageError``.
+
+        For topics of others: a process can see what another one has renamed into place, and never came to sync.
+        """
+        if not self._way_is_durable:
+            for directory in (self._layout.root, self._layout.private, self._layout.topics):
+                sync_name(self._filesystem, directory)
+            self._way_is_durable = True
+        self._filesystem.sync_directory(self._layout.topics)
 
     def _advance_version(self) -> None:
         """Give the directory a time that nobody saw before the change: file times can be as coarse as the kernel's tick."""

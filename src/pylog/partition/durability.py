@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading  # threads wait here for one another's sync
+from collections.abc import Callable
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
 from pylog.partition.closed_files import closed_since, sync_closed
@@ -29,13 +30,16 @@ _ATTEMPTS = 10  # each against another process that deletes or replaces files me
 class Durability:
     """The durable end of one partition, as this process knows it, and the way to advance it."""
 
-    def __init__(self, place: Place, writer: PartitionWriter) -> None:
+    def __init__(self, place: Place, writer: PartitionWriter, sync_catalog: Callable[[], None]) -> None:
+        """``sync_catalog`` makes durable that the topic is there, and the way to the partition's directory."""
         self._place = place
+        self._sync_catalog = sync_catalog
         self._filesystem = place.filesystem
         self._directory = place.directory
         self._writer = writer
         self._lock = threading.RLock()  # of the thread that syncs, for itself and those that wait
         self._durable_offset = 0
+        self._catalog_is_durable = False  # whoever created the topic may have died before it came to that
         self._directory_synced_for = -1
         self._file: AppendableFile | None = None
         self._file_of = (-1, -1)
@@ -110,6 +114,9 @@ class Durability:
         if state.written_end:  # else its file may not be there yet: a roll publishes it first
             self._sync_active(state)
             synced.append(state.active_base)
+        if not self._catalog_is_durable:
+            self._sync_catalog()
+            self._catalog_is_durable = True
         if self._directory_synced_for != state.active_base:
             self._filesystem.sync_directory(self._directory)
             self._directory_synced_for = state.active_base if state.written_end else -1

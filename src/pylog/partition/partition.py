@@ -50,6 +50,7 @@ class Partition:
         foreign: bool,
         log_start: int,
         notify: Callable[[], None],
+        sync_catalog: Callable[[], None],
         why_read_only: str = "it was opened with read_only=True",
     ) -> None:
         self._clock = clock
@@ -67,7 +68,7 @@ class Partition:
         self._writer: PartitionWriter | None = None
         if not read_only:
             self._writer = PartitionWriter(place)
-            self._durability = Durability(place, self._writer)
+            self._durability = Durability(place, self._writer, sync_catalog)
         self._reader = PartitionReader(place, self._published, dense=not foreign)
 
     def __repr__(self) -> str:

@@ -232,8 +232,8 @@ class PartitionWriter(WriterView):
             self._state = self._lock.slots.publish(
                 state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
             )
+        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed
         if offset >= state.log_start_offset:  # also where this was begun before, and could not be finished
-            self._lock.slots.sync()
             self._remove_before(offset)
         return max(offset, state.log_start_offset)
 

@@ -3,7 +3,7 @@
 from os import fspath
 
 from pylog.storage.atomic_file import read_whole, write_atomically
-from pylog.storage.directories import make_directory_durably
+from pylog.storage.directories import make_directory_durably, sync_name
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.holding import while_holding
@@ -28,6 +28,7 @@ __all__ = [
     "fspath",
     "make_directory_durably",
     "read_whole",
+    "sync_name",
     "while_holding",
     "write_atomically",
 ]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
+from pylog.errors import StorageError
 from pylog.storage.filesystem import FileSystem
+
+_ALWAYS_THERE = (".", "/")
 
 
 def parent_of(path: str) -> str:
@@ -12,14 +17,29 @@ def parent_of(path: str) -> str:
 
 
 def make_directory_durably(filesystem: FileSystem, path: str, mode: int | None = None) -> None:
-    """Create a directory and its parents, from the top down; each new name is on the medium before the next is made.
+    """Create a directory and its parents, from the top down; each name is on the medium before the next is made.
 
-    All of them have ``mode``; None: as ``FileSystem.make_directory`` has it.
+    So is that of the last one that was there: another process may have made it, and died before it came to that. All have
+    ``mode``; None: as ``FileSystem.make_directory`` has it.
     """
     missing: list[str] = []
-    while path not in (".", "/") and not filesystem.is_directory(path):
+    while path not in _ALWAYS_THERE and not filesystem.is_directory(path):
         missing.append(path)
         path = parent_of(path)
+    if missing and path not in _ALWAYS_THERE:
+        sync_name(filesystem, path)
     for new in reversed(missing):
         filesystem.make_directory(new, mode)
         filesystem.sync_directory(parent_of(new))
+
+
+def sync_name(filesystem: FileSystem, directory: str) -> None:
+    """Put the name of a directory on the medium, which is done by syncing the one it is in. ``StorageError``.
+
+    Where this process must not read that one, it was not made by anybody like it, and it is taken to be there to stay.
+    """
+    try:
+        filesystem.sync_directory(parent_of(directory))
+    except StorageError as error:
+        if error.facts.get("errno") not in (errno.EACCES, errno.EPERM):
+            raise

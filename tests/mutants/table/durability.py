@@ -11,6 +11,7 @@ _REPLACEMENT = (
 )
 _SYNCS = "tests/simulation/test_failed_syncs.py"
 _LEFT = "tests/simulation/test_leftovers.py"
+_OTHERS = "tests/simulation/test_names_of_others.py"
 _ORDER = "tests/partition/test_sync_order.py"
 
 MUTANTS = (
@@ -169,10 +170,52 @@ MUTANTS = (
     Mutant(
         "the new log start is not synced before files go",
         "partition/writer.py",
-        "            self._lock.slots.sync()\n",
+        "        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed\n",
         "",
         "after a loss of power the log begins at offsets whose segments are gone",
         (f"{_ORDER}::test_the_new_log_start_is_on_the_medium_before_a_file_goes",),
+    ),
+    Mutant(
+        "a log start that is there already is taken to be durable",
+        "partition/writer.py",
+        "        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed\n",
+        "        if offset >= state.log_start_offset:\n            self._lock.slots.sync()\n",
+        "after a loss of power the log begins before the offset that delete_records has returned",
+        (
+            "tests/simulation/test_failed_syncs.py::test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_relied_on",
+        ),
+    ),
+    Mutant(
+        "a topic that another process made is taken to be durable",
+        "partition/durability.py",
+        "            self._sync_catalog()\n",
+        "",
+        "after a loss of power the topic is gone, and with it records that were acknowledged as durable",
+        (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
+    ),
+    Mutant(
+        "the directories above a topic are taken to be durable",
+        "catalog/catalog.py",
+        "                sync_name(self._filesystem, directory)\n",
+        "                pass\n",
+        "after a loss of power the log is gone, and with it records that were acknowledged as durable",
+        (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
+    ),
+    Mutant(
+        "a topic's file is synced by its maker alone",
+        "catalog/catalog.py",
+        "            self._way_is_durable = True\n        self._filesystem.sync_directory(self._layout.topics)\n",
+        "            self._way_is_durable = True\n",
+        "after a loss of power a partition that another process added is gone, with records acknowledged as durable",
+        (f"{_OTHERS}::test_the_power_leaves_a_partition_whose_maker_was_killed_at_any_step",),
+    ),
+    Mutant(
+        "the last directory that was there is taken to be durable",
+        "storage/directories.py",
+        "        sync_name(filesystem, path)\n",
+        "        pass\n",
+        "after a loss of power the log is gone with a directory above it, whose maker was killed",
+        (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
     ),
     Mutant(
         "producer ids are used before they are reserved durably",
