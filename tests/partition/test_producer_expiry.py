@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import OutOfOrderSequence
-from pylog.partition import Partition
+from pylog.partition import Partition, producer_state, snapshots
 from pylog.partition.snapshots import PRODUCER_EXPIRATION_MS
-from tests.partition.logs import START_MS, batch, open_partition
+from pylog.partition.verify import verify_partition
+from pylog.storage import OsFileSystem
+from tests.partition.logs import START_MS, TP, batch, open_partition
 
 OLD_MS = START_MS - PRODUCER_EXPIRATION_MS - 1
 
@@ -46,3 +48,26 @@ def test_a_producer_of_old_records_before_those_is_forgotten(tmp_path: Path) -> 
         partition.append_batch(batch(b"of now"))
     partition = reopened(partition, tmp_path / "p")
     assert not send_old(partition, 5), "any sequence is a first one"
+
+
+def test_of_very_many_producers_the_longest_idle_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 40)
+    monkeypatch.setattr(producer_state, "_FORGOTTEN_AT_ONCE", 4)
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    first = batch(b"in a transaction", producer_id=0, epoch=0, sequence=0, transactional=True)
+    partition.append_batch(first)
+    for producer_id in range(1, 100):
+        partition.append_batch(batch(b"x", producer_id=producer_id, epoch=0, sequence=0))
+        if producer_id == 70:
+            partition.roll()
+    for _ in range(2):
+        for producer_id in (99, 98, 70):
+            assert partition.append_batch(batch(b"x", producer_id=producer_id, epoch=0, sequence=0)).duplicate
+        partition = reopened(partition, directory)
+    partition.roll()
+    states = snapshots.read(OsFileSystem(), str(directory), partition.latest_offset)
+    assert 36 <= len(states.entries) <= 44
+    assert states.first_open_offset == 0, "a transaction is open"
+    assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []
+    assert not partition.append_batch(batch(b"x", producer_id=1, epoch=0, sequence=0)).duplicate

@@ -6,6 +6,7 @@ producer, as Kafka's does; the four before it are remembered only in memory.
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from struct import Struct
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from pylog.index import AbortedTransaction
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_LIMIT = 1 << 31
+PRODUCERS_MAX = 100_000  # of one partition: 50 MiB of memory, a snapshot of 5 MB
+_FORGOTTEN_AT_ONCE = PRODUCERS_MAX // 10
 
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = Struct(">hI")
@@ -142,6 +145,21 @@ class ProducerStates:
             is_old = last is None or (last.timestamp_ms < before_ms and last.last_offset < before_offset)
             if entry.transaction_start is None and is_old:
                 del self.entries[producer_id]
+
+    def forget_some(self) -> None:
+        """Forget the longest idle tenth of very many producers, so that memory and snapshots keep within bounds.
+
+        Not those with an open transaction. For whoever has taken in a batch; it does nothing but once in so many producers.
+        """
+        if len(self.entries) <= PRODUCERS_MAX or len(self.entries) % _FORGOTTEN_AT_ONCE:
+            return
+        idle = [
+            (e.batches[-1].last_offset if e.batches else -1, p)
+            for p, e in self.entries.items()
+            if e.transaction_start is None
+        ]
+        for _, producer_id in nsmallest(len(self.entries) - PRODUCERS_MAX + _FORGOTTEN_AT_ONCE, idle):
+            del self.entries[producer_id]
 
     # Snapshots: Kafka's ``<offset>.snapshot`` (format.md, section 7)
 

@@ -40,6 +40,7 @@ def fold(states: ProducerStates, header: BatchHeader, position: int, file: Reada
         return None
     if not header.is_control:
         states.update(header)
+        states.forget_some()
         return None
     marker = _marker(header, position, file)
     if marker is None or marker.type not in (ControlType.COMMIT, ControlType.ABORT):

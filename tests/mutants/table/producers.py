@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _PRODUCERS = "tests/partition/test_producers.py"
+_EXPIRY = "tests/partition/test_producer_expiry.py"
 _STATE = "partition/producer_state.py"
 
 MUTANTS = (
@@ -121,6 +122,30 @@ MUTANTS = (
         "    while False:\n",
         "a repeat is appended after reopening",
         (f"{_PRODUCERS}::test_duplicates_are_recognised_after_reopening",),
+    ),
+    Mutant(
+        "producers are never too many",
+        "partition/snapshots.py",
+        "        states.forget_some()\n",
+        "",
+        "memory and snapshots grow without bounds, until no snapshot can be read",
+        (f"{_EXPIRY}::test_of_very_many_producers_the_longest_idle_are_forgotten",),
+    ),
+    Mutant(
+        "of very many producers those that have just sent are forgotten",
+        _STATE,
+        "nsmallest(len(",
+        "__import__('heapq').nlargest(len(",
+        "a repeat is appended twice",
+        (f"{_EXPIRY}::test_of_very_many_producers_the_longest_idle_are_forgotten",),
+    ),
+    Mutant(
+        "of very many producers those with an open transaction are forgotten too",
+        _STATE,
+        "            if e.transaction_start is None\n        ]\n",
+        "        ]\n",
+        "a transaction that was never decided is read as committed",
+        (f"{_EXPIRY}::test_of_very_many_producers_the_longest_idle_are_forgotten",),
     ),
     Mutant(
         "producers expire with their transaction open",
