@@ -242,3 +242,14 @@ def test_an_interruption_on_the_way_leaves_no_descriptor(root: Path, monkeypatch
         OsFileSystem().within(str(root)).open_readable(f"{root}/a/b/f")
     monkeypatch.undo()
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_rename_into_another_directory_goes_through_no_link_either(root: Path, elsewhere: Path) -> None:
+    filesystem = OsFileSystem().within(str(root))
+    (root / "link").symlink_to(elsewhere)
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        filesystem.replace(f"{root}/h", f"{root}/link/f")
+    assert (elsewhere / "f").read_text() == "precious"
+    filesystem.replace(f"{root}/h", f"{root}/a/b/moved")
+    assert (root / "a" / "b" / "moved").read_text() == "inside"
+    assert not (root / "h").exists()

@@ -122,7 +122,7 @@ class FileSystem(Protocol):
         """
 
     def replace(self, source: str, target: str) -> None:
-        """Rename within a directory, replacing the target."""
+        """Rename, replacing the target."""
 
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone already is fine."""

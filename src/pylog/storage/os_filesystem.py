@@ -183,9 +183,11 @@ class OsFileSystem:
                 give_back(descriptor)
 
     def replace(self, source: str, target: str) -> None:
-        with reached(self._root, "rename", source) as (directory, old, _):
-            new = target if directory is None else target.rpartition("/")[2]
-            os.replace(old, new, src_dir_fd=directory, dst_dir_fd=directory)
+        with (
+            reached(self._root, "rename", target) as (after, new, _),
+            reached(self._root, "rename", source) as (before, old, _),
+        ):
+            os.replace(old, new, src_dir_fd=before, dst_dir_fd=after)
 
     def remove(self, path: str) -> None:
         with reached(self._root, "remove", path) as (directory, name, _):
