@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from pylog.errors import NotAppended, OutcomeUnknown, PylogError, StorageError, StorageFull, TopicNotFound
 from pylog.partition import Partition
-from pylog.storage import OsFileSystem
+from pylog.storage import AppendableFile, OsFileSystem
 from tests.partition.logs import (
     START_MS,
     ManualClock,
@@ -578,3 +579,28 @@ def test_a_short_disk_gives_storage_full_with_the_path(tmp_path: Path) -> None:
     assert isinstance(caught.value, NotAppended)
     assert isinstance(caught.value, StorageError)
     assert partition.append(many("a"), acks=1).base_offset == 0
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex", ".snapshot"])
+def test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync(tmp_path: Path, kind: str) -> None:
+    """Too many open files, say: nothing is known against the segment, so nobody copies it."""
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append_batch(batch(b"x", producer_id=1, epoch=0, sequence=0))
+    partition.roll()
+    partition.append(one("y"), acks=1)
+    before = log_file(directory).stat().st_ino
+    opened = filesystem.open_appendable
+
+    def refuse(path: str, *, create: bool = True) -> AppendableFile:
+        if path.endswith(kind) and not create:
+            raise StorageError(f"cannot open {path!r}: Too many open files", path=path, errno=errno.EMFILE)
+        return opened(path, create=create)
+
+    filesystem.open_appendable = refuse  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown, match="Too many open files"):
+        partition.sync(2)
+    assert not list(directory.glob("*.unsynced"))
+    filesystem.open_appendable = opened  # type: ignore[method-assign]
+    partition.sync(2)
+    assert log_file(directory).stat().st_ino == before

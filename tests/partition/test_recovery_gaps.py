@@ -100,6 +100,7 @@ def test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self(tmp_path: Pa
     partition = open_after_power_was_lost(directory)
     for offset in range(20, 24):
         partition.append(one(f"{offset}"), acks=1)
+    assert not file_of(directory, 10, ".seal").exists()
     partition.roll()
     partition.append(one("24"), acks=1)
     assert everything(open_partition(directory, OtherBoot(2))) == [(n, b"%d" % n) for n in range(25)]

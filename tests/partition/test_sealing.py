@@ -276,3 +276,33 @@ def test_a_damaged_segment_gets_no_seal_and_the_append_stands(tmp_path: Path, ca
     assert offset == 1
     assert not has_seal(directory, 0)
     assert "could not seal" in caplog.text
+
+
+def test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay(tmp_path: Path) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    partition = open_partition(directory, filesystem, segment_bytes=SEGMENT_BYTES)
+    partition.append(one("x"), acks=1)
+
+    def remove_segment(operation: str, path: str) -> None:
+        if operation == "replaced" and ".seal" in path:
+            log_file(directory).unlink()
+
+    filesystem.hook = remove_segment
+    partition.roll()
+    assert not log_file(directory).exists()
+    assert not has_seal(directory, 0), "the next segment of this name would be held to it"
+
+
+def test_a_seal_that_stands_beside_the_active_segment_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    """Its maker died after it had put it there, and before it had looked once more whether the segment was the one it read."""
+    seals = []
+    for value in ("x", "y"):
+        directory = tmp_path / value
+        partition = open_partition(directory)
+        partition.append(one(value), acks=1)
+        for seal in seals:
+            file_of(directory, 0, ".seal").write_bytes(seal)
+        partition.roll()
+        seals.append(file_of(directory, 0, ".seal").read_bytes())
+    assert seals[0] != seals[1]
+    assert everything(open_partition(directory)) == [(0, b"y")]

@@ -7,8 +7,10 @@ import pytest
 from pylog import Log, ProducerRecord
 from pylog.errors import StorageError
 from pylog.testing.machine import Killed, Machine, Process, Step
+from tests.partition.logs import batch
 
 LOG = "/log/t-0/00000000000000000001.log"
+SEAL_OF_LOST = "/log/t-0/00000000000000000001.seal"
 SNAPSHOT = "/log/t-0/00000000000000000001.snapshot"
 
 
@@ -43,10 +45,13 @@ def powered_off(machine: Machine, **files: bytes | None) -> Machine:
 def test_the_seal_of_a_segment_that_was_lost_does_not_accuse_the_next_of_its_name() -> None:
     machine = Machine()
     two_segments(machine, acks=1).close()
-    log = open_log(powered_off(machine, log=None))
+    assert SEAL_OF_LOST in machine.disk.contents()
+    again = powered_off(machine, log=None)
+    log = open_log(again)
     partition = log.partition("t", 0)
     assert partition.latest_offset == 1
     partition.roll()
+    assert SEAL_OF_LOST not in again.disk.contents()
     partition.append([ProducerRecord(b"another")])
     partition.roll()
     assert [record.value for record in partition.scan()] == [b"first", b"another"]
@@ -181,3 +186,18 @@ def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_creating_other_top
     log = open_log(machine)
     log.create_topic("u")
     assert log.topics() == ["u"]
+
+
+def test_what_producers_sent_in_deleted_records_is_known_after_a_loss_of_power() -> None:
+    machine = Machine()
+    log = open_log(machine)
+    log.create_topic("t")
+    partition = log.partition("t", 0)
+    partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0))
+    partition.roll()
+    partition.append([ProducerRecord(b"another")], acks=1)
+    partition.delete_before(1)
+    for image in machine.power_losses():
+        partition = open_log(image).partition("t", 0)
+        assert partition.earliest_offset == 1
+        assert partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0)).duplicate

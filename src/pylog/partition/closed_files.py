@@ -6,10 +6,11 @@ And the producers' state at their ends: once older segments are deleted, nothing
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 from pylog.partition.segments import Segments
 from pylog.segment.naming import OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_path
-from pylog.storage import FileSystem
+from pylog.storage import AppendableFile, FileSystem
 
 
 def closed_since(segments: Segments, durable_offset: int, active_base: int) -> list[int]:
@@ -19,18 +20,24 @@ def closed_since(segments: Segments, durable_offset: int, active_base: int) -> l
     return list(bases[max(first, 0) : bisect_left(bases, active_base)])
 
 
-def sync_closed(filesystem: FileSystem, directory: str, base: int, following: int) -> None:
-    """Force a closed segment's indexes, and the snapshot at offset ``following``, to the medium. What is not there is fine.
-
-    Their bytes are durable on return, their names once the directory is synced. ``StorageError`` where one is refused: then
-    it must not be synced again, but made anew.
-    """
+def open_side_files(filesystem: FileSystem, directory: str, base: int, following: int) -> Iterator[AppendableFile]:
+    """A closed segment's indexes, and the snapshot at offset ``following``, one by one. What is not there is left out."""
     for offset, kind in ((base, OFFSET_INDEX), (base, TIME_INDEX), (base, TRANSACTION_INDEX), (following, SNAPSHOT)):
         try:
             file = filesystem.open_appendable(file_path(directory, offset, kind), create=False)
         except FileNotFoundError:
             continue
         try:
-            file.sync()
+            yield file
         finally:
             file.close()
+
+
+def sync_closed(filesystem: FileSystem, directory: str, base: int, following: int) -> None:
+    """Force these files to the medium.
+
+    Their bytes are durable on return, their names once the directory is synced. ``StorageError`` where one is refused: then
+    it must not be synced again, but made anew.
+    """
+    for file in open_side_files(filesystem, directory, base, following):
+        file.sync()

@@ -13,7 +13,7 @@ import threading  # threads wait here for one another's sync
 from collections.abc import Callable
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
-from pylog.partition.closed_files import closed_since, sync_closed
+from pylog.partition.closed_files import closed_since, open_side_files
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
@@ -150,10 +150,12 @@ class Durability:
         return synced
 
     def _sync_side_files(self, base: int, following: int) -> None:
-        try:
-            sync_closed(self._filesystem, self._directory, base, following)
-        except StorageError as error:
-            self._replace(base, error)
+        for file in open_side_files(self._filesystem, self._directory, base, following):
+            try:
+                file.sync()
+            except StorageError as error:
+                self._replace(base, error)  # all of them are made anew
+                return
 
     def _sync_active(self, state: CommitState) -> None:
         wanted = state.active_base, state.segments_version

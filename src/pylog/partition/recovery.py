@@ -210,12 +210,13 @@ def _reindex(place: Place, base: int) -> None:
     sync_closed(place.filesystem, place.directory, base, following)
 
 
-def remake_side_files(place: Place, base: int) -> None:
+def remake_side_files(place: Place, base: int, check_held: Callable[[], None]) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
     For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again.
     """
     producers = snapshots.load(place.filesystem, place.directory, place.segments(), base, place.clock.now_ms())
+    check_held()
     for kind in INDEX_ENTRY_BYTES:
         place.filesystem.remove(place.path(base, kind))
     segment = place.segment_writer(base)

@@ -208,14 +208,17 @@ class Sealer:
             place.check_topic()  # another one's segment can be the same, byte for byte
         except TopicNotFound:
             return False
-        slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
         try:
-            state = slots.read()
-        finally:
-            slots.close()
-        if state is None or state.boot != place.boot or state.active_base <= base:
+            slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
+            try:
+                state = slots.read()
+            finally:
+                slots.close()
+            if state is None or state.boot != place.boot or state.active_base <= base:
+                return False
+            file = place.filesystem.open_readable(place.path(base, LOG))
+        except FileNotFoundError:
             return False
-        file = place.filesystem.open_readable(place.path(base, LOG))
         try:
             return file.size() == seal.size_bytes and (
                 not seal.positions or header_crc(file.pread(HEADER_BYTES, seal.positions[-1])) == seal.header_crcs[-1]

@@ -37,7 +37,7 @@ from pylog.partition.segments import Segments
 from pylog.partition.settings import PartitionSettings
 from pylog.partition.writer_view import WriterView
 from pylog.segment import SegmentWriter
-from pylog.segment.naming import LOG
+from pylog.segment.naming import LOG, SEAL
 from pylog.segment.writer import MAX_RELATIVE_OFFSET
 
 logger = logging.getLogger("pylog.partition")
@@ -162,9 +162,11 @@ class PartitionWriter(WriterView):
     def _roll(self, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
         """Close the active segment and begin the next at the log's end.
 
-        The new base is published before its file exists, so that whoever comes after a crash here finishes the roll.
+        The new base is published before its file exists, so that whoever comes after a crash here finishes the roll. A seal
+        that stands here already is of an earlier segment of this name: no active one has any.
         """
         base, end = segment.base_offset, segment.next_offset
+        self._place.filesystem.remove(self._place.path(base, SEAL))
         snapshots.save(self._place.filesystem, self._place.directory, self._producers, end)
         segment.finish()
         self._state = state = self._lock.slots.publish(
@@ -286,7 +288,7 @@ class PartitionWriter(WriterView):
         else:
             following = self._place.segments().after(base) or state.active_base
             rewrite(self._place, base, self._place.filesystem.size(path), following, self._lock.check_held)
-            remake_side_files(self._place, base)
+            remake_side_files(self._place, base, self._lock.check_held)
         self._drop_segment()
         self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.distrust.lift(base)

@@ -218,6 +218,27 @@ MUTANTS = (
         (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
     ),
     Mutant(
+        "a file that can't be opened is taken for a sync that failed",
+        "partition/durability.py",
+        "        for file in open_side_files(self._filesystem, self._directory, base, following):\n"
+        "            try:\n                file.sync()\n",
+        "        for _ in (1,):\n            try:\n"
+        "                for file in open_side_files(self._filesystem, self._directory, base, following):\n"
+        "                    file.sync()\n",
+        "a process with too many open files copies whole segments, and has others distrust them",
+        ("tests/partition/test_durability.py::test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync",),
+    ),
+    Mutant(
+        "the snapshot that is all that is left of producers is not synced",
+        "partition/snapshots.py",
+        "        write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode())\n",
+        "        write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode(), durable=False)\n",
+        "after a loss of power a batch of deleted records, sent again, is appended again",
+        (
+            "tests/simulation/test_leftovers.py::test_what_producers_sent_in_deleted_records_is_known_after_a_loss_of_power",
+        ),
+    ),
+    Mutant(
         "producer ids are used before they are reserved durably",
         "producer_ids.py",
         'write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\\n".encode())',
@@ -252,8 +273,8 @@ MUTANTS = (
     Mutant(
         "a side file whose sync failed is synced again",
         "partition/durability.py",
-        "        except StorageError as error:\n            self._replace(base, error)\n\n",
-        "        except StorageError:\n            sync_closed(self._filesystem, self._directory, base, following)\n\n",
+        "                self._replace(base, error)  # all of them are made anew\n",
+        "                logger.warning('%s; once more', error)\n                file.sync()\n",
         "an index that is not on the medium counts as durable, and recovery does not make it again",
         (f"{_SYNCS}::test_no_file_of_a_segment_is_synced_again_after_it_failed",),
     ),

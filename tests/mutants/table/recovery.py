@@ -8,6 +8,40 @@ _LEFT = "tests/simulation/test_leftovers.py"
 _WRITER = "tests/partition/test_disasters.py::test_a_writer_recovers_what_is_whole_and_goes_on"
 MUTANTS = (
     Mutant(
+        "files of deleted records that a crash has left count as the log's",
+        "partition/segments.py",
+        "        return self._replace(bases=self.bases[max(bisect_right(self.bases, offset) - 1, 0) :])\n",
+        "        return self\n",
+        "a log whose records were deleted is said to be damaged, since what lies between is gone",
+        (f"{_LEFT}::test_files_of_deleted_records_that_a_loss_of_power_brought_back_go",),
+    ),
+    Mutant(
+        "a deletion of long ago is finished whatever topic is there",
+        "catalog/catalog.py",
+        "        ):  # a copy was laid over the log: whose directories are they?\n",
+        "        ) and False:\n",
+        "a copy laid over a log has the records of the topic that is there removed",
+        (f"{_LEFT}::test_a_deletion_of_long_ago_that_a_copy_brought_back_removes_nothing_of_the_topic_that_is_there",),
+    ),
+    Mutant(
+        "a seal stays beside a segment that was removed while it was made",
+        "partition/sealing.py",
+        "        except FileNotFoundError:\n            return False\n        try:\n            return file.size()",
+        "        except FileNotFoundError:\n            raise\n        try:\n            return file.size()",
+        "the next segment of that name is said to be another one's",
+        ("tests/partition/test_sealing.py::test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay",),
+    ),
+    Mutant(
+        "a seal that stands beside the active segment is kept when that is closed",
+        "partition/writer.py",
+        "        self._place.filesystem.remove(self._place.path(base, SEAL))\n",
+        "",
+        "a segment is said to be another one's",
+        (
+            "tests/partition/test_sealing.py::test_a_seal_that_stands_beside_the_active_segment_is_not_taken_for_its_own",
+        ),
+    ),
+    Mutant(
         "recovery cuts damage below the durable end",
         "partition/assessment.py",
         "    if scan.next_offset < durable_offset:\n",
