@@ -24,22 +24,23 @@ from tests.simulation.workloads import Workload
 
 ANYWHERE = ("EIO", "EACCES", "KeyboardInterrupt", "MemoryError")
 SPACE = ("ENOSPC", "EDQUOT")
+READ_ONLY = "EROFS"  # and from there on: what a journaling filesystem does after a failed write of names
 FAULTS: dict[str, tuple[str, ...]] = {
     "open": (*ANYWHERE, "EMFILE"),
-    "create": (*ANYWHERE, "EMFILE", *SPACE),
+    "create": (*ANYWHERE, "EMFILE", *SPACE, READ_ONLY),
     "lock": ("EIO", "KeyboardInterrupt", "MemoryError"),
     "pread": ("EIO", "EINTR", "KeyboardInterrupt", "MemoryError"),
-    "pwrite": ("EIO", "EINTR", *SPACE, "EFBIG", "short", "KeyboardInterrupt", "MemoryError", "torn"),
-    "truncate": ("EIO", "KeyboardInterrupt", "MemoryError"),
-    "sync": ("dirty", "clean", "lost", "KeyboardInterrupt", "MemoryError"),
-    "sync_directory": (*ANYWHERE, "EMFILE"),
+    "pwrite": ("EIO", "EINTR", *SPACE, "EFBIG", READ_ONLY, "short", "KeyboardInterrupt", "MemoryError", "torn"),
+    "truncate": ("EIO", READ_ONLY, "KeyboardInterrupt", "MemoryError"),
+    "sync": (READ_ONLY, "dirty", "clean", "lost", "KeyboardInterrupt", "MemoryError"),
+    "sync_directory": (*ANYWHERE, "EMFILE", READ_ONLY),
     "names": (*ANYWHERE, "EMFILE"),
     "size": ("EIO", "KeyboardInterrupt", "MemoryError"),
     "modified": (*ANYWHERE,),
-    "mkdir": (*ANYWHERE, *SPACE),
-    "replace": (*ANYWHERE, *SPACE),
-    "remove": (*ANYWHERE,),
-    "rmdir": (*ANYWHERE,),
+    "mkdir": (*ANYWHERE, *SPACE, READ_ONLY),
+    "replace": (*ANYWHERE, *SPACE, READ_ONLY),
+    "remove": (*ANYWHERE, READ_ONLY),
+    "rmdir": (*ANYWHERE, READ_ONLY),
     "exists": ("KeyboardInterrupt", "MemoryError"),
     "is_directory": ("KeyboardInterrupt", "MemoryError"),
     "sleep": ("KeyboardInterrupt",),
