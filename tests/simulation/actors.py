@@ -98,6 +98,28 @@ class Actor:
 
         self.attempt(work)
 
+    def add_partition(self, name: str) -> None:
+        """One more than there are."""
+
+        def work() -> None:
+            topic = self.world.ledger.topics[name]
+            total = self.log.describe_topic(name).partitions + 1
+            topic.partitions = topic.partitions[0], max(topic.partitions[1], total)
+            self.log.add_partitions(name, total)
+            topic.partitions = total, total
+
+        self.attempt(work)
+
+    def alter(self, name: str, max_message_bytes: int) -> None:
+        def work() -> None:
+            topic = self.world.ledger.topics[name]
+            before = self.log.describe_topic(name).config.max_message_bytes
+            topic.max_message_bytes |= {before, max_message_bytes}
+            self.log.alter_topic(name, max_message_bytes=max_message_bytes)
+            topic.max_message_bytes = frozenset({max_message_bytes})
+
+        self.attempt(work)
+
     def append(self, name: str, count: int = 1, size: int = 40, acks: int | str = 1) -> None:
         self.attempt(lambda: self._append(name, count, size, acks))
 
@@ -119,6 +141,9 @@ class Actor:
             raise
         except (NotAppended, TopicNotFound):
             attempt.outcome = REFUSED
+            raise
+        except PylogError as error:  # which says neither
+            self.world.seen.append(f"append raised {type(error).__name__}: {error}")
             raise
         attempt.outcome, attempt.offset = ACKNOWLEDGED, result.base_offset
         if acks == "all":
@@ -148,8 +173,10 @@ class Actor:
                 attempt.outcome, attempt.offset = ACKNOWLEDGED, delivery.result().offset
                 if acks == "all":
                     topic.durable_end = max(topic.durable_end, attempt.end)
-            elif not isinstance(error, OutcomeUnknown):
+            elif isinstance(error, NotAppended):
                 attempt.outcome = REFUSED
+            elif not isinstance(error, OutcomeUnknown):
+                self.world.seen.append(f"a delivery ended as {type(error).__name__}: {error}")
             if error is not None:
                 self.world.errors.append(error)
 

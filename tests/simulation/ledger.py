@@ -44,6 +44,8 @@ class TopicLedger:
     durable_end: int = 0  # everything below was acknowledged as durable
     start_asked: int = 0  # the greatest log start that may be found
     start_acknowledged: int = 0  # the least
+    partitions: tuple[int, int] = (1, 1)  # the least and the most
+    max_message_bytes: frozenset[int] = frozenset()  # those that may be set; any, where it is empty
 
     def begin(self, sender: Sender, values: Sequence[bytes]) -> Attempt:
         attempt = Attempt(len(self.attempts), sender, tuple(values))
@@ -64,15 +66,9 @@ class TopicLedger:
         attempts = tuple(
             (senders.setdefault(a.sender, len(senders)), a.outcome, a.offset, a.values) for a in self.attempts
         )
-        return (
-            self.name,
-            self.there,
-            self.delete_asked,
-            self.durable_end,
-            self.start_asked,
-            self.start_acknowledged,
-            attempts,
-        )
+        starts = self.start_asked, self.start_acknowledged
+        config = self.partitions, tuple(sorted(self.max_message_bytes))
+        return self.name, self.there, self.delete_asked, self.durable_end, starts, config, attempts
 
     def must_be_there(self, *, power_lost: bool) -> bool | None:
         """None where nobody can know. Who got a record acknowledged knows, even if the creator died before it was told."""
@@ -115,16 +111,7 @@ class Ledger:
         made = Ledger()
         made.sent = self.sent
         for name, topic in self.topics.items():
-            attempts = [replace(a) for a in topic.attempts]
-            made.topics[name] = TopicLedger(
-                name,
-                topic.there,
-                topic.delete_asked,
-                attempts,
-                topic.durable_end,
-                topic.start_asked,
-                topic.start_acknowledged,
-            )
+            made.topics[name] = replace(topic, attempts=[replace(a) for a in topic.attempts])
         return made
 
     def problems(self, log: Log, *, power_lost: bool) -> list[str]:
@@ -136,9 +123,21 @@ class Ledger:
             if expected is not None and expected != (name in names):
                 found.append(f"topic {name}: expected {'there' if expected else 'gone'}, the log has {sorted(names)}")
             if name in names:
-                found += topic_problems(topic, log.partition(name, 0), power_lost)
+                found += config_problems(topic, log) + topic_problems(topic, log.partition(name, 0), power_lost)
         found += [f"topic {name}: nobody created it" for name in names - set(self.topics)]
         return found
+
+
+def config_problems(topic: TopicLedger, log: Log) -> list[str]:
+    described = log.describe_topic(topic.name)
+    least, most = topic.partitions
+    if not least <= described.partitions <= most:
+        return [f"{topic.name}: has {described.partitions} partitions, expected {least} to {most}"]
+    limit = described.config.max_message_bytes
+    if topic.max_message_bytes and limit not in topic.max_message_bytes:
+        return [f"{topic.name}: max_message_bytes is {limit}, expected one of {sorted(topic.max_message_bytes)}"]
+    ends = [log.partition(topic.name, number).latest_offset for number in range(1, described.partitions)]
+    return [f"{topic.name}: a partition that nobody wrote to ends at {end}" for end in ends if end]
 
 
 def topic_problems(topic: TopicLedger, partition: Partition, power_lost: bool) -> list[str]:

@@ -109,6 +109,21 @@ def producers_take_turns(world: World) -> None:
     b.close()
 
 
+def topics_are_altered(world: World) -> None:
+    """A topic grows and gets other settings, under the hands of who appends to it."""
+    a, b = world.actor(), world.actor()
+    a.create("t", **SMALL)
+    a.append("t", 1, acks="all")
+    b.add_partition("t")
+    a.alter("t", 9_000)
+    b.append("t", 1)
+    a.add_partition("t")
+    b.alter("t", 8_000)
+    b.append("t", 1, acks="all")
+    a.close()
+    b.close()
+
+
 def drawn(seed: int, length: int = 14) -> Workload:
     """A script of ``length`` calls of two or three processes, drawn at random."""
 
@@ -141,8 +156,12 @@ def _call(actor: Actor, random: Random) -> None:
         actor.read("t")
     elif draw < 0.9:
         actor.delete_before("t", random.randrange(6))
-    elif draw < 0.94:
+    elif draw < 0.92:
         actor.reopen()
+    elif draw < 0.94:
+        actor.add_partition("t")
+    elif draw < 0.96:
+        actor.alter("t", random.randrange(5_000, 50_000))
     else:
         actor.delete("t")
         actor.create("t", **SMALL)
@@ -152,6 +171,6 @@ WORKLOADS: dict[str, Workload] = {
     work.__name__: work
     for work in (
         durable_appends, rolls, group_commit, topics_come_and_go, records_are_deleted, a_process_follows_another,
-        producers_take_turns,
+        producers_take_turns, topics_are_altered,
     )
 }  # fmt: skip
