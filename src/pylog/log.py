@@ -177,12 +177,14 @@ class Log:
         """
         require_bool("if_not_exists", if_not_exists)
         check_topic_options(config)
+        catalog = self._writable_catalog()
         while True:
             try:
-                return self._writable_catalog().create(name, partitions, config, self._prepare, self._retire)
+                return catalog.create(name, partitions, config, self._prepare, self._retire)
             except TopicExists as error:
                 if not if_not_exists or error.existing != name:
                     raise
+            catalog.make_durable()  # by whoever is creating it, it may not be yet
             with suppress(TopicNotFound):  # deleted meanwhile
                 return self.describe_topic(name)
 

@@ -83,6 +83,7 @@ class Actor:
             except TopicExists:
                 if topic.there is False:
                     raise
+                self.log.create_topic(name, if_not_exists=True)  # durable on return, whoever made it
             topic.there = True
 
         self.attempt(work)

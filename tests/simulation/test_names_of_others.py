@@ -73,3 +73,15 @@ def test_the_power_leaves_a_partition_whose_maker_was_killed_at_any_step() -> No
         assert is_durable(machine, int(is_there)), f"killed at step {number}"
         number += 1
     assert added > 2
+
+
+def test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns() -> None:
+    number, there = 1, 0
+    while (machine := killed_at(number, "create")) is not None:
+        with open_log(machine) as log:
+            there += "t" in log.topics()
+            log.create_topic("t", if_not_exists=True)
+        nothing = Image((0,) * len(pending_units(machine.disk, SECTOR_BYTES)), "natural")
+        assert open_log(machine.after_power_loss(nothing)).topics() == ["t"], f"killed at step {number}"
+        number += 1
+    assert there > 2

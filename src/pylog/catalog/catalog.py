@@ -261,6 +261,7 @@ class Catalog:
         self._filesystem.sync_directory(self._layout.root)
 
     def _publish(self, topic: TopicDescription) -> TopicDescription:
+        self._make_way_durable()
         content = {"id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}
         write_json(self._filesystem, self._layout.topic(topic.name), content)
         self._advance_version()
@@ -271,11 +272,15 @@ class Catalog:
 
         For topics of others: a process can see what another one has renamed into place, and never came to sync.
         """
+        self._make_way_durable()
+        self._filesystem.sync_directory(self._layout.topics)
+
+    def _make_way_durable(self) -> None:
+        """What comes before any topic: the manifest, and the directories."""
         if not self._way_is_durable:
             for directory in (self._layout.root, self._layout.private, self._layout.topics):
                 sync_name(self._filesystem, directory)
             self._way_is_durable = True
-        self._filesystem.sync_directory(self._layout.topics)
 
     def _advance_version(self) -> None:
         """Give the directory a time that nobody saw before the change: file times can be as coarse as the kernel's tick."""
