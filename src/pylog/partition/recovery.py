@@ -60,25 +60,7 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
     durable = slots.durable_offset if slots is not None else start
     segments = listed.since(start)
     deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # but a crash has left their files
-    if not segments.bases and durable > start:
-        raise CorruptSegment(
-            f"{place.directory} has no segment, but was durable up to offset {durable}; restore it from a copy",
-            path=place.directory,
-            position=0,
-            offset=start,
-            durable_offset=durable,
-        )
-    if segments.bases:
-        found = assess(
-            place.filesystem,
-            place.directory,
-            segments,
-            durable_offset=durable,
-            known_durable=slots is not None,
-            dense=True,
-        )
-    else:
-        found = Assessment(start, 0, start, 0, (), None)
+    found = _assessed(place, segments, start, durable, known_durable=slots is not None)
     if found.problem is not None:
         logger.warning(
             "%r: cut at offset %d (%d bytes, %d later segments): %s",
@@ -100,6 +82,27 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
         remove_segment(place, names, base)
     _remove_orphans(place, segments)
     return _rebuild_from(place, slots, found, segments, start, durable, distrust, check_held)
+
+
+def _assessed(place: Place, segments: Segments, start: int, durable: int, *, known_durable: bool) -> Assessment:
+    if segments.bases:
+        return assess(
+            place.filesystem,
+            place.directory,
+            segments,
+            durable_offset=durable,
+            known_durable=known_durable,
+            dense=True,
+        )
+    if durable > start:
+        raise CorruptSegment(
+            f"{place.directory} has no segment, but was durable up to offset {durable}; restore it from a copy",
+            path=place.directory,
+            position=0,
+            offset=start,
+            durable_offset=durable,
+        )
+    return Assessment(start, 0, start, 0, (), None)
 
 
 def _rebuild_from(
