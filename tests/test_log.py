@@ -497,6 +497,7 @@ GONE: dict[str, Callable[[Log], object]] = {
     "verify a topic": lambda log: log.verify("t"),
 }
 GONE_TO_WRITERS: dict[str, Callable[[Log], object]] = {
+    "being_deleted": lambda log: log._catalog.being_deleted(),  # type: ignore[union-attr]
     "append": lambda log: log.partition("t", 0).append(one("w")),
     "create": lambda log: log.create_topic("new"),
     "delete": lambda log: log.delete_topic("t"),

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from pylog.errors import NotAppended, OutcomeUnknown, PylogError, StorageError, StorageFull, TopicNotFound
+from pylog.errors import (
+    NotAppended,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    PylogError,
+    StorageError,
+    StorageFull,
+    TopicNotFound,
+)
 from pylog.partition import Partition
 from pylog.storage import AppendableFile, OsFileSystem
 from tests.partition.logs import (
@@ -604,3 +612,16 @@ def test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync(tmp_path: Path,
     filesystem.open_appendable = opened  # type: ignore[method-assign]
     partition.sync(2)
     assert log_file(directory).stat().st_ino == before
+
+
+def test_a_record_that_a_failed_sync_of_another_process_took_back_is_of_unknown_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = open_partition(tmp_path / "t-0")
+
+    def cut(_end_offset: int) -> None:
+        raise OffsetOutOfRange("ends at offset 0", offset=1, latest=0)
+
+    monkeypatch.setattr(partition, "sync", cut)
+    with pytest.raises(OutcomeUnknown, match="cut again by a failed sync"):
+        partition.append(one("x"))

@@ -10,8 +10,9 @@ import pytest
 
 from pylog.codec.batch import read_header
 from pylog.errors import CorruptSegment, FormatVersionError
-from pylog.segment import Seal, SealBuilder
+from pylog.segment import Seal, SealBuilder, check_seal
 from pylog.segment.seal import HOME_LIMIT_BYTES, decode, encode
+from pylog.storage import OsFileSystem
 
 FORMAT = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 HOME = "q3n1dX7UQ2ugqcGZzAZDrA-0"
@@ -78,3 +79,25 @@ def test_a_flag_that_is_not_known_is_a_newer_format(batch: bytes, monkeypatch: p
 
 def test_the_longest_home_has_room() -> None:
     assert len("i" * 64 + "-99999") <= HOME_LIMIT_BYTES
+
+
+def test_a_seal_without_a_home_or_of_a_newer_format_is_whole_and_names_none(
+    batch: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "00000000000000000000.log").write_bytes(batch)
+    path = tmp_path / "00000000000000000000.seal"
+
+    def home_of_checked() -> str:
+        steps = check_seal(OsFileSystem(), str(tmp_path), 0)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return str(end.value)
+
+    path.write_bytes(encode(seal_of(batch, "")))
+    assert home_of_checked() == ""
+    path.write_bytes(encode(seal_of(batch, "id-3")))
+    assert home_of_checked() == "id-3"
+    monkeypatch.setattr("pylog.segment.seal.KNOWN_FLAGS", 1)
+    assert home_of_checked() == ""

@@ -201,3 +201,23 @@ def test_what_producers_sent_in_deleted_records_is_known_after_a_loss_of_power()
         partition = open_log(image).partition("t", 0)
         assert partition.earliest_offset == 1
         assert partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0)).duplicate
+
+
+def test_a_deletion_cut_off_is_finished_by_who_creates_the_topic_again() -> None:
+    machine = Machine()
+    two_segments(machine, acks="all").close()
+    log = open_log(machine)
+    machine.process().filesystem.replace("/log/.pylog/topics/t.json", "/log/.pylog/topics/t.gone")
+    log.create_topic("t")
+    assert log.partition("t", 0).latest_offset == 0
+    assert not [path for path in machine.disk.contents() if "-delete" in path or "-stray" in path or ".gone" in path]
+
+
+def test_a_deletion_whose_file_is_damaged_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    two_segments(machine, acks="all").close()
+    machine.process().filesystem.replace("/log/.pylog/topics/t.json", "/log/.pylog/topics/t.gone")
+    machine.process().filesystem.open_appendable("/log/.pylog/topics/t.gone").pwrite(b"?", 0)
+    assert open_log(machine).topics() == []
+    assert LOG in machine.disk.contents()
+    assert "is left as it is" in caplog.text

@@ -7,6 +7,7 @@ what it leaves behind must be the same on both.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import pytest
 
 from pylog.errors import StorageError
 from pylog.storage import FileSystem, OsFileSystem
+from pylog.storage.descriptors import give_back
 from pylog.testing.machine import Machine
 
 GONE = (FileNotFoundError, {errno.ENOENT})
@@ -382,3 +384,11 @@ def test_each_situation_has_a_name_of_its_own() -> None:
 def test_a_wrong_answer_does_not_fit(got: Any) -> None:
     assert not fits(got, refused(errno.ENOTDIR))
     assert not fits(got, DIGITS)
+
+
+def test_a_descriptor_whose_close_is_refused_is_given_back_all_the_same() -> None:
+    descriptor = os.open("/", os.O_RDONLY)
+    give_back(descriptor)
+    give_back(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -228,9 +228,8 @@ class PartitionWriter(WriterView):
                 latest=state.high_watermark,
             )
         if offset > state.log_start_offset:
-            first = self._place.segments().floor(offset)
-            if first is not None:
-                snapshots.make_durable(self._place.filesystem, self._place.directory, first)
+            first = self._place.segments().floor(offset) or 0
+            snapshots.make_durable(self._place.filesystem, self._place.directory, first)
             self._state = self._lock.slots.publish(
                 state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
             )
