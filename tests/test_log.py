@@ -31,7 +31,7 @@ from pylog.log import Log
 from pylog.model import TopicPartition
 from pylog.producer import Producer
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
-from tests.storage.filesystems import Faulty, OtherBoot, io_error
+from tests.storage.filesystems import OtherBoot
 
 KAFKA = Path(__file__).parent / "data" / "kafka-4.3.1"
 TOPICS = sorted({path.name.rsplit(".", 2)[0] for path in (KAFKA / "expected").glob("*.read_uncommitted.jsonl")})
@@ -551,21 +551,3 @@ def test_a_kafka_directory_that_is_moved_while_it_is_open_says_so(tmp_path: Path
         (tmp_path / "k").rename(tmp_path / "moved")
         with pytest.raises(LogNotFound, match="not there any more"):
             GONE[call](log)
-
-
-def test_a_deletion_that_fails_keeps_no_file_of_the_topic_open(tmp_log_dir: Path) -> None:
-    filesystem = Faulty()
-    with Log(tmp_log_dir, filesystem=filesystem) as log:
-        log.create_topic("t")
-        log.partition("t", 0).append(one("x"))
-
-        def refuse(operation: str, path: str) -> None:
-            if operation == "replace" and path.endswith("-delete"):
-                raise io_error(path)
-
-        filesystem.hook = refuse
-        with pytest.raises(StorageError):
-            log.delete_topic("t")
-        assert log.topics() == []
-        open_files = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
-        assert [path for path in open_files if path.startswith(f"{tmp_log_dir}/t-0")] == []

@@ -184,16 +184,15 @@ class Log:
             except TopicExists as error:
                 if not if_not_exists or error.existing != name:
                     raise
-            catalog.make_durable()  # by whoever is creating it, it may not be yet
             with suppress(TopicNotFound):  # deleted meanwhile
-                return self.describe_topic(name)
+                described = self.describe_topic(name)
+                catalog.make_durable()  # by whoever has made it so, it may not be yet
+                return described
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
-        try:
-            self._writable_catalog().delete(name, self._retire)
-        finally:  # where that fails, the topic may be gone all the same
-            self._forget(name)
+        self._writable_catalog().delete(name, self._retire)
+        self._forget(name)
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.soak import __main__ as runner
+from tests.soak import part
 from tests.soak.part import Outcome
 
 PROJECT = Path(__file__).parents[2]
@@ -40,3 +43,19 @@ def test_a_part_that_finds_something_keeps_its_directory_and_says_how_to_run_it_
     assert "it lost a record\nkept in" in printed
     assert "again: scripts/soak chaos --seconds 900 --seed " in printed
     assert "chaos: FAILED\n  kills             7\n" in printed
+
+
+def sleep_for_ever(seconds: float, seed: int, directory: Path) -> Outcome:
+    (directory / "begun").touch()
+    time.sleep(1_000)
+    return Outcome({}, [])
+
+
+@pytest.mark.processes
+def test_a_part_that_hangs_is_ended_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "_LATE_S", 3.0)
+    monkeypatch.setattr(part, "_TO_DUMP_S", 1.0)
+    outcome, kept = part.run_apart("sleeper", sleep_for_ever, 0.1, 1, str(tmp_path))
+    assert outcome.problems == ["sleeper, with 0 s to run, hung: killed after 3 s"]
+    assert (kept / "begun").exists()
+    assert multiprocessing.active_children() == []

@@ -59,7 +59,9 @@ class Actor:
             self.process.kill()
         except TopicNotFound as error:
             topic = self.world.ledger.topics.get(error.facts["topic"])
-            if topic is None or topic.there:  # else whoever was to create it may have died, or failed
+            if topic is None or topic.must_be_there(
+                power_lost=False
+            ):  # else whoever was to create it may have died, or failed
                 self.world.errors.append(error)
         except (PylogError, KeyboardInterrupt, MemoryError) as error:
             self.world.errors.append(error)
@@ -76,6 +78,7 @@ class Actor:
             if name not in ledger.topics or ledger.topics[name].there is False:
                 ledger.begin_life(name)
             topic = ledger.topics[name]
+            topic.create_asked = topic.delete_asked
             try:
                 self.log.create_topic(name, **config)
                 if topic.there is None:  # perhaps a deletion that failed had come far enough
@@ -91,7 +94,7 @@ class Actor:
     def delete(self, name: str) -> None:
         def work() -> None:
             topic = self.world.ledger.topics[name]
-            topic.there, topic.delete_asked = None, True
+            topic.there, topic.delete_asked, self.world.ledger.has_deleted = None, True, True
             with suppress(TopicNotFound):
                 self.log.delete_topic(name)
             topic.there = False

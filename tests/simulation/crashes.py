@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from random import Random
 
 from pylog.errors import NotAppended, TopicNotFound
 from pylog.testing.machine import Image, Interrupted, Killed, Machine, Process, Step
-from pylog.testing.machine.images import pending_units
+from pylog.testing.machine.images import TAILS, pending_units
 from pylog.testing.machine.machine import SECTOR_BYTES
 from tests.simulation.actors import World
 from tests.simulation.ledger import Ledger
@@ -93,14 +94,14 @@ def steps_of(workload: Workload, seed: int) -> list[Step]:
     world = World(Machine(seed))
     world.machine.before_step.append(lambda _process, step: steps.append(step))
     workload(world)
-    errors = [error for error in world.errors if not _of_a_topic_gone(error)]
+    errors = [error for error in world.errors if not _of_a_topic_gone(error, world)]
     assert not errors, errors
     return steps
 
 
-def _of_a_topic_gone(error: BaseException) -> bool:
+def _of_a_topic_gone(error: BaseException, world: World) -> bool:
     """What a producer is told whose topic another process has deleted, and created again, since it last looked."""
-    return isinstance(error, NotAppended) and isinstance(error.__cause__, TopicNotFound)
+    return world.ledger.has_deleted and isinstance(error, NotAppended) and isinstance(error.__cause__, TopicNotFound)
 
 
 def kill_points(steps: list[Step]) -> Iterator[tuple[int, int]]:
@@ -125,7 +126,7 @@ def killed_at(workload: Workload, seed: int, number: int, written: int) -> list[
     world.machine.before_step.append(before)
     workload(world)
     world.machine.before_step.clear()
-    errors = [str(error) for error in world.errors if not _of_a_topic_gone(error)]
+    errors = [str(error) for error in world.errors if not _of_a_topic_gone(error, world)]
     found = [f"and a loss of power later: {problem}" for problem in without_power(world.machine, world.ledger)]
     return world.seen + errors + found + problems(world.machine, world.ledger, power_lost=False)
 
@@ -148,3 +149,49 @@ def kills(workload: Workload, seed: int) -> Found:
             for problem in killed_at(workload, seed, number, written)
         ]
     return found
+
+
+def kills_then_power_cuts(workload: Workload, seed: int, *, kills: int, share: float = 0.35) -> Found:
+    """One process killed at each of ``kills`` steps; then the power cut at a share of the steps that the others take.
+
+    Each time with all lost that may be lost, and with two choices of it.
+    """
+    found, random = Found(), Random(seed)
+    seen: set[int] = set()
+    steps = range(len(steps_of(workload, seed)))
+    for number in random.sample(steps, min(kills, len(steps))):
+        world = World(Machine(seed))
+        _kill_then_cut(
+            world, number, random, share, found, seen, f"{workload.__name__}, seed {seed}, killed at {number}"
+        )
+        workload(world)
+        if len(found.problems) >= PROBLEMS_MAX:
+            break
+    return found
+
+
+def _kill_then_cut(
+    world: World, number: int, random: Random, share: float, found: Found, seen: set[int], where: str
+) -> None:
+    taken = -1
+
+    def before(process: Process, step: Step) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == number:
+            found.crashes += 1
+            process.kill()
+            raise Killed
+        if taken > number and step.changes and random.random() < share:
+            units = pending_units(world.machine.disk, SECTOR_BYTES)
+            kept = [tuple(random.randint(0, len(unit.changes)) for unit in units) for _ in range(2)]
+            for image in (Image((0,) * len(units), "natural"), *(Image(some, random.choice(TAILS)) for some in kept)):
+                left = world.machine.after_power_loss(image)
+                mark = fingerprint(left, world.ledger)
+                if mark not in seen:
+                    seen.add(mark)
+                    found.images += 1
+                    wrong = problems_found_at_once(left, world.ledger.copy(), power_lost=True)
+                    found.problems += [f"{where}, power cut before {step.name} {step.path}: {text}" for text in wrong]
+
+    world.machine.before_step.append(before)

@@ -17,7 +17,7 @@ from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.storage.os_errors import storage_error
 from pylog.testing.machine import Interrupted, Machine, Process, Step, SyncFailure
 from tests.simulation.actors import ROOT, World
-from tests.simulation.crashes import PROBLEMS_MAX, Found, steps_of
+from tests.simulation.crashes import PROBLEMS_MAX, Found, steps_of, without_power
 from tests.simulation.ledger import Ledger
 from tests.simulation.oracle import problems
 from tests.simulation.workloads import Workload
@@ -100,6 +100,8 @@ def struck_by(workload: Workload, seed: int, fault: Fault, *, power_cuts: int = 
     world.machine.before_step.clear()
     found = list(world.seen)
     found += [f"lock {number} was never freed" for number in world.machine.locks]
+    if fault.kind != "lost":
+        found += [f"then without power: {problem}" for problem in without_power(world.machine, world.ledger)]
     for image in islice(world.machine.power_losses(samples=power_cuts, seed=seed), power_cuts):
         if fault.kind == "lost":
             wrong = _what_is_left(image, world.ledger)

@@ -40,6 +40,7 @@ class TopicLedger:
     name: str
     there: bool | None = None
     delete_asked: bool = False
+    create_asked: bool = False  # since then: it may be an empty one already
     attempts: list[Attempt] = field(default_factory=list)
     durable_end: int = 0  # everything below was acknowledged as durable
     start_asked: int = 0  # the greatest log start that may be found
@@ -68,7 +69,7 @@ class TopicLedger:
         )
         starts = self.start_asked, self.start_acknowledged
         config = self.partitions, tuple(sorted(self.max_message_bytes))
-        return self.name, self.there, self.delete_asked, self.durable_end, starts, config, attempts
+        return self.name, self.there, self.delete_asked, self.create_asked, self.durable_end, starts, config, attempts
 
     def must_be_there(self, *, power_lost: bool) -> bool | None:
         """None where nobody can know. Who got a record acknowledged knows, even if the creator died before it was told."""
@@ -87,6 +88,7 @@ class Ledger:
     def __init__(self) -> None:
         self.topics: dict[str, TopicLedger] = {}
         self.sent = 0
+        self.has_deleted = False
 
     def begin_life(self, name: str) -> TopicLedger:
         """A topic that was not there is being created."""
@@ -109,7 +111,7 @@ class Ledger:
     def copy(self) -> Ledger:
         """As it stands, for a check later."""
         made = Ledger()
-        made.sent = self.sent
+        made.sent, made.has_deleted = self.sent, self.has_deleted
         for name, topic in self.topics.items():
             made.topics[name] = replace(topic, attempts=[replace(a) for a in topic.attempts])
         return made
@@ -122,7 +124,7 @@ class Ledger:
             expected = topic.must_be_there(power_lost=power_lost)
             if expected is not None and expected != (name in names):
                 found.append(f"topic {name}: expected {'there' if expected else 'gone'}, the log has {sorted(names)}")
-            if name in names:
+            if name in names and not (topic.create_asked and log.partition(name, 0).latest_offset == 0):
                 found += config_problems(topic, log) + topic_problems(topic, log.partition(name, 0), power_lost)
         found += [f"topic {name}: nobody created it" for name in names - set(self.topics)]
         return found

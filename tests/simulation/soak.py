@@ -9,7 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.simulation.crashes import PROBLEMS_MAX, Found, PowerCuts, kill_points, killed_at, steps_of
+from tests.simulation.crashes import (
+    PROBLEMS_MAX,
+    Found,
+    PowerCuts,
+    kill_points,
+    killed_at,
+    kills_then_power_cuts,
+    steps_of,
+)
 from tests.simulation.faults import sweep
 from tests.simulation.races import PAIRS, PAIRS_OF_THREADS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
@@ -62,6 +70,12 @@ def kills(seconds: float, seed: int, directory: Path) -> Outcome:
 
     found = _until(seconds, seed, once)
     return Outcome({"simulated kills": found.crashes}, found.problems)
+
+
+def kills_and_power(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Kills at the steps of drawn workloads, and losses of power while others go on with what was left."""
+    found = _until(seconds, seed, lambda seed, _: kills_then_power_cuts(drawn(seed), seed, kills=10))
+    return Outcome({"kills": found.crashes, "different crash images": found.images}, found.problems)
 
 
 def faults(seconds: float, seed: int, directory: Path) -> Outcome:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.crashes import PowerCuts, kills
-from tests.simulation.workloads import WORKLOADS, Workload, drawn
+from tests.simulation.crashes import PowerCuts, kills, kills_then_power_cuts
+from tests.simulation.workloads import OF_SEVERAL, WORKLOADS, Workload, drawn
 
 pytestmark = pytest.mark.slow
 
@@ -28,3 +28,14 @@ def test_a_loss_of_power_at_any_step_loses_nothing_durable(workload: Workload, s
     found = PowerCuts(workload, seed, samples=2).run()
     assert found.problems == []
     assert found.images > 1000
+
+
+@pytest.mark.parametrize("workload", OF_SEVERAL, ids=lambda workload: workload.__name__)
+def test_a_loss_of_power_some_time_after_a_kill_loses_nothing_durable(workload: Workload, seed: int) -> None:
+    found = kills_then_power_cuts(workload, seed, kills=100, share=0.3)
+    assert found.problems == []
+    assert found.images > 100
+
+
+def test_a_loss_of_power_some_time_after_a_kill_loses_nothing_durable_of_what_is_drawn(seed: int) -> None:
+    assert kills_then_power_cuts(drawn(seed), seed, kills=100, share=0.3).problems == []

@@ -6,7 +6,7 @@ import pytest
 
 from pylog import Log, ProducerRecord
 from pylog.errors import OutcomeUnknown, StorageError
-from pylog.testing.machine import Machine, Process, Step, SyncFailure
+from pylog.testing.machine import Killed, Machine, Process, Step, SyncFailure
 from tests.partition.logs import batch, marker
 
 BEHAVIOURS = ("dirty", "clean", "lost")
@@ -159,3 +159,24 @@ def test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_
     assert open_log(machine).partition("t", 0).delete_before(2) == 3
     for image in machine.power_losses():
         assert open_log(image).partition("t", 0).earliest_offset == 3
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_slots_whose_sync_failed_for_a_process_that_died_are_written_before_they_are_synced(behaviour: str) -> None:
+    machine = Machine()
+    log = with_a_closed_segment(machine)
+    failing = FailingSync(".commit", behaviour)
+
+    def kill(process: Process, step: Step) -> None:
+        if failing.synced and step.name == "pwrite" and step.path.endswith(".commit"):
+            process.kill()
+            raise Killed
+
+    machine.before_step += [kill, failing]
+    with pytest.raises(Killed):
+        log.partition("t", 0).delete_before(3)
+    machine.before_step.clear()
+    start = open_log(machine).partition("t", 0).delete_before(2)
+    assert start >= 2
+    for image in machine.power_losses():
+        assert open_log(image).partition("t", 0).earliest_offset == start

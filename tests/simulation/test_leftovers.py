@@ -221,3 +221,45 @@ def test_a_deletion_whose_file_is_damaged_is_left_as_it_is(caplog: pytest.LogCap
     assert open_log(machine).topics() == []
     assert LOG in machine.disk.contents()
     assert "is left as it is" in caplog.text
+
+
+def test_a_snapshot_of_the_end_that_is_an_older_one_does_not_hide_what_a_producer_sent() -> None:
+    """A loss of power gave it the blocks of a file that was removed: whole, of the right size, and of another offset."""
+    machine = Machine()
+    log = open_log(machine)
+    log.create_topic("t")
+    partition = log.partition("t", 0)
+    for sequence in range(2):
+        partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=sequence))
+        if sequence == 0:
+            partition.roll()
+    partition.sync(2)
+    older = machine.disk.contents()[SNAPSHOT]
+    assert older is not None
+    again = powered_off(machine)
+    again.process().filesystem.open_appendable("/log/t-0/00000000000000000002.snapshot").pwrite(older, 0)
+    for _ in range(2):
+        partition = open_log(again).partition("t", 0)
+        assert partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=1)).duplicate
+
+
+def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_closed() -> None:
+    """Its maker was killed between two looks at the segment, and it is durable."""
+    seal = None
+    for value in (b"x", b"y"):
+        machine = Machine()
+        log = open_log(machine)
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append([ProducerRecord(value)])
+        if seal is not None:
+            filesystem = machine.process().filesystem
+            file = filesystem.open_appendable("/log/t-0/00000000000000000000.seal")
+            file.pwrite(seal, 0)
+            file.sync()
+            filesystem.sync_directory("/log/t-0")
+        partition.roll()
+        seal = machine.disk.contents()["/log/t-0/00000000000000000000.seal"]
+    partition.append([ProducerRecord(b"z")], acks=1)
+    for image in machine.power_losses():
+        assert [record.value for record in open_log(image).partition("t", 0).scan()] in ([b"y"], [b"y", b"z"])

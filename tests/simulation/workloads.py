@@ -124,6 +124,26 @@ def topics_are_altered(world: World) -> None:
     b.close()
 
 
+def what_others_leave(world: World) -> None:
+    """One process makes topics, deletes records and a topic; another opens the log afterwards."""
+    a = world.actor()
+    a.create("t", **SMALL)
+    a.append("t", 2, 300, acks="all")
+    a.delete_before("t", 1)
+    a.delete("t")
+    a.create("t", **SMALL)
+    a.append("t", 2, 600)
+    a.roll("t")
+    b = world.actor()
+    b.create("u", **SMALL)
+    b.append("u", 1, acks="all")
+    b.append("t", 1, acks="all")
+    b.delete_before("t", 1)
+    b.roll("t")
+    b.append("t", 1, acks="all")
+    b.close()
+
+
 def drawn(seed: int, length: int = 14) -> Workload:
     """A script of ``length`` calls of two or three processes, drawn at random."""
 
@@ -171,6 +191,9 @@ WORKLOADS: dict[str, Workload] = {
     work.__name__: work
     for work in (
         durable_appends, rolls, group_commit, topics_come_and_go, records_are_deleted, a_process_follows_another,
-        producers_take_turns, topics_are_altered,
+        producers_take_turns, topics_are_altered, what_others_leave,
     )
 }  # fmt: skip
+OF_SEVERAL = [
+    group_commit, a_process_follows_another, producers_take_turns, topics_are_altered, what_others_leave,
+]  # fmt: skip

@@ -41,6 +41,7 @@ PARTS = {
     "full-disk": Part(1, full_disk.run),
     "power-cuts": Part(6, simulation.power_cuts),
     "simulated-kills": Part(1, simulation.kills),
+    "kills-and-power": Part(2, simulation.kills_and_power),
     "faults": Part(3, simulation.faults),
     "syscalls": Part(1, simulation.syscalls),
     "recoveries": Part(2, simulation.recoveries),

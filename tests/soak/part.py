@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import faulthandler
 import multiprocessing
+import os
 import shutil
+import signal
 import tempfile
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
 _LATE_FACTOR = 2.0  # what is begun in its time may take as long again on a busy machine
 _LATE_S = 300.0
 _TO_DUMP_S = 10.0
+_TO_END_S = 20.0
 
 
 class Outcome(NamedTuple):
@@ -44,7 +48,7 @@ def run_apart(name: str, run: Run, seconds: float, seed: int, directory: str | N
         if receiver.poll(limit_s):
             outcome = receiver.recv()
         else:
-            process.kill()
+            _end(process)
             outcome = Outcome({}, [f"{name}, with {seconds:.0f} s to run, hung: killed after {limit_s:.0f} s"])
     except EOFError:
         process.join()
@@ -53,6 +57,14 @@ def run_apart(name: str, run: Run, seconds: float, seed: int, directory: str | N
     if not outcome.problems:
         shutil.rmtree(place)
     return outcome, place
+
+
+def _end(process: BaseProcess) -> None:
+    """As Ctrl-C would, so that it ends what it has started; or, if that doesn't help, at once."""
+    if process.pid is not None:
+        os.kill(process.pid, signal.SIGINT)
+    process.join(_TO_END_S)
+    process.kill()
 
 
 def _run_here(run: Run, seconds: float, seed: int, place: Path, sender: Connection) -> None:

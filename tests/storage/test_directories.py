@@ -60,15 +60,36 @@ def test_every_new_name_and_the_last_that_was_there_is_synced_before_the_next_is
     assert filesystem.operations == expected
 
 
-@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EPERM])
-def test_a_directory_that_must_not_be_read_is_taken_to_be_durable(refusal: int) -> None:
-    """A directory above a log that an administrator has made may be passed through by its user, and no more."""
+class Guarded(Recorded):
+    """``/a`` can't be synced."""
 
-    class Guarded(Recorded):
-        def sync_directory(self, path: str) -> None:
-            raise StorageError("refused", path=path, errno=refusal)
+    def __init__(self, refusal: int, *, writable: bool) -> None:
+        super().__init__("/a")
+        self.refusal = refusal
+        self.is_writable = writable
 
-    sync_name(Guarded("/a"), "/a/b")
+    def writable(self, path: str) -> bool:
+        return self.is_writable
+
+    def sync_directory(self, path: str) -> None:
+        raise StorageError("refused", path=path, errno=self.refusal)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "writable"),
+    [(errno.EACCES, False), (errno.EPERM, False), (errno.EINVAL, True), (errno.ENOTSUP, False)],
+)
+def test_a_name_in_a_directory_that_pylog_cannot_have_made_it_in_is_taken_to_be_durable(
+    refusal: int, writable: bool
+) -> None:
+    """An administrator's, that the log's user passes through; or one of a filesystem that only others are mounted into."""
+    sync_name(Guarded(refusal, writable=writable), "/a/b")
+
+
+@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EIO])
+def test_a_name_in_a_directory_that_is_written_to_and_cannot_be_synced_is_an_error(refusal: int) -> None:
+    with pytest.raises(StorageError):
+        sync_name(Guarded(refusal, writable=True), "/a/b")
 
 
 def test_a_sync_of_a_directorys_name_that_fails_is_an_error() -> None:

@@ -189,18 +189,22 @@ class Catalog:
 
     def _delete(self, name: str, retire: Retire) -> None:
         filesystem = self._filesystem
-        topic = self.describe(name)
+        try:
+            topic = self.describe(name)
+        except TopicNotFound:
+            filesystem.sync_directory(self._layout.topics)  # by whoever has deleted it, it may not be yet
+            raise
         for number in range(topic.partitions):  # an append that hangs must not leave half of a topic
             directory = self._layout.partition(name, number)
             if is_own_directory(filesystem, directory):
                 while_holding(filesystem, self._clock, f"{directory}/{LOCK}", bool)
         filesystem.replace(self._layout.topic(name), self._layout.deleted_topic(name))
-        filesystem.sync_directory(self._layout.topics)
         self._advance_version()
         self._remove_directories(topic, retire)
 
     def _remove_directories(self, topic: TopicDescription, retire: Retire) -> None:
         filesystem, layout = self._filesystem, self._layout
+        filesystem.sync_directory(layout.topics)  # here, since whoever deleted it may have died before it did
         for number in range(topic.partitions):
             directory = layout.partition(topic.name, number)
             if is_own_directory(filesystem, directory):
@@ -278,8 +282,9 @@ class Catalog:
     def _make_way_durable(self) -> None:
         """What comes before any topic: the manifest, and the directories."""
         if not self._way_is_durable:
-            for directory in (self._layout.root, self._layout.private, self._layout.topics):
-                sync_name(self._filesystem, directory)
+            sync_name(self._filesystem, self._layout.root)
+            for directory in (self._layout.root, self._layout.private):
+                self._filesystem.sync_directory(directory)
             self._way_is_durable = True
 
     def _advance_version(self) -> None:

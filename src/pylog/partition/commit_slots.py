@@ -168,9 +168,11 @@ class CommitSlots(CommitSlotsReader):
         """Put the slots on the medium; only where they say what no segment does: a new partition, a new log start.
 
         ``StorageError``, and then they say in the page cache what they said before: some filesystems (btrfs) take back what
-        they could not write, and older slots would be believed.
+        they could not write, and older slots would be believed. Others (ext4, xfs) take what they could not write for written:
+        so it is written again before, whoever's sync it was that failed.
         """
         raw = self.raw()
+        self._output.pwrite(raw, 0)
         try:
             self._output.sync()
         except StorageError:

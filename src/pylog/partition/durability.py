@@ -109,14 +109,14 @@ class Durability:
     def _sync_segments(self, state: CommitState) -> list[int]:
         """Put what ``state`` says on the medium; the segments that were synced for it."""
         synced = []
+        if not self._catalog_is_durable:  # first: of a topic that is lost nothing else should be left
+            self._sync_catalog()
+            self._catalog_is_durable = True
         if state.durable_offset <= state.active_base:  # the first sync since the active segment was begun
             synced += self._sync_closed_segments(state)
         if state.written_end:  # else its file may not be there yet: a roll publishes it first
             self._sync_active(state)
             synced.append(state.active_base)
-        if not self._catalog_is_durable:
-            self._sync_catalog()
-            self._catalog_is_durable = True
         if self._directory_synced_for != state.active_base:
             self._filesystem.sync_directory(self._directory)
             self._directory_synced_for = state.active_base if state.written_end else -1

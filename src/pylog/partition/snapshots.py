@@ -150,13 +150,13 @@ def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
 
 
 def remove_unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_end: int) -> None:
-    """Remove snapshots that may be torn after a loss of power: all but those at the bases of segments up to ``synced_end``.
+    """Remove snapshots that may be torn after a loss of power: all but those at the bases of segments before ``synced_end``.
 
-    Those were synced with the segments before them (``closed_files.py``), or before those were deleted; but the last of them
-    may have been taken since.
+    Those were synced with the segments before them (``closed_files.py``), or before those were deleted, which may be the one
+    at ``synced_end`` too. Where it can have been taken since, it may even be whole, and an older one: what a removed file left.
     """
     keep = {base for base in segments.bases if base < synced_end}
-    if is_whole(filesystem, directory, synced_end):
+    if not keep and is_whole(filesystem, directory, synced_end):
         keep.add(synced_end)
     names = filesystem.names(directory)
     remove(filesystem, directory, (at for at in offsets_of(names, SNAPSHOT) if at not in keep))

@@ -166,7 +166,9 @@ class PartitionWriter(WriterView):
         that stands here already is of an earlier segment of this name: no active one has any.
         """
         base, end = segment.base_offset, segment.next_offset
-        self._place.filesystem.remove(self._place.path(base, SEAL))
+        if self._place.filesystem.exists(self._place.path(base, SEAL)):
+            self._place.filesystem.remove(self._place.path(base, SEAL))
+            self._place.filesystem.sync_directory(self._place.directory)  # else the power could put it back
         snapshots.save(self._place.filesystem, self._place.directory, self._producers, end)
         segment.finish()
         self._state = state = self._lock.slots.publish(

@@ -36,10 +36,14 @@ def make_directory_durably(filesystem: FileSystem, path: str, mode: int | None =
 def sync_name(filesystem: FileSystem, directory: str) -> None:
     """Put the name of a directory on the medium, which is done by syncing the one it is in. ``StorageError``.
 
-    Where this process must not read that one, it was not made by anybody like it, and it is taken to be there to stay.
+    Where that one can't be synced (some filesystems know no such thing, as those that others are mounted into), or may be
+    neither written nor read, pylog has not made the name: then it is taken to be there to stay.
     """
+    above = parent_of(directory)
     try:
-        filesystem.sync_directory(parent_of(directory))
+        filesystem.sync_directory(above)
     except StorageError as error:
-        if error.facts.get("errno") not in (errno.EACCES, errno.EPERM):
+        refusal = error.facts.get("errno")
+        is_closed = refusal in (errno.EACCES, errno.EPERM) and not filesystem.writable(above)
+        if not is_closed and refusal not in (errno.EINVAL, errno.ENOTSUP):
             raise

@@ -196,8 +196,10 @@ MUTANTS = (
     Mutant(
         "the directories above a topic are taken to be durable",
         "catalog/catalog.py",
-        "                sync_name(self._filesystem, directory)\n",
-        "                pass\n",
+        "            sync_name(self._filesystem, self._layout.root)\n"
+        "            for directory in (self._layout.root, self._layout.private):\n"
+        "                self._filesystem.sync_directory(directory)\n",
+        "",
         "after a loss of power the log is gone, and with it records that were acknowledged as durable",
         (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
     ),
@@ -212,10 +214,55 @@ MUTANTS = (
     Mutant(
         "who finds a topic there when creating it takes it to be durable",
         "log.py",
-        "            catalog.make_durable()  # by whoever is creating it, it may not be yet\n",
+        "                catalog.make_durable()  # by whoever has made it so, it may not be yet\n",
         "",
         "after a loss of power the topic is gone, though create_topic had returned",
         (f"{_OTHERS}::test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns",),
+    ),
+    Mutant(
+        "a topic is made durable before it is looked at",
+        "log.py",
+        "                described = self.describe_topic(name)\n"
+        "                catalog.make_durable()  # by whoever has made it so, it may not be yet\n",
+        "                catalog.make_durable()\n                described = self.describe_topic(name)\n",
+        "another one, created in between, is returned, and gone after a loss of power",
+        (f"{_OTHERS}::test_a_topic_created_anew_while_another_looks_at_it_is_durable_when_that_returns",),
+    ),
+    Mutant(
+        "directories go before the deletion is durable",
+        "catalog/catalog.py",
+        "        filesystem.sync_directory(layout.topics)  # here, since whoever deleted it may have died before it did\n",
+        "",
+        "after a loss of power the topic is there again, without its directories",
+        (f"{_OTHERS}::test_a_deletion_of_another_is_durable_before_anything_of_the_topic_goes",),
+    ),
+    Mutant(
+        "a topic that another process deletes is taken to be gone for good",
+        "catalog/catalog.py",
+        "            filesystem.sync_directory(self._layout.topics)  # by whoever has deleted it, it may not be yet\n",
+        "",
+        "after a loss of power a topic is there that delete_topic has said was not",
+        (f"{_OTHERS}::test_who_is_told_that_a_topic_is_gone_finds_it_gone_after_a_loss_of_power",),
+    ),
+    Mutant(
+        "slots are synced as they are",
+        "partition/commit_slots.py",
+        "        self._output.pwrite(raw, 0)\n        try:\n",
+        "        try:\n",
+        "after another one's failed sync the log start that is acknowledged is on no medium",
+        (
+            "tests/simulation/test_failed_syncs.py::test_slots_whose_sync_failed_for_a_process_that_died_are_written_before_they_are_synced",
+        ),
+    ),
+    Mutant(
+        "a name in a directory that is written to need not be synced",
+        "storage/directories.py",
+        " and not filesystem.writable(above)\n",
+        "\n",
+        "after a loss of power the log is gone",
+        (
+            "tests/storage/test_directories.py::test_a_name_in_a_directory_that_is_written_to_and_cannot_be_synced_is_an_error",
+        ),
     ),
     Mutant(
         "a topic's file is synced by its maker alone",

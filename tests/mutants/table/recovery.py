@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "a seal that stands beside the active segment is kept when that is closed",
         "partition/writer.py",
-        "        self._place.filesystem.remove(self._place.path(base, SEAL))\n",
+        "            self._place.filesystem.remove(self._place.path(base, SEAL))\n",
         "",
         "a segment is said to be another one's",
         (
@@ -188,6 +188,22 @@ MUTANTS = (
         "",
         "a later segment of that name is held to it, and called damaged",
         (f"{_LEFT}::test_the_seal_of_a_segment_that_was_lost_does_not_accuse_the_next_of_its_name",),
+    ),
+    Mutant(
+        "a snapshot of the durable end is believed where it may be an older one",
+        "partition/snapshots.py",
+        "    if not keep and is_whole(filesystem, directory, synced_end):\n",
+        "    if is_whole(filesystem, directory, synced_end):\n",
+        "after a loss of power a repeat is appended twice",
+        (f"{_LEFT}::test_a_snapshot_of_the_end_that_is_an_older_one_does_not_hide_what_a_producer_sent",),
+    ),
+    Mutant(
+        "a seal that was removed can be put back by a loss of power",
+        "partition/writer.py",
+        "            self._place.filesystem.sync_directory(self._place.directory)  # else the power could put it back\n",
+        "",
+        "acknowledged records are said to be another partition's",
+        (f"{_LEFT}::test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_closed",),
     ),
     Mutant(
         "snapshots that power has torn stay",
