@@ -18,6 +18,7 @@ from pylog.errors import StorageError
 from pylog.storage import modes
 from pylog.storage.descriptors import give_back
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile
+from pylog.storage.fork import forks
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock
 from pylog.storage.reaching import DIRECTORY, link_refused, reached
@@ -237,8 +238,13 @@ class OsFileSystem:
 
 
 def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
-    descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
-    lock = OsFileLock(path, descriptor)
+    while True:
+        before = forks()
+        descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
+        lock = OsFileLock(path, descriptor)
+        if forks() == before:
+            break
+        lock.abandon()  # a child that came before the lock was known has the descriptor, and would keep the lock alive
     modes.keep_readers_out(descriptor)
     return lock
 
