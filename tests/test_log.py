@@ -30,6 +30,7 @@ from pylog.errors import (
 from pylog.log import Log
 from pylog.model import TopicPartition
 from pylog.producer import Producer
+from pylog.storage import OsFileSystem
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
 from tests.storage.filesystems import Faulty, OtherBoot, io_error
 
@@ -424,6 +425,50 @@ def test_verify_goes_past_a_damaged_topic_file_and_names_directories_of_no_topic
             log.verify("lost")
     with pytest.raises(Closed):
         log.find_problems()
+
+
+class _MeddledWith(OsFileSystem):
+    """Something happens when a directory is listed for the nth time."""
+
+    def __init__(self, path: str, nth: int, meddle: Callable[[], object]) -> None:
+        self.path, self.meddle, self.left = path, meddle, [nth]
+
+    def names(self, directory: str) -> list[str]:
+        if directory == self.path:
+            self.left[0] -= 1
+            if not self.left[0]:
+                self.meddle()
+        return super().names(directory)
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+@pytest.mark.parametrize("where", ["", "/t-0"])
+def test_verify_takes_no_topic_that_comes_or_goes_meanwhile_for_damage(tmp_log_dir: Path, where: str, nth: int) -> None:
+    def fill(name: str) -> None:
+        other.create_topic(name, partitions=2)
+        for number in (0, 1):
+            other.partition(name, number).append(one(name), acks=1)
+            other.partition(name, number).roll()
+
+    def delete_and_create() -> None:
+        other.delete_topic("t")
+        fill("new")
+        if nth % 2:
+            fill("t")
+
+    with Log(tmp_log_dir) as other:
+        fill("t")
+        with Log(tmp_log_dir, filesystem=_MeddledWith(f"{tmp_log_dir}{where}", nth, delete_and_create)) as log:
+            assert log.verify().problems == []
+            assert log.verify().problems == []
+
+
+def test_verify_names_a_directory_that_goes_while_it_is_checked(tmp_log_dir: Path) -> None:
+    directory = tmp_log_dir / "t-0"
+    meddled = _MeddledWith(str(directory), 2, lambda: shutil.rmtree(directory))
+    with Log(tmp_log_dir, filesystem=meddled) as log:
+        log.create_topic("t")
+        assert [(problem.topic, problem.kind) for problem in log.verify().problems] == [("t", "directory")]
 
 
 def test_closing_a_log_writes_what_its_producers_hold(tmp_log_dir: Path) -> None:
