@@ -375,6 +375,36 @@ def test_a_path_is_a_str_or_like_a_path(tmp_path: Path, monkeypatch: pytest.Monk
         assert log.path == Path()
 
 
+def test_a_log_stays_where_it_is_when_the_process_goes_to_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with Log("events") as log:
+        log.create_topic("t", segment_bytes=1024)
+        partition = log.partition("t", 0)
+        partition.append(one("x" * 500), acks=1)
+        shutil.copytree("events", tmp_path / "there" / "events")  # which a mistaken path would lead into
+        monkeypatch.chdir(tmp_path / "there")
+        for _ in range(9):
+            partition.append(one("x" * 500), acks=1)
+        log.create_topic("new")
+    with Log(tmp_path / "here" / "events") as log:
+        assert (log.partition("t", 0).latest_offset, log.topics(), log.verify().problems) == (10, ["new", "t"], [])
+    with Log("events") as copy:
+        assert (copy.partition("t", 0).latest_offset, copy.topics(), copy.verify().problems) == (1, ["t"], [])
+
+
+def test_a_log_in_a_directory_that_was_removed_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for path in (".", "events"):
+        with pytest.raises(LogNotFound):
+            Log(path, create=False)
+
+
 def test_verify_finds_nothing_in_a_good_log_and_names_a_flipped_bit(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t", partitions=2)

@@ -111,6 +111,13 @@ class OsFileSystem:
         confined.__dict__.update(self.__dict__, _root=root)
         return confined
 
+    def absolute(self, path: str) -> str:
+        try:
+            here = os.getcwd()
+        except FileNotFoundError:  # it was removed, so nothing is there, and nothing can be made
+            return path
+        return here if path == "." else os.path.join(here, path)
+
     def open_readable(self, path: str) -> ReadableFile:
         with reached(self._root, "open", path) as (directory, name, no_follow):
             return OsReadableFile(path, open_regular(name, os.O_RDONLY | no_follow, path, directory))
