@@ -30,6 +30,7 @@ from pylog.errors import (
 from pylog.log import Log
 from pylog.model import TopicPartition
 from pylog.producer import Producer
+from pylog.storage import OsFileSystem
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
 from tests.storage.filesystems import OtherBoot
 
@@ -374,6 +375,36 @@ def test_a_path_is_a_str_or_like_a_path(tmp_path: Path, monkeypatch: pytest.Monk
         assert log.path == Path()
 
 
+def test_a_log_stays_where_it_is_when_the_process_goes_to_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with Log("events") as log:
+        log.create_topic("t", segment_bytes=1024)
+        partition = log.partition("t", 0)
+        partition.append(one("x" * 500), acks=1)
+        shutil.copytree("events", tmp_path / "there" / "events")  # which a mistaken path would lead into
+        monkeypatch.chdir(tmp_path / "there")
+        for _ in range(9):
+            partition.append(one("x" * 500), acks=1)
+        log.create_topic("new")
+    with Log(tmp_path / "here" / "events") as log:
+        assert (log.partition("t", 0).latest_offset, log.topics(), log.verify().problems) == (10, ["new", "t"], [])
+    with Log("events") as copy:
+        assert (copy.partition("t", 0).latest_offset, copy.topics(), copy.verify().problems) == (1, ["t"], [])
+
+
+def test_a_log_in_a_directory_that_was_removed_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for path in (".", "events"):
+        with pytest.raises(LogNotFound):
+            Log(path, create=False)
+
+
 def test_verify_finds_nothing_in_a_good_log_and_names_a_flipped_bit(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t", partitions=2)
@@ -424,6 +455,50 @@ def test_verify_goes_past_a_damaged_topic_file_and_names_directories_of_no_topic
             log.verify("lost")
     with pytest.raises(Closed):
         log.find_problems()
+
+
+class _MeddledWith(OsFileSystem):
+    """Something happens when a directory is listed for the nth time."""
+
+    def __init__(self, path: str, nth: int, meddle: Callable[[], object]) -> None:
+        self.path, self.meddle, self.left = path, meddle, [nth]
+
+    def names(self, directory: str) -> list[str]:
+        if directory == self.path:
+            self.left[0] -= 1
+            if not self.left[0]:
+                self.meddle()
+        return super().names(directory)
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+@pytest.mark.parametrize("where", ["", "/t-0"])
+def test_verify_takes_no_topic_that_comes_or_goes_meanwhile_for_damage(tmp_log_dir: Path, where: str, nth: int) -> None:
+    def fill(name: str) -> None:
+        other.create_topic(name, partitions=2)
+        for number in (0, 1):
+            other.partition(name, number).append(one(name), acks=1)
+            other.partition(name, number).roll()
+
+    def delete_and_create() -> None:
+        other.delete_topic("t")
+        fill("new")
+        if nth % 2:
+            fill("t")
+
+    with Log(tmp_log_dir) as other:
+        fill("t")
+        with Log(tmp_log_dir, filesystem=_MeddledWith(f"{tmp_log_dir}{where}", nth, delete_and_create)) as log:
+            assert log.verify().problems == []
+            assert log.verify().problems == []
+
+
+def test_verify_names_a_directory_that_goes_while_it_is_checked(tmp_log_dir: Path) -> None:
+    directory = tmp_log_dir / "t-0"
+    meddled = _MeddledWith(str(directory), 2, lambda: shutil.rmtree(directory))
+    with Log(tmp_log_dir, filesystem=meddled) as log:
+        log.create_topic("t")
+        assert [(problem.topic, problem.kind) for problem in log.verify().problems] == [("t", "directory")]
 
 
 def test_closing_a_log_writes_what_its_producers_hold(tmp_log_dir: Path) -> None:

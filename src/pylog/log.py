@@ -91,7 +91,8 @@ class Log:
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
         self._filesystem: FileSystem = filesystem or OsFileSystem()
-        self._layout = Layout(checked_path(path))
+        self._given = Layout(checked_path(path)).root
+        self._layout = Layout(self._filesystem.absolute(self._given))  # the process may go elsewhere, the log does not
         self._boot = boot_of(self._filesystem)
         check_topic_options(topic_defaults)
         self._defaults = TopicConfig().with_changes(topic_defaults)
@@ -151,13 +152,13 @@ class Log:
 
     @property
     def path(self) -> Path:
-        """The directory."""
+        """The directory, as it was named when the log was opened."""
         from pathlib import Path  # a tenth of the time that importing pylog takes, and most programs never ask
 
-        return Path(self._layout.root)
+        return Path(self._given)
 
     def __repr__(self) -> str:
-        return f"<Log {self._layout.root!r}{' read-only' if self.read_only else ''}>"
+        return f"<Log {self._given!r}{' read-only' if self.read_only else ''}>"
 
     def __enter__(self) -> Log:  # noqa: PYI034  (a subclass may say otherwise; Self needs Python 3.11)
         return self

@@ -48,13 +48,43 @@ def verify_log(
     if not named:
         yield from _unlawful(catalog)
     if not named and isinstance(catalog, Catalog):
-        yield from _strays(filesystem, layout, {*names, *catalog.being_deleted()})
+        yield from _strays(filesystem, layout, catalog)
     for partition, topic in partitions:
-        yield from verify_partition(
+        problems = verify_partition(
             filesystem, layout.partition(*partition), partition,
             dense=isinstance(catalog, Catalog), progress=progress, report=report,
             batch_limit_bytes=topic.config.max_message_bytes, topic_id=topic.id,
         )  # fmt: skip
+        yield from _while_there(problems, catalog, topic, partition, layout)
+
+
+def _while_there(
+    problems: Iterator[Problem],
+    catalog: Catalog | KafkaCatalog,
+    topic: TopicDescription,
+    partition: TopicPartition,
+    layout: Layout,
+) -> Iterator[Problem]:
+    """These problems of a partition, until its topic is deleted: what is found then is no damage."""
+    try:
+        for problem in problems:
+            if not _is_there(catalog, topic):
+                return
+            yield problem
+    except FileNotFoundError:
+        if _is_there(catalog, topic):
+            path = layout.partition(*partition)
+            yield Problem(*partition, "directory", path, 0, None, None, "it went while it was checked")
+
+
+def _is_there(catalog: Catalog | KafkaCatalog, topic: TopicDescription) -> bool:
+    """Whether this very topic is: it is gone before its directories are, and another one has another id."""
+    try:
+        return catalog.describe(topic.name).id == topic.id
+    except TopicNotFound:
+        return False
+    except PylogError:  # its file cannot be read, so it is there
+        return True
 
 
 def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
@@ -66,9 +96,11 @@ def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
             yield Problem(name, None, "topic", path, 0, None, None, str(error))
 
 
-def _strays(filesystem: FileSystem, layout: Layout, topics: set[str]) -> Iterator[Problem]:
+def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterator[Problem]:
     """Directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
-    for name in filesystem.names(layout.root):
+    found = filesystem.names(layout.root)  # before the topics, which come after their directories, and go before them
+    topics = {*catalog.names(), *catalog.being_deleted()}
+    for name in found:
         partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
         if partition is not None and partition.topic not in topics and segment_bytes(filesystem, directory):
             problem = "belongs to no topic: its topic file is lost, or a deletion was cut off"

@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pylog.errors import NotAppended, OutcomeUnknown
 from pylog.partition import Partition
-from tests.partition.logs import everything, one, open_partition
+from pylog.partition.writer import PartitionWriter
+from tests.partition.logs import batch, everything, one, open_partition
 
 ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "300"))
 
@@ -71,6 +73,31 @@ def test_interrupted_anywhere_a_partition_goes_on_here_and_elsewhere(tmpfs_dir: 
     assert [v for v in values if v.startswith(b"after")] == [b"after %d" % (n // 2) for n in range(2 * ROUNDS)]
     missing = len(attempted) - sum(not value.startswith(b"after") for value in values)
     assert missing <= ROUNDS  # of each round at most the record it was interrupted at
+
+
+def test_a_batch_of_others_that_an_interrupt_left_half_taken_in_is_known_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, other = (open_partition(tmp_path / "t-0") for _ in range(2))
+    other.append(one("first"))
+    for sequence in range(3):
+        partition.append_batch(batch(b"%d" % sequence, producer_id=7, epoch=0, sequence=sequence))
+    fold, folded = PartitionWriter._fold, []
+
+    def interrupted_at_the_last(*args: Any) -> None:
+        folded.append(args)
+        if len(folded) == 3:
+            raise Interrupted
+        fold(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionWriter, "_fold", interrupted_at_the_last)
+        with pytest.raises(Interrupted):
+            other.append(one("second"))
+    other.roll()  # with a snapshot of what it knows of the producers
+    assert partition.append_batch(batch(b"2", producer_id=7, epoch=0, sequence=2)).duplicate
+    assert not partition.append_batch(batch(b"3", producer_id=7, epoch=0, sequence=3)).duplicate
+    assert [value for _, value in everything(other)] == [b"first", b"0", b"1", b"2", b"3"]
 
 
 def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refused(tmp_path: Path) -> None:

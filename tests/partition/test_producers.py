@@ -12,7 +12,7 @@ import pytest
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchView, read_header, stamp, write_header
 from pylog.codec.format import CONTROL_BIT, TRANSACTIONAL_BIT
-from pylog.errors import ConfigError, CorruptSegment, NotAppended, OutOfOrderSequence, ProducerFenced
+from pylog.errors import ConfigError, CorruptSegment, NotAppended, OutOfOrderSequence, ProducerFenced, StorageFull
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import TopicPartition
 from pylog.partition import Partition
@@ -31,9 +31,39 @@ from tests.partition.logs import (
     marker,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, OtherBoot, io_error
+from tests.storage.filesystems import Faulty, OtherBoot, full, io_error, nothing
 
 LAST = 2**31 - 1
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_records_are_deleted_on_a_full_disk_if_the_snapshot_that_is_left_was_synced(
+    tmp_path: Path, is_durable: bool
+) -> None:
+    def no_room(operation: str, path: str) -> None:
+        if path.endswith(".tmp"):
+            raise full(path)
+
+    filesystem = Faulty()
+    partition = open_partition(tmp_path / "t-0", filesystem)
+    for sequence in range(3):
+        send(partition, sequence)
+        partition.roll()
+    if is_durable:
+        partition.sync(3)
+    filesystem.hook = no_room
+    if not is_durable:
+        with pytest.raises(StorageFull):
+            partition.delete_before(2)
+        assert partition.earliest_offset == 0
+        return
+    assert partition.delete_before(2) == 2
+    assert [segment.base_offset for segment in partition.segments] == [2, 3]
+    filesystem.hook = nothing
+    partition.close()
+    reopened = open_partition(tmp_path / "t-0", OtherBoot(1))
+    assert send(reopened, 2) == (2, 2, True)
+    assert send(reopened, 3) == (3, 3, False)
 
 
 def send(

@@ -37,8 +37,8 @@ class Late(NamedTuple):
 
 
 class FakePartition:
-    def __init__(self, topic: str, number: int) -> None:
-        self.topic, self.number = topic, number
+    def __init__(self, topic: str, number: int, topic_id: str) -> None:
+        self.topic, self.number, self.topic_id = topic, number, topic_id
         self.batches: list[bytes] = []
         self.durable_offset = 0
         self.append_time_ms = -1
@@ -172,9 +172,13 @@ class FakeLog:
         return self.version
 
     def partition(self, topic: str, number: int = 0) -> FakePartition:
-        if not 0 <= number < self.describe_topic(topic).partitions:
+        described = self.describe_topic(topic)
+        if not 0 <= number < described.partitions:
             raise InvalidPartition(f"no partition {number}")
-        return self.partitions.setdefault((topic, number), FakePartition(topic, number))
+        partition = self.partitions.get((topic, number))
+        if partition is None or partition.topic_id != described.id:  # the topic was deleted and created anew
+            partition = self.partitions[topic, number] = FakePartition(topic, number, described.id)
+        return partition
 
     def next_producer_id(self) -> int:
         self.producer_ids += 1

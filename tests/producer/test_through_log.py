@@ -19,6 +19,7 @@ from pylog.log import Log
 from pylog.model import Record
 from pylog.producer import Producer
 from pylog.storage import OsFileSystem
+from pylog.testing import ManualClock
 from tests.producer.fakes import call_in_thread, wait_until
 
 
@@ -159,6 +160,24 @@ def test_a_topic_deleted_under_a_producer_fails_what_was_on_its_way(tmp_log_dir:
             assert isinstance(delivery.exception(), NotAppended)
             log.create_topic("t")
             assert producer.send("t", b"3").result().offset == 0
+
+
+def test_records_buffered_for_a_deleted_topic_neither_join_the_next_one_of_its_name_nor_hide_its_records(
+    tmp_log_dir: Path,
+) -> None:
+    clock = ManualClock()
+    with Log(tmp_log_dir, clock=clock) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t", partitions=2)
+        with Producer(log, linger_ms=60_000) as producer:
+            late = producer.send("t", b"of the first topic", partition=0)  # which opens no partition yet
+            other.delete_topic("t")
+            other.create_topic("t", partitions=2)
+            clock.advance(1.0)  # the next batch, which is for another partition, looks at the topics again
+            sent = [producer.send("t", b"of the second", partition=number) for number in (1, 0)]
+            producer.flush()
+            assert isinstance(late.exception(), NotAppended)
+            assert [delivery.result().offset for delivery in sent] == [0, 0]
+        assert [record.value for record in records_of(log)] == [b"of the second"] * 2
 
 
 def test_topics_are_created_with_the_first_record_where_the_log_allows_it(tmp_log_dir: Path) -> None:

@@ -8,11 +8,12 @@ import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pylog.errors import NotAppended, StorageError, StorageFull
-from pylog.storage import OsFileSystem, read_whole, write_atomically
+from pylog.storage import OsFileSystem, os_filesystem, read_whole, write_atomically
 from pylog.storage.os_errors import translated
 from tests.storage.filesystems import Faulty, Killed, Nth, full, io_error
 
@@ -201,6 +202,39 @@ def test_a_forked_child_keeps_no_lock_of_its_parent_alive(tmp_path: Path) -> Non
         for descriptor in (over, is_over, has_started, started):
             os.close(descriptor)
         os.waitpid(child, 0)
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_while_a_lock_is_opened_keeps_it_alive_no_more_than_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (is_over, over), children = os.pipe(), []
+    real = os_filesystem.open_or_make
+
+    def forked_behind(*args: Any) -> int:
+        descriptor = real(*args)
+        if not children:
+            children.append(os.fork())
+            if not children[0]:
+                os.close(over)
+                os.read(is_over, 1)
+                os._exit(0)
+        return descriptor
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os_filesystem, "open_or_make", forked_behind)
+        lock = FS.lock(f"{tmp_path}/l")
+    try:
+        assert lock.try_acquire()
+        lock.abandon()  # what the parent's death does
+        other = FS.lock(f"{tmp_path}/l")
+        assert other.try_acquire()
+        other.close()
+    finally:
+        os.close(over)
+        os.close(is_over)
+        os.waitpid(children[0], 0)
 
 
 @pytest.mark.processes

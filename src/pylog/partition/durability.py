@@ -150,12 +150,15 @@ class Durability:
         return synced
 
     def _sync_side_files(self, base: int, following: int) -> None:
+        failure: StorageError | None = None
         for file in open_side_files(self._filesystem, self._directory, base, following):
             try:
-                file.sync()
+                if failure is None:
+                    file.sync()
             except StorageError as error:
-                self._replace(base, error)  # all of them are made anew
-                return
+                failure = error
+        if failure is not None:
+            self._replace(base, failure)  # all of them are made anew
 
     def _sync_active(self, state: CommitState) -> None:
         wanted = state.active_base, state.segments_version

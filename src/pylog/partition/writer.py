@@ -25,6 +25,7 @@ from pylog.errors import (
     PylogError,
     RecordTooLarge,
     StorageError,
+    StorageFull,
 )
 from pylog.model import AppendResult
 from pylog.partition import snapshots
@@ -230,8 +231,7 @@ class PartitionWriter(WriterView):
                 latest=state.high_watermark,
             )
         if offset > state.log_start_offset:
-            first = self._place.segments().floor(offset) or 0
-            snapshots.make_durable(self._place.filesystem, self._place.directory, first)
+            self._make_snapshot_durable(self._place.segments().floor(offset) or 0, state)
             self._state = self._lock.slots.publish(
                 state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
             )
@@ -239,6 +239,15 @@ class PartitionWriter(WriterView):
         if offset >= state.log_start_offset:  # also where this was begun before, and could not be finished
             self._remove_before(offset)
         return max(offset, state.log_start_offset)
+
+    def _make_snapshot_durable(self, offset: int, state: CommitState) -> None:
+        """All that will be left of the producers before. On a full disk, one that was synced with its segment will do."""
+        try:
+            snapshots.make_durable(self._place.filesystem, self._place.directory, offset)
+        except StorageFull as error:
+            if offset >= state.durable_offset:
+                raise
+            logger.warning("%s; deleting records all the same, to make room", error)
 
     def _remove_before(self, offset: int) -> None:
         segments, names = self._place.segments(), set(self._place.names())

@@ -132,10 +132,12 @@ class WriterView:
         scan = SegmentScan(
             segment.file, segment.size_bytes, end, next_offset=segment.next_offset, dense=True, check_crc=check_crc
         )
+        known, self._state = self._state, None  # an exception that leaves half of a batch taken in leaves nothing known
         for position, header in scan:
             segment.adopt(position, header)
             if header.producer_id >= 0:
                 self._fold(segment, position, header)
+        self._state = known
         if not check_crc and scan.problem is not None:
             raise CorruptSegment(
                 f"{segment.file.path} is damaged at position {scan.position}, offset {scan.next_offset}, below the published "

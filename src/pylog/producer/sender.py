@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pylog.codec.batch import build_batch
 from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
-from pylog.errors import DeliveryTimeout, NotAppended, OutcomeUnknown, OutOfOrderSequence, PylogError
+from pylog.errors import DeliveryTimeout, NotAppended, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
 from pylog.producer.buffer import PartitionBuffer
 from pylog.producer.config import ACKS_ALL, ProducerConfig
 from pylog.producer.delivery import PendingBatch, without_frames
@@ -224,8 +224,20 @@ class Sender:
             return self._producer_id
 
     def _open(self, buffer: PartitionBuffer) -> Partition:
-        buffer.partition = self._log.partition(buffer.topic.name, buffer.number)
-        return buffer.partition
+        """The partition of the very topic that the buffer is for.
+
+        A later topic of that name has a buffer of its own, which numbers its batches from 0, too: one of two with the same
+        number would pass for a repeat, and be acknowledged unwritten.
+        """
+        name, number = buffer.topic_partition
+        partition = self._log.partition(name, number)
+        if partition.topic_id != buffer.topic.id:
+            raise TopicNotFound(
+                f"partition {number} of {name!r} is gone: the topic was deleted, and created again since",
+                topic=name, partition=number,
+            )  # fmt: skip
+        buffer.partition = partition
+        return partition
 
     # What became of it
 

@@ -81,6 +81,9 @@ class FileSystem(Protocol):
     def within(self, root: str) -> FileSystem:
         """The same, but below the directory ``root`` nothing is opened, listed or changed through a symbolic link."""
 
+    def absolute(self, path: str) -> str:
+        """The same place, named so that it stays the same when the process goes to another directory. Links are kept."""
+
     def open_readable(self, path: str) -> ReadableFile: ...
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:

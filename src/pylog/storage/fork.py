@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 
 _methods: list[weakref.WeakMethod[Callable[[], None]]] = []
+_forks = 0
 
 
 def after_fork_in_child(method: Callable[[], None]) -> None:
@@ -19,6 +20,16 @@ def after_fork_in_child(method: Callable[[], None]) -> None:
     if len(_methods) % 64 == 0:
         _methods[:] = [reference for reference in _methods if reference() is not None]
     _methods.append(weakref.WeakMethod(method))
+
+
+def forks() -> int:
+    """Counts the forks of this process, and those it comes from, twice each: another number tells of one in between."""
+    return _forks
+
+
+def _count() -> None:
+    global _forks  # noqa: PLW0603 - there is one process
+    _forks += 1
 
 
 def _run() -> None:
@@ -29,4 +40,4 @@ def _run() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch - the system's own
-    os.register_at_fork(after_in_child=_run)
+    os.register_at_fork(before=_count, after_in_parent=_count, after_in_child=_run)

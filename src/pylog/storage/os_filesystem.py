@@ -18,6 +18,7 @@ from pylog.errors import StorageError
 from pylog.storage import modes
 from pylog.storage.descriptors import give_back
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile
+from pylog.storage.fork import forks
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock
 from pylog.storage.reaching import DIRECTORY, link_refused, reached
@@ -109,6 +110,13 @@ class OsFileSystem:
         confined = object.__new__(type(self))
         confined.__dict__.update(self.__dict__, _root=root)
         return confined
+
+    def absolute(self, path: str) -> str:
+        try:
+            here = os.getcwd()
+        except FileNotFoundError:  # it was removed, so nothing is there, and nothing can be made
+            return path
+        return here if path == "." else os.path.join(here, path)
 
     def open_readable(self, path: str) -> ReadableFile:
         with reached(self._root, "open", path) as (directory, name, no_follow):
@@ -237,8 +245,13 @@ class OsFileSystem:
 
 
 def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
-    descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
-    lock = OsFileLock(path, descriptor)
+    while True:
+        before = forks()
+        descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
+        lock = OsFileLock(path, descriptor)
+        if forks() == before:
+            break
+        lock.abandon()  # a child that came before the lock was known has the descriptor, and would keep the lock alive
     modes.keep_readers_out(descriptor)
     return lock
 

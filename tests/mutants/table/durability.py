@@ -283,11 +283,13 @@ MUTANTS = (
     Mutant(
         "a file that can't be opened is taken for a sync that failed",
         "partition/durability.py",
-        "        for file in open_side_files(self._filesystem, self._directory, base, following):\n"
-        "            try:\n                file.sync()\n",
-        "        for _ in (1,):\n            try:\n"
-        "                for file in open_side_files(self._filesystem, self._directory, base, following):\n"
-        "                    file.sync()\n",
+        "        failure: StorageError | None = None\n        for file in",
+        "        failure: StorageError | None = None\n"
+        "        try:\n"
+        "            list(open_side_files(self._filesystem, self._directory, base, following))\n"
+        "        except StorageError as error:\n"
+        "            failure = error\n"
+        "        for file in () if failure else",
         "a process with too many open files copies whole segments, and has others distrust them",
         ("tests/partition/test_durability.py::test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync",),
     ),
@@ -336,7 +338,7 @@ MUTANTS = (
     Mutant(
         "a side file whose sync failed is synced again",
         "partition/durability.py",
-        "                self._replace(base, error)  # all of them are made anew\n",
+        "                failure = error\n",
         "                logger.warning('%s; once more', error)\n                file.sync()\n",
         "an index that is not on the medium counts as durable, and recovery does not make it again",
         (f"{_SYNCS}::test_no_file_of_a_segment_is_synced_again_after_it_failed",),

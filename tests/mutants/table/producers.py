@@ -124,6 +124,14 @@ MUTANTS = (
         (f"{_PRODUCERS}::test_duplicates_are_recognised_after_reopening",),
     ),
     Mutant(
+        "what is buffered for a deleted topic joins the next one of its name",
+        "producer/sender.py",
+        "        if partition.topic_id != buffer.topic.id:\n",
+        "        if False:\n",
+        "two batches with one number: the second passes for a repeat, and is acknowledged unwritten",
+        ("tests/producer/test_through_log.py",),
+    ),
+    Mutant(
         "producers are never too many",
         "partition/snapshots.py",
         "        states.forget_some()\n",

@@ -199,11 +199,19 @@ MUTANTS = (
         (f"{_PUBLICATION}::test_what_others_appended_is_taken_in_without_a_recovery",),
     ),
     Mutant(
+        "a batch of others that is half taken in counts as known",
+        "partition/writer_view.py",
+        "        known, self._state = self._state, None  # an exception",
+        "        known = self._state  # an exception",
+        "Ctrl-C in the midst of it makes a repeat be appended twice",
+        ("tests/partition/test_interrupts.py",),
+    ),
+    Mutant(
         "producers of others are not taken in",
         "partition/writer_view.py",
         "            segment.adopt(position, header)\n            if header.producer_id >= 0:\n"
-        "                self._fold(segment, position, header)\n        if not check_crc",
-        "            segment.adopt(position, header)\n        if not check_crc",
+        "                self._fold(segment, position, header)\n        self._state = known",
+        "            segment.adopt(position, header)\n        self._state = known",
         "a repeat that comes through another process is appended twice",
         ("tests/partition/test_producers.py::test_a_duplicate_sent_through_another_handle_is_recognised",),
     ),

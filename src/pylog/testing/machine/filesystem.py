@@ -141,6 +141,9 @@ class SimulatedFileSystem:
         self._process.step("is_directory", path)
         return isinstance(self._look(path), Directory)
 
+    def absolute(self, path: str) -> str:
+        return path  # no process goes anywhere
+
     def is_link(self, path: str) -> bool:
         return False
 
