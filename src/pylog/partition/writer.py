@@ -91,8 +91,11 @@ class PartitionWriter(WriterView):
         append_time = self._place.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)
+        is_due = self._is_due_to_roll(segment, header, settings)
+        if is_due:
+            self._lock.check_slots_in_place()
         try:
-            if self._is_due_to_roll(segment, header, settings):
+            if is_due:
                 state, segment = self._roll(state, segment)
             position = segment.size_bytes
             segment.append(batch, header)
@@ -206,6 +209,7 @@ class PartitionWriter(WriterView):
         self._catch_up()
         state, segment = self._current()
         if segment.size_bytes:
+            self._lock.check_slots_in_place()
             try:
                 self._roll(state, segment)
             except BaseException as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError
-from pylog.partition.commit_slots import CommitSlots, CommitState
+from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError, StorageError
+from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
 from pylog.partition.place import Place
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
 from pylog.storage import FileLock
@@ -94,6 +94,30 @@ class WriterLock:
         lock = self._lock or self._open()
         if not lock.try_acquire():
             self._wait(lock, timeout_ms)
+        if not lock.is_in_place():
+            self._place.check_topic()  # it was deleted, as a rule
+            raise self._replaced(LOCK)
+
+    def check_slots_in_place(self) -> None:
+        """``StorageError`` where others publish to another file by now. While holding it, before files are made by path."""
+        path = f"{self._place.directory}/{COMMIT_SLOTS}"
+        try:
+            there = CommitSlotsReader(self._place.filesystem.open_readable(path))
+        except FileNotFoundError:
+            raise self._replaced(COMMIT_SLOTS) from None
+        try:
+            if there.raw() != self.slots.raw():
+                raise self._replaced(COMMIT_SLOTS)
+        finally:
+            there.close()
+
+    def _replaced(self, name: str) -> StorageError:
+        path = f"{self._place.directory}/{name}"
+        return StorageError(
+            f"{path} was removed or replaced while the log was open, so this process and others may write in one another's way: "
+            "close the log in every process, then open it again",
+            path=path,
+        )
 
     def _wait(self, lock: FileLock, timeout_ms: int) -> None:
         clock = self._place.clock

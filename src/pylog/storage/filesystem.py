@@ -61,6 +61,9 @@ class FileLock(Protocol):
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
 
+    def is_in_place(self) -> bool:
+        """Whether its file still stands at its path: else others may hold another one by that name."""
+
     @property
     def release(self) -> Callable[[], object]:
         """Frees the lock, if it is held. A callable of C, which no signal handler can interrupt before its work is done."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -61,6 +62,13 @@ class OsFileLock:
             with translated("lock", self.path):
                 raise
         return True
+
+    def is_in_place(self) -> bool:
+        try:
+            with translated("inspect", self.path):
+                return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
 
     def abandon(self) -> None:
         """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""

@@ -199,6 +199,27 @@ MUTANTS = (
         (f"{_PUBLICATION}::test_what_others_appended_is_taken_in_without_a_recovery",),
     ),
     Mutant(
+        "a lock whose file was removed counts as held",
+        "partition/writer_lock.py",
+        "        if not lock.is_in_place():\n",
+        "        if False:\n",
+        "two processes write at once, each under a lock of its own",
+        (
+            "tests/processes/test_removed_files.py::test_two_processes_on_two_files_of_one_name_overwrite_nothing[.lock]",
+            "tests/processes/test_removed_files.py::test_a_writer_does_not_go_on_in_a_backup_that_was_put_in_its_place",
+        ),
+    ),
+    Mutant(
+        "a roll does not ask whether others read the slots it publishes to",
+        "partition/writer.py",
+        "        if is_due:\n            self._lock.check_slots_in_place()\n",
+        "",
+        "where .commit was removed, two processes roll to one offset, and one truncates what the other has appended",
+        (
+            "tests/processes/test_removed_files.py::test_two_processes_on_two_files_of_one_name_overwrite_nothing[.commit]",
+        ),
+    ),
+    Mutant(
         "a batch of others that is half taken in counts as known",
         "partition/writer_view.py",
         "        known, self._state = self._state, None  # an exception",

@@ -46,7 +46,7 @@ class SimulatedFileSystem:
             node = found
         return node
 
-    def _look(self, path: str) -> File | Directory | None:
+    def look(self, path: str) -> File | Directory | None:
         """What stands at ``path``; None where nothing can be reached there."""
         try:
             return self._find(path)
@@ -113,7 +113,7 @@ class SimulatedFileSystem:
         return SimulatedLock(self._process, path, self._open_or_create("open the lock file", path, create=True))
 
     def _open_or_create(self, action: str, path: str, *, create: bool) -> File:
-        is_new = create and self._look(path) is None
+        is_new = create and self.look(path) is None
         self._process.step("create" if is_new else "open", path)
         directory, name = self._parent(action, path)
         node = directory.entries.get(name)
@@ -135,11 +135,11 @@ class SimulatedFileSystem:
 
     def exists(self, path: str) -> bool:
         self._process.step("exists", path)
-        return self._look(path) is not None
+        return self.look(path) is not None
 
     def is_directory(self, path: str) -> bool:
         self._process.step("is_directory", path)
-        return isinstance(self._look(path), Directory)
+        return isinstance(self.look(path), Directory)
 
     def absolute(self, path: str) -> str:
         return path  # no process goes anywhere
@@ -161,7 +161,7 @@ class SimulatedFileSystem:
         return self._get("inspect", path).modified_ns
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
-        if isinstance(self._look(path), Directory):
+        if isinstance(self.look(path), Directory):
             return
         self._process.step("mkdir", path)
         try:
@@ -199,7 +199,7 @@ class SimulatedFileSystem:
             self._change(before, old, None, node)
 
     def remove(self, path: str) -> None:
-        self._process.step("remove" if self._look(path) is not None else "exists", path)
+        self._process.step("remove" if self.look(path) is not None else "exists", path)
         parent, name = self._parent_if_there("remove", path)
         node = parent.entries.get(name) if parent is not None else None
         if isinstance(node, Directory):
@@ -229,7 +229,7 @@ class SimulatedFileSystem:
         return False
 
     def writable(self, path: str) -> bool:
-        return isinstance(self._look(path), Directory)
+        return isinstance(self.look(path), Directory)
 
     def kind(self, path: str) -> str:
         return "simulated"

@@ -214,6 +214,10 @@ class SimulatedLock:
         holder = self._process.machine.locks.setdefault(self._file.number, (self._process, self))
         return holder[1] is self
 
+    def is_in_place(self) -> bool:
+        """No step: whoever removes the file meanwhile is as good as a moment later."""
+        return self._process.filesystem.look(self.path) is self._file
+
     def release(self) -> None:
         """No step: a kernel call that can't fail, and nobody sees the moment before it but as a wait that is longer."""
         locks = self._process.machine.locks

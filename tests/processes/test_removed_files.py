@@ -1,0 +1,71 @@
+"""What keeps processes out of one another's way, removed or replaced by hand while a log is in use: nothing is lost silently."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pylog import Log, ProducerRecord
+from pylog.errors import NotAppended
+from pylog.model import AppendResult
+from pylog.partition import Partition
+
+SMALL = {"segment_bytes": 2048}
+
+
+def append(partition: Partition, value: str) -> AppendResult:
+    return partition.append([ProducerRecord(value.encode() + b"y" * 100)], acks=1)
+
+
+def values(partition: Partition) -> list[str]:
+    return [record.value.rstrip(b"y").decode() for record in partition.scan()]
+
+
+def take_turns(first: Partition, second: Partition, count: int = 60) -> dict[int, str]:
+    """What was acknowledged, by offset. One of the two is refused from some time on."""
+    acknowledged: dict[int, str] = {}
+    for number in range(count):
+        for name, partition in (("first", first), ("second", second)):
+            value = f"{name} {number}"
+            try:
+                offset = append(partition, value).base_offset
+            except NotAppended as error:
+                assert "was removed or replaced while the log was open" in str(error)
+            else:
+                assert offset not in acknowledged, "given out twice"
+                acknowledged[offset] = value
+    return acknowledged
+
+
+@pytest.mark.parametrize("name", [".commit", ".lock"])
+def test_two_processes_on_two_files_of_one_name_overwrite_nothing(tmp_log_dir: Path, name: str) -> None:
+    with Log(tmp_log_dir) as one, Log(tmp_log_dir) as two:
+        one.create_topic("t", **SMALL)
+        first = one.partition("t", 0)
+        offset = append(first, "before").base_offset
+        (tmp_log_dir / "t-0" / name).unlink()
+        acknowledged = {offset: "before", **take_turns(first, two.partition("t", 0))}
+    with Log(tmp_log_dir) as log:
+        assert dict(enumerate(values(log.partition("t", 0)))) == acknowledged
+        assert log.verify().problems == []
+        assert len(acknowledged) > 60
+
+
+def test_a_writer_does_not_go_on_in_a_backup_that_was_put_in_its_place(tmp_log_dir: Path, tmp_path: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", **SMALL)
+        append(log.partition("t", 0), "kept")
+    shutil.copytree(tmp_log_dir, tmp_path / "backup")
+    with Log(tmp_log_dir) as old:
+        append(old.partition("t", 0), "of the old one")
+        tmp_log_dir.rename(tmp_path / "aside")
+        (tmp_path / "backup").rename(tmp_log_dir)
+        for number in range(40):
+            with pytest.raises(NotAppended, match="close the log in every process, then open it again"):
+                append(old.partition("t", 0), f"{number}")
+    with Log(tmp_log_dir) as log:
+        assert values(log.partition("t", 0)) == ["kept"]
+    with Log(tmp_path / "aside") as log:
+        assert values(log.partition("t", 0)) == ["kept", "of the old one"]
