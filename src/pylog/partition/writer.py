@@ -93,7 +93,7 @@ class PartitionWriter(WriterView):
         header = read_header(batch)
         is_due = self._is_due_to_roll(segment, header, settings)
         if is_due:
-            self._lock.check_slots_in_place()
+            self._check_before_roll()
         try:
             if is_due:
                 state, segment = self._roll(state, segment)
@@ -163,6 +163,14 @@ class PartitionWriter(WriterView):
 
     # Segments come and go
 
+    def _check_before_roll(self) -> None:
+        """Before anything is made by path: it must be the place whose slots this process publishes to. ``StorageError``."""
+        try:
+            self._lock.check_slots_in_place()
+        except StorageError:
+            self._drop_segment()  # the next use looks at everything anew
+            raise
+
     def _roll(self, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
         """Close the active segment and begin the next at the log's end.
 
@@ -209,7 +217,7 @@ class PartitionWriter(WriterView):
         self._catch_up()
         state, segment = self._current()
         if segment.size_bytes:
-            self._lock.check_slots_in_place()
+            self._check_before_roll()
             try:
                 self._roll(state, segment)
             except BaseException as error:

@@ -33,6 +33,7 @@ class WriterLock:
         self._release = _NOTHING
         self._slots: CommitSlots | None = None
         self._closed = False
+        self._replaced = ""  # the name of what others have another one of: from then on this process must keep out
 
     @property
     def slots(self) -> CommitSlots:
@@ -96,7 +97,9 @@ class WriterLock:
             self._wait(lock, timeout_ms)
         if not lock.is_in_place():
             self._place.check_topic()  # it was deleted, as a rule
-            raise self._replaced(LOCK)
+            raise self._refuse(LOCK)
+        if self._replaced:
+            raise self._refuse(self._replaced)
 
     def check_slots_in_place(self) -> None:
         """``StorageError`` where others publish to another file by now. While holding it, before files are made by path."""
@@ -104,14 +107,16 @@ class WriterLock:
         try:
             there = CommitSlotsReader(self._place.filesystem.open_readable(path))
         except FileNotFoundError:
-            raise self._replaced(COMMIT_SLOTS) from None
+            raise self._refuse(COMMIT_SLOTS) from None
         try:
             if there.raw() != self.slots.raw():
-                raise self._replaced(COMMIT_SLOTS)
+                raise self._refuse(COMMIT_SLOTS)
         finally:
             there.close()
 
-    def _replaced(self, name: str) -> StorageError:
+    def _refuse(self, name: str) -> StorageError:
+        """From now on."""
+        self._replaced = name
         path = f"{self._place.directory}/{name}"
         return StorageError(
             f"{path} was removed or replaced while the log was open, so this process and others may write in one another's way: "

@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         "a roll does not ask whether others read the slots it publishes to",
         "partition/writer.py",
-        "        if is_due:\n            self._lock.check_slots_in_place()\n",
+        "        if is_due:\n            self._check_before_roll()\n",
         "",
         "where .commit was removed, two processes roll to one offset, and one truncates what the other has appended",
         (
