@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pylog.catalog import Catalog, Layout, TopicConfig, read_manifest
+from pylog.catalog.manifest import read_json
 from pylog.catalog.topic import PARTITIONS_MAX
 from pylog.clock import SystemClock
 from pylog.errors import CorruptSegment, FormatVersionError, PylogError, StorageError
@@ -147,6 +148,14 @@ def test_a_file_that_holds_no_object_is_a_typed_error(tmp_path: Path, text: str)
         read_manifest(OsFileSystem(), str(path))
     assert caught.value.path == str(path)
     assert len(str(caught.value)) < 600 + len(str(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_json_in_another_encoding_is_damage(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_bytes('{"format": 1}'.encode(encoding))
+    with pytest.raises(CorruptSegment, match="it is not JSON"):
+        read_json(OsFileSystem(), str(path))
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "topics/t.json"])

@@ -45,13 +45,18 @@ class PowerCuts:
         *,
         samples: int = 8,
         sector_bytes: int = 512,
+        one_in: int = 1,
         is_over: Callable[[], bool] = bool,
     ) -> None:
-        """``is_over`` ends it early: so do too many problems."""
+        """Of the different images one in so many is looked at, others with each seed.
+
+        ``is_over`` ends it early: so do too many problems.
+        """
         self.workload = workload
         self.seed = seed
         self.samples = samples
         self.sector_bytes = sector_bytes
+        self.one_in = one_in
         self._is_over = is_over
         self.found = Found()
         self._seen: set[int] = set()
@@ -80,6 +85,8 @@ class PowerCuts:
             mark = fingerprint(image, ledger)
             if mark not in self._seen:
                 self._seen.add(mark)
+                if len(self._seen) % self.one_in != self.seed % self.one_in:
+                    continue
                 found.images += 1
                 check = problems if found.images % _GO_ON_WITH_ONE_IN == 0 else problems_found_at_once
                 found.problems += [

@@ -20,22 +20,22 @@ def test_a_kill_at_any_step_loses_nothing_that_was_acknowledged(workload: Worklo
 
 
 def test_a_loss_of_power_at_any_step_of_what_is_drawn_loses_nothing_durable(seed: int) -> None:
-    assert PowerCuts(drawn(seed), seed, samples=2, sector_bytes=4096).run().problems == []
+    assert PowerCuts(drawn(seed), seed, samples=2, sector_bytes=4096, one_in=4).run().problems == []
 
 
 @every_workload
 def test_a_loss_of_power_at_any_step_loses_nothing_durable(workload: Workload, seed: int) -> None:
-    found = PowerCuts(workload, seed, samples=2).run()
+    found = PowerCuts(workload, seed, samples=2, one_in=4).run()
     assert found.problems == []
-    assert found.images > 1000
+    assert found.images > 250
 
 
 @pytest.mark.parametrize("workload", OF_SEVERAL, ids=lambda workload: workload.__name__)
 def test_a_loss_of_power_some_time_after_a_kill_loses_nothing_durable(workload: Workload, seed: int) -> None:
-    found = kills_then_power_cuts(workload, seed, kills=100, share=0.3)
+    found = kills_then_power_cuts(workload, seed, kills=60, share=0.3)
     assert found.problems == []
     assert found.images > 100
 
 
 def test_a_loss_of_power_some_time_after_a_kill_loses_nothing_durable_of_what_is_drawn(seed: int) -> None:
-    assert kills_then_power_cuts(drawn(seed), seed, kills=100, share=0.3).problems == []
+    assert kills_then_power_cuts(drawn(seed), seed, kills=60, share=0.3).problems == []

@@ -77,7 +77,7 @@ def read_json(filesystem: FileSystem, path: str) -> dict[str, Any]:
     """A small JSON object. ``CorruptSegment`` where it is something else."""
     data = read_whole(filesystem, path, _LIMIT_BYTES)
     try:
-        content = json.loads(data)
+        content = json.loads(data.decode())  # else json would look for an encoding, and import it
     except (ValueError, RecursionError) as error:
         raise CorruptSegment(
             f"{path} is damaged: it is not JSON ({error}); restore the file from a copy", path=path, position=0
