@@ -36,7 +36,7 @@ class PylogError(Exception):
 
 
 def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _rebuild(kind: type[PylogError], message: str, facts: dict[str, Any]) -> PylogError:

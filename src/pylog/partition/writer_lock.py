@@ -97,6 +97,8 @@ class WriterLock:
             self._wait(lock, timeout_ms)
         if not lock.is_in_place():
             self._place.check_topic()  # it was deleted, as a rule
+            if not self._place.filesystem.is_directory(self._place.directory):
+                raise self._place.gone()
             raise self._refuse(LOCK)
         if self._replaced:
             raise self._refuse(self._replaced)
