@@ -134,7 +134,7 @@ class Worker:
 
     def run(self) -> None:
         before = self.number
-        with Log(self.orders.directory, filesystem=self.filesystem) as log:
+        with self.opened() as log:
             work = self.prepared(log)
             while self.left:
                 self.left -= 1
@@ -151,6 +151,11 @@ class Worker:
                     self.fork()
                 time.sleep(self.random.random() * self.orders.pause_s)
         self.tell(INFO, CRASH)  # a child ends here; what it was not answered, nobody waits for
+
+    def opened(self) -> Log:
+        with suppress(ForkedHandle):  # the child of a fork in the midst of it, which finishes a deletion
+            return Log(self.orders.directory, filesystem=self.filesystem)
+        return Log(self.orders.directory, filesystem=self.filesystem)
 
     def prepared(self, log: Log) -> Callable[[], None]:
         return {"producer": self.producer, "appender": self.appender, "consumer": self.consumer, "reader": self.reader,
