@@ -191,7 +191,10 @@ class Log:
                 return described
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records. Durable on return. Producers and consumers of it get ``TopicNotFound``."""
+        """Delete a topic and its records. Durable on return.
+
+        Producers of it, and consumers that were assigned its partitions, get ``TopicNotFound``; subscriptions go on without it.
+        """
         self._writable_catalog().delete(name, self._retire)
         self._forget(name)
 

@@ -452,3 +452,17 @@ def test_the_command_line_prints_the_verdict_and_answers_by_its_status(
         monkeypatch.setattr("sys.argv", ["checker", str(tmp_path / "history")])
         assert main() == status
         assert capsys.readouterr().out == f"{check(read_history(tmp_path / 'history'))}\n"
+
+
+@pytest.mark.parametrize("content", [None, "{}\n", "no JSON\n"])
+def test_a_file_that_is_no_history_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str | None
+) -> None:
+    path = tmp_path / "history"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setattr("sys.argv", ["checker", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert str(path) in capsys.readouterr().err

@@ -29,7 +29,8 @@ The log is named by --log DIR, before or after the command, or by the environmen
 
 exit codes:
   0 done   1 damage found, or the request was refused   2 wrong usage   3 log, topic, partition, offset or file not found
-  4 locked or not writable   5 corrupt   6 storage full or failing   130 interrupted   141 output closed
+  4 locked or not writable   5 corrupt   6 storage full or failing   70 a fault of pylog's own
+  130 interrupted   141 output closed   143 terminated
 """
 
 

@@ -1,4 +1,4 @@
-"""``python -m pylog.testing.checker FILE``: exit status 0 where nothing was found."""
+"""``python -m pylog.testing.checker FILE``: exit status 0 where nothing was found, 1 for anomalies, 2 for what is no history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def main() -> int:
     parser.add_argument("history", help="JSON lines, as pylog.testing.history writes them")
     parser.add_argument("--stuck-s", type=float, default=5.0, help="what takes longer is stuck (default: 5)")
     options = parser.parse_args()
-    verdict = check(read_history(options.history), stuck_s=options.stuck_s)
+    try:
+        verdict = check(read_history(options.history), stuck_s=options.stuck_s)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     sys.stdout.write(f"{verdict}\n")
     return 0 if verdict.ok else 1
 
