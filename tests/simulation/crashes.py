@@ -101,12 +101,12 @@ def steps_of(workload: Workload, seed: int) -> list[Step]:
     world = World(Machine(seed))
     world.machine.before_step.append(lambda _process, step: steps.append(step))
     workload(world)
-    errors = [error for error in world.errors if not _of_a_topic_gone(error, world)]
+    errors = [error for error in world.errors if not of_a_topic_gone(error, world)]
     assert not errors, errors
     return steps
 
 
-def _of_a_topic_gone(error: BaseException, world: World) -> bool:
+def of_a_topic_gone(error: BaseException, world: World) -> bool:
     """What a producer is told whose topic another process has deleted, and created again, since it last looked."""
     return world.ledger.has_deleted and isinstance(error, NotAppended) and isinstance(error.__cause__, TopicNotFound)
 
@@ -133,7 +133,7 @@ def killed_at(workload: Workload, seed: int, number: int, written: int) -> list[
     world.machine.before_step.append(before)
     workload(world)
     world.machine.before_step.clear()
-    errors = [str(error) for error in world.errors if not _of_a_topic_gone(error, world)]
+    errors = [str(error) for error in world.errors if not of_a_topic_gone(error, world)]
     found = [f"and a loss of power later: {problem}" for problem in without_power(world.machine, world.ledger)]
     return world.seen + errors + found + problems(world.machine, world.ledger, power_lost=False)
 
