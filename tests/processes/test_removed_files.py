@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pylog import Log, ProducerRecord
-from pylog.errors import NotAppended
+from pylog.errors import CorruptSegment, NotAppended, StorageError, TopicNotFound
 from pylog.model import AppendResult
 from pylog.partition import Partition
 
@@ -72,3 +72,43 @@ def test_a_writer_does_not_go_on_in_a_backup_that_was_put_in_its_place(tmp_log_d
         assert values(log.partition("t", 0)) == ["kept"]
     with Log(tmp_path / "aside") as log:
         assert values(log.partition("t", 0)) == ["kept", "of the old one"]
+
+
+def test_a_roll_without_slots_at_their_place_makes_nothing(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        append(partition, "kept")
+        (tmp_log_dir / "t-0" / ".commit").unlink()
+        with pytest.raises(StorageError, match="was removed or replaced"):
+            partition.roll()
+        assert len(list((tmp_log_dir / "t-0").glob("*.log"))) == 1
+
+
+def test_a_directory_that_is_gone_when_it_is_opened_is_a_topic_that_is_gone(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        shutil.rmtree(tmp_log_dir / "t-0")
+        with pytest.raises(TopicNotFound, match="is gone"):
+            append(partition, "lost")
+
+
+def test_a_topic_that_is_another_when_it_is_opened_is_gone(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        other.delete_topic("t")
+        other.create_topic("t")
+        with pytest.raises(TopicNotFound, match="created again since"):
+            partition.roll()
+        assert other.partition("t", 0).latest_offset == 0
+
+
+def test_a_file_that_is_missing_while_the_lock_is_held_is_damage(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        writer = log.partition("t", 0)._writer
+        assert writer is not None
+        with pytest.raises(CorruptSegment, match="is missing"):
+            writer._lock.holding(1000, (tmp_log_dir / "t-0" / "none").read_bytes)
