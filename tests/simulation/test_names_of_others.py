@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pylog import Log, ProducerRecord
@@ -91,12 +93,8 @@ def test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns
     assert there > 2
 
 
-def deletion_killed_before_it_is_durable() -> Machine:
-    machine = Machine()
-    with open_log(machine) as log:
-        log.create_topic("t")
-        log.partition("t", 0).append([ProducerRecord(b"kept")])
-    deleter = open_log(machine)
+def kill_before_it_is_durable(machine: Machine, change: Callable[[], object]) -> None:
+    """Kill the process that makes the change to a topic when others see it, and no loss of power would leave it."""
 
     def kill(process: Process, step: Step) -> None:
         if step.name == "sync_directory" and step.path.endswith("topics"):
@@ -105,8 +103,17 @@ def deletion_killed_before_it_is_durable() -> Machine:
 
     machine.before_step.append(kill)
     with pytest.raises(Killed):
-        deleter.delete_topic("t")
+        change()
     machine.before_step.clear()
+
+
+def deletion_killed_before_it_is_durable() -> Machine:
+    machine = Machine()
+    with open_log(machine) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append([ProducerRecord(b"kept")])
+    deleter = open_log(machine)
+    kill_before_it_is_durable(machine, lambda: deleter.delete_topic("t"))
     return machine
 
 
@@ -150,16 +157,7 @@ def test_a_topic_created_anew_while_another_looks_at_it_is_durable_when_that_ret
     def after_a_third(name: str) -> TopicDescription:
         first.delete_topic("t")
         third = open_log(machine)
-
-        def kill(process: Process, step: Step) -> None:
-            if step.name == "sync_directory" and step.path.endswith("topics"):
-                process.kill()
-                raise Killed
-
-        machine.before_step.append(kill)
-        with pytest.raises(Killed):
-            third.create_topic("t")
-        machine.before_step.clear()
+        kill_before_it_is_durable(machine, lambda: third.create_topic("t"))
         return described(name)
 
     second.describe_topic = after_a_third  # type: ignore[method-assign]

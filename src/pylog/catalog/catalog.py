@@ -248,9 +248,8 @@ class Catalog:
         except (CorruptSegment, InvalidTopicName) as damage:
             logger.warning("a deletion that was cut off is left as it is: %s", damage)
             return
-        if self._filesystem.exists(
-            self._layout.topic(name)
-        ):  # a copy was laid over the log: whose directories are they?
+        # Where a copy was laid over the log: whose directories are they?
+        if self._filesystem.exists(self._layout.topic(name)):
             logger.warning("there is a topic %r, so its directories stay; remove %r if it was not meant", name, path)
             return
         logger.info("finishing the deletion of %r, which was cut off", name)
