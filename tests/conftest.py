@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,12 @@ TMPFS = Path("/dev/shm")
 
 settings.register_profile("pylog", deadline=None, print_blob=True)
 settings.load_profile("pylog")
+
+
+def pytest_configure() -> None:
+    """A shell without job control starts what runs behind it with Ctrl-C ignored, which the processes of tests would inherit."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
