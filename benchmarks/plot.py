@@ -1,0 +1,119 @@
+"""Draws a run: pylog beside its rivals, costs against size, and how far each figure is from what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import bound, number
+from benchmarks.rounds import Result, Spread
+from benchmarks.workload import Value
+
+OURS, THEIRS, SHORT = "#1b6ca8", "#b8bcc2", "#d1495b"
+CURVES = {
+    "size": ("append_us", "fetch_us", "seek_us", "open_ms"),
+    "partitions": ("send_records_per_s", "consume_records_per_s"),
+    "append_shared": ("records_per_s",),
+}
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """A PNG of what these results have. ``ImportError`` without matplotlib."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    by_name = {result.workload.name: result for result in results}
+    panels: list[Callable[[Any], None]] = [
+        lambda axes, name=name, title=title: _bars(axes, by_name[name], title)  # type: ignore[misc]
+        for name, title in (("append_send", "Writing, records/s"), ("consume", "Reading, records/s"))
+        if name in by_name
+    ]
+    panels += [
+        lambda axes, result=by_name[name]: _curves(axes, result)  # type: ignore[misc]
+        for name in CURVES
+        if name in by_name
+    ]
+    if any(result.workload.figures for result in results):
+        panels.append(lambda axes: _distances(axes, results))
+    columns = max(1, min(2, len(panels)))
+    rows = max(1, -(-len(panels) // columns))
+    figure, grid = plt.subplots(rows, columns, figsize=(7.5 * columns, 4.2 * rows), squeeze=False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        panel(axes)
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.axis("off")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _bars(axes: Any, result: Result, title: str) -> None:
+    """One bar a contender, the least and the most of its rounds as a line."""
+    spreads = {
+        name: Spread.of(result.values(Value(name, "records_per_s")) or [])
+        for name in reversed([contender.name for contender in result.workload.contenders])
+        if name in result.samples
+    }
+    names = list(spreads)
+    medians = [spread.median for spread in spreads.values()]
+    errors = [
+        [spread.median - spread.least for spread in spreads.values()],
+        [spread.most - spread.median for spread in spreads.values()],
+    ]
+    axes.barh(names, medians, xerr=errors, color=[OURS if name == "pylog" else THEIRS for name in names], capsize=3)
+    for at, spread in enumerate(spreads.values()):
+        axes.text(spread.most, at, f"  {number(spread.median, '')}", va="center", fontsize=9)
+    axes.set_xlim(right=1.18 * max(spread.most for spread in spreads.values()))
+    axes.set_title(title)
+    axes.ticklabel_format(axis="x", style="plain")
+    axes.xaxis.set_major_formatter(lambda value, _: number(value, "").strip() if value else "0")
+    _bare(axes)
+
+
+def _curves(axes: Any, result: Result) -> None:
+    """What the contenders measured, beside the first of them."""
+    names = [contender.name for contender in result.workload.contenders if contender.name in result.samples]
+    top = 1.5
+    for metric in CURVES[result.workload.name]:
+        medians = [Spread.of(result.values(Value(name, metric)) or []).median for name in names]
+        relative = [median / medians[0] for median in medians]
+        top = max(top, 1.15 * max(relative))
+        axes.plot(names, relative, marker="o", label=metric.replace("_per_s", "/s").replace("_", " "))
+    axes.axhline(1, color=THEIRS, linewidth=1, zorder=0)
+    axes.set_ylim(0, top)
+    axes.set_title(f"{result.workload.name}: beside {names[0]}")
+    axes.legend(frameon=False)
+    _bare(axes)
+
+
+def _distances(axes: Any, results: Sequence[Result]) -> None:
+    """How many times as good as asked, on a logarithmic axis: 1 is what was to be reached."""
+    rows = []
+    for result in results:
+        for figure in result.workload.figures:
+            spread = result.spread(figure)
+            if spread is not None and spread.median > 0:
+                asked = figure.at_least if figure.at_least is not None else figure.at_most
+                assert asked is not None
+                times = spread.median / asked if figure.at_least is not None else asked / spread.median
+                text = f"{number(spread.median, figure.unit)}, asked {bound(figure)}"
+                rows.append((f"{result.workload.name}: {figure.title}", times, text, figure.reached(spread.median)))
+    rows.reverse()
+    axes.barh(range(len(rows)), [times - 1 for _, times, _, _ in rows], left=1,
+              color=[OURS if good else SHORT for *_, good in rows])  # fmt: skip
+    axes.set_yticks(range(len(rows)), [label for label, *_ in rows], fontsize=6.5)
+    axes.set_xscale("log")
+    for at, (_, times, text, _) in enumerate(rows):
+        axes.text(max(times, 1) * 1.05, at, text, va="center", fontsize=6)
+    axes.set_xlim(0.3, 20 * max(times for _, times, *_ in rows))
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_title("Figures to reach: times as good as asked")
+    _bare(axes)
+
+
+def _bare(axes: Any) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

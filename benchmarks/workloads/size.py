@@ -1,0 +1,140 @@
+"""What things cost in a small log and in a large one; with one partition and with a thousand."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, keys, percentile, seconds
+from benchmarks.workload import Contender, Figure, Measure, Prepare, Sample, Value, Workload
+from pylog import Consumer, Log, Producer, TopicPartition
+
+RECORD_BYTES = 118  # of the log, about: a value of 100, a key of 11, and what surrounds them
+MANY = 10_000
+PLACE = TopicPartition(TOPIC, 0)
+SIZES = {"100 MB": 100_000_000, "1 GB": 1_000_000_000, "10 GB": 10_000_000_000}
+PARTITIONS = (1, 100, 1_000)
+
+
+def _median_us(work: Callable[[], object], times: int) -> float:
+    took = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        took.append((time.perf_counter() - start) * 1e6)
+    return percentile(sorted(took), 0.5)
+
+
+def _log_of(size_bytes: int) -> Prepare:
+    @contextmanager
+    def prepare(place: Path, scale: Scale) -> Iterator[Measure]:
+        values, keys_ = [VALUE] * MANY, keys(MANY)
+        with Log(place / "log") as log:
+            log.create_topic(TOPIC)
+            with Producer(log, acks=1) as producer:
+                for _ in range(-(-scale.of(size_bytes) // (RECORD_BYTES * MANY))):
+                    producer.send_many(TOPIC, values, keys=keys_)
+        times = scale.of(500, at_least=20)
+        seeds = random.Random(20_261_121)
+
+        def opened() -> None:
+            with Log(place / "log") as log, Producer(log, acks=1) as producer:
+                producer.send(TOPIC, VALUE).result()
+
+        def measure() -> Sample:
+            with (
+                Log(place / "log") as log,
+                Producer(log, acks=1) as producer,
+                Consumer(log, auto_offset_reset="earliest") as consumer,
+            ):
+                consumer.assign([PLACE])
+                end = consumer.end_offsets([PLACE])[PLACE]
+
+                def append() -> None:
+                    producer.send(TOPIC, VALUE, key=b"key-0000000").result()
+
+                def fetch_tail() -> None:
+                    append()
+                    check_count(len(consumer.poll(1.0)), 1)
+
+                def seek() -> None:
+                    consumer.seek(PLACE, seeds.randrange(end))
+                    check_count(len(consumer.poll(0.0, max_records=1)), 1)
+
+                append_us = _median_us(append, times * 4)
+                consumer.seek_to_end(PLACE)
+                fetch_us = _median_us(fetch_tail, times * 4) - append_us
+                seek_us = _median_us(seek, times)
+            return {
+                "append_us": append_us, "fetch_us": fetch_us, "seek_us": seek_us,
+                "open_ms": _median_us(opened, max(3, times // 25)) / 1e3,
+            }  # fmt: skip
+
+        yield measure
+
+    return prepare
+
+
+def _partitions(full: int) -> Prepare:
+    @contextmanager
+    def prepare(place: Path, scale: Scale) -> Iterator[Measure]:
+        count = scale.of(full)
+        keys_ = keys(scale.of(200_000, at_least=count))
+
+        def measure() -> Sample:
+            with fresh(place) as directory:
+                with Log(directory / "log") as log, Producer(log, acks=1, partitioner="round_robin") as producer:
+                    log.create_topic(TOPIC, partitions=count)
+                    for _ in range(count):
+                        producer.send(TOPIC, VALUE)
+                    producer.flush()  # every partition is open
+
+                    def send_all() -> None:
+                        for key in keys_:
+                            producer.send(TOPIC, VALUE, key=key)
+                        producer.flush()
+
+                    sent = seconds(send_all)
+                with (
+                    Log(directory / "log", create=False) as log,
+                    Consumer(log, auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer,
+                ):
+                    consumer.subscribe(TOPIC)
+                    consumer.poll(0.0)
+                    consumer.seek_to_beginning()
+                    wanted = len(keys_) + count
+                    read = seconds(lambda: check_count(sum(1 for _ in consumer), wanted))
+            return {"send_records_per_s": len(keys_) / sent, "consume_records_per_s": wanted / read}
+
+        yield measure
+
+    return prepare
+
+
+def _same(title: str, metric: str) -> Figure:
+    return Figure(f"{title} at 10 GB beside 100 MB", Value("10 GB", metric), Value("100 MB", metric), at_most=1.1)
+
+
+WORKLOADS = [
+    Workload(
+        "size",
+        "appending, fetching at the tail, seeking at random, and opening, in logs of 100 MB to 10 GB",
+        tuple(
+            Contender(name, "acks=1, records of 100 bytes, segments of 1 GiB, in the page cache", _log_of(size))
+            for name, size in SIZES.items()
+        ),
+        (_same("append", "append_us"), _same("fetch", "fetch_us"), _same("seek", "seek_us")),
+        rounds_max=5,
+    ),
+    Workload(
+        "partitions",
+        "sending and consuming one by one, spread over 1, 100 and 1,000 partitions",
+        tuple(
+            Contender(f"{count:,} partition" + ("s" if count > 1 else ""), "acks=1, round robin", _partitions(count))
+            for count in PARTITIONS
+        ),
+    ),
+]
