@@ -25,8 +25,8 @@ HOUSE = """
     verification | opening
     partition | catalog | producer_ids
     segment
-    index
-    codec | storage | changes
+    index | changes
+    codec | storage
     clock | observe | turn | checks
     model
     errors

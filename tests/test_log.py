@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from pylog.model import TopicPartition
 from pylog.producer import Producer
 from pylog.storage import OsFileSystem
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
+from tests.producer.fakes import call_in_thread
 from tests.storage.filesystems import OtherBoot
 
 KAFKA = Path(__file__).parent / "data" / "kafka-4.3.1"
@@ -237,6 +239,53 @@ def test_waiting_ends_with_an_append_or_with_the_time(tmp_log_dir: Path) -> None
         assert clock.seconds == pytest.approx(5.0)
         asked = iter([False, False, True])
         assert log.wait_for_change(lambda: next(asked), 5.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="watches are inotify's")
+def test_a_watch_ends_the_wait_when_something_is_published_or_a_topic_comes(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        watch = log.watch([partition])
+        if watch is None:
+            pytest.skip("this filesystem is watched by nobody")
+        thread = call_in_thread(lambda: other.partition("t", 0).append(one("a"), acks=1))
+        assert log.wait_for_change(lambda: partition.latest_offset == 1, 60, watch)
+        thread.join()
+        thread = call_in_thread(lambda: other.create_topic("u"))
+        assert log.wait_for_change(lambda: log.topics() == ["t", "u"], 60, watch)
+        thread.join()
+        assert not log.wait_for_change(lambda: False, 0.01, watch)
+        woken: list[bool] = []
+        thread = call_in_thread(lambda: (woken.append(True), log.wake()))
+        assert log.wait_for_change(lambda: bool(woken), 60, watch)
+        thread.join()
+        watch.close()
+        assert log.wait_for_change(lambda: True, 60, watch)  # it looks again and again
+
+
+def test_a_watch_that_is_lost_meanwhile_is_replaced_by_looking(tmp_log_dir: Path) -> None:
+    class Lost:
+        is_open = True
+
+        def wait(self, seconds: float) -> None:
+            self.is_open = False
+
+        def wake(self) -> None: ...
+        def close(self) -> None: ...
+
+    with Log(tmp_log_dir) as log:
+        asked = iter([False, False, True])
+        assert log.wait_for_change(lambda: next(asked), 60, Lost())
+
+
+def test_there_is_no_watch_where_something_else_decides(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir, clock=ManualClock()) as log:
+        log.create_topic("t")
+        assert log.watch([log.partition("t", 0)]) is None
+    with Log(KAFKA / "log") as log:
+        assert log.is_kafka_directory
+        assert log.watch([]) is None
 
 
 @pytest.mark.parametrize("acks", ["ALL", 2, None, 0])

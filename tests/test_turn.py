@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from pylog.turn import NOT_MINE, Turn, seconds_to_wait
+from pylog import turn as turn_module
+from pylog.turn import NOT_MINE, Turn, Waiters, seconds_to_wait
 from tests.producer.fakes import call_in_thread
 
 
@@ -50,3 +51,43 @@ def test_leaving_without_having_taken_is_an_error_that_a_finally_can_pass_over()
 def test_any_timeout_is_one_that_a_lock_takes(timeout_s: float, waits_s: float) -> None:
     assert seconds_to_wait(timeout_s) == waits_s
     assert Turn().take(timeout=seconds_to_wait(timeout_s))
+
+
+def test_all_who_wait_are_woken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_module, "_WAIT_S_MAX", 60.0)
+    waiters, is_over, looks = Waiters(), threading.Event(), threading.Semaphore(0)
+
+    def look() -> bool:
+        looks.release()
+        return is_over.is_set()
+
+    ended: list[bool] = []
+    threads = [call_in_thread(lambda: ended.append(waiters.wait(look))) for _ in range(4)]
+    for _ in threads:
+        looks.acquire()
+    assert ended == []
+    is_over.set()
+    waiters.wake()
+    for thread in threads:
+        thread.join()
+    assert ended == [True] * 4
+
+
+def test_who_finds_that_it_is_over_does_not_wait_and_a_lost_wake_costs_a_moment() -> None:
+    waiters = Waiters()
+    assert waiters.wait(lambda: True)
+    assert not waiters.wait(lambda: False)  # by itself, after a while
+    waiters.wake()
+    waiters.wake()
+
+
+def test_a_wake_between_the_look_and_the_wait_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_module, "_WAIT_S_MAX", 60.0)
+    waiters, looked = Waiters(), []
+
+    def look() -> bool:
+        looked.append(True)
+        waiters.wake()
+        return len(looked) == 2
+
+    assert waiters.wait(look)

@@ -18,9 +18,9 @@ In short::
 #   verification  opening           everything in the directory checked; which path may be a log
 #   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
 #   segment                         one .log file with its indexes: written, read, recovered
-#   index                           from offsets and times to positions
+#   index  changes                  from offsets and times to positions; waiting for what is published
 #   arrow                           decoded columns as Arrow record batches, tables as rows to send
-#   codec  storage                  bytes and records (compiled where possible); the operating system (and changes: waiting)
+#   codec  storage                  bytes and records (compiled where possible); the operating system
 #   clock  checks                   time; what a caller may pass
 #   model                           the values every room speaks
 #   errors                          what can go wrong, and what to do about it

@@ -6,10 +6,12 @@ import threading  # threads wait here for one another's appends
 from collections.abc import Callable
 
 from pylog.clock import Clock
+from pylog.storage import Watch
 
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
 _WAIT_GROWTH = 1.3
+_LOOK_EVERY_S = 0.1  # where a watch is trusted: an event that is lost costs no more than this
 
 
 class Changes:
@@ -20,6 +22,7 @@ class Changes:
         self._wakeups = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
         self._condition = threading.Condition(self._wakeups)
         self._waiting = 0
+        self._watches: dict[Watch, None] = {}
 
     def notify(self) -> None:
         """Wake waiters of this process: something was published."""
@@ -27,14 +30,38 @@ class Changes:
             with self._wakeups:
                 self._condition.notify_all()
 
-    def wait(self, ready: Callable[[], bool], timeout_s: float) -> bool:
+    def wake(self) -> None:
+        """End the waits of this process that go by a watch, as well: something else than a file has changed."""
+        self.notify()
+        for watch in list(self._watches):
+            watch.wake()
+
+    def wait(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
         """Wait until ``ready()`` or until the time is over; whether it was ready.
 
-        Appends of this process wake the wait; those of others are found by asking again after 50 µs, then less and less
-        often, at most every 20 ms.
+        With a ``watch`` of the files that ``ready`` looks at, it is asked when one of them changes. Without, appends of this
+        process wake the wait, and those of others are found by asking again after 50 µs, then less and less often, at last
+        every 20 ms.
         """
+        deadline_s = self._clock.monotonic() + timeout_s
+        if watch is not None and watch.is_open:
+            return self._wait_watching(ready, deadline_s, watch)
         with self._wakeups:
-            return self._wait(ready, self._clock.monotonic() + timeout_s)
+            return self._wait(ready, deadline_s)
+
+    def _wait_watching(self, ready: Callable[[], bool], deadline_s: float, watch: Watch) -> bool:
+        self._watches[watch] = None  # before it is asked for the first time: a wake in between counts
+        try:
+            while not ready():
+                left_s = deadline_s - self._clock.monotonic()
+                if left_s <= 0:
+                    return False
+                if not watch.is_open:  # a signal handler has forked, and this is the child
+                    return self.wait(ready, left_s)
+                watch.wait(min(left_s, _LOOK_EVERY_S))
+            return True
+        finally:
+            self._watches.pop(watch, None)
 
     def _wait(self, ready: Callable[[], bool], deadline_s: float) -> bool:
         sleep_s = _WAIT_MIN_S

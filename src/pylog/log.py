@@ -7,9 +7,9 @@ working in a forked child.
 from __future__ import annotations
 
 import threading  # threads share the table of open partitions
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from pylog.catalog import (
@@ -29,7 +29,7 @@ from pylog.changes import Changes
 from pylog.checks import partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, LogNotFound, ReadOnlyLog, TopicExists, TopicNotFound
-from pylog.model import TopicPartition
+from pylog.model import Flushable, TopicPartition
 from pylog.opening import (
     check_lock_kind,
     check_place,
@@ -45,19 +45,12 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
 from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, after_fork_in_child
+from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pylog.partition.verify import Problem, VerifyReport
-
-
-class Flushable(Protocol):
-    """A producer, as a log that is closed sees it."""
-
-    def flush(self, timeout_s: float | None) -> bool:
-        """Write all, or have it fail."""
 
 
 class Log:
@@ -218,6 +211,8 @@ class Log:
         if not isinstance(name, str):
             check_topic_name(name)  # here, since a list can't be looked up
         version = self._catalog.version()
+        if version == self._topics_version and (known := self._topics.get(name)) is not None:
+            return known  # the version is set last, so what stands here is of this one, or of a later one
         with self._mutex:
             if version != self._topics_version:
                 self._topics, self._topics_version = {}, version
@@ -306,9 +301,8 @@ class Log:
         if described.id != topic_id:
             raise TopicNotFound(
                 f"partition {key.partition} of {key.topic!r} is gone: the topic was deleted, and created again since",
-                topic=key.topic,
-                partition=key.partition,
-            )
+                topic=key.topic, partition=key.partition,
+            )  # fmt: skip
         return described.config
 
     def _forget(self, topic: str) -> None:
@@ -326,9 +320,7 @@ class Log:
 
     def next_producer_id(self) -> int:
         """A producer id that no other producer of this log has or had. Reserved durably."""
-        self._check_open()
-        if self.read_only:
-            raise self._read_only()
+        self.require_writable()
         return self._producer_ids.next()
 
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
@@ -353,9 +345,8 @@ class Log:
         from pylog.verification import verify_log
 
         self._check_open()
-        names = [
-            name if isinstance(name, str) else check_topic_name(name) for name in require_several("topics", topics)
-        ]
+        wanted = require_several("topics", topics)
+        names = [name if isinstance(name, str) else check_topic_name(name) for name in wanted]
         return verify_log(self._filesystem, self._layout, self._catalog, names, progress=progress, report=report)
 
     # Waiting
@@ -364,9 +355,19 @@ class Log:
         """Wake waiters of this process: something was published."""
         self._changes.notify()
 
-    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``ready()`` or until the time is over; whether it was ready."""
-        return self._changes.wait(ready, timeout_s)
+    def wake(self) -> None:
+        """Have waiters of this process ask again: something has changed that is in no file."""
+        self._changes.wake()
+
+    def watch(self, partitions: Collection[Partition]) -> Watch | None:
+        """To wait for what is published of these partitions, and for changes of topics. None where one has to look instead."""
+        if self.is_kafka_directory or type(self.clock) is not SystemClock:  # published elsewhere; a test moves time
+            return None
+        return self._filesystem.watch([self._layout.topics, *(partition.published_path for partition in partitions)])
+
+    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
+        """Wait until ``ready()`` or until the time is over; whether it was ready. ``watch``: of all that it looks at."""
+        return self._changes.wait(ready, timeout_s, watch)
 
     # The end
 
@@ -388,7 +389,7 @@ class Log:
             partitions, self._partitions = list(self._partitions.values()), {}
         for partition in partitions:
             partition.close()
-        self.notify()
+        self.wake()
 
     def _check_open(self) -> None:
         if self._closed:

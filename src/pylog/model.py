@@ -6,7 +6,7 @@ Offsets are logical record numbers. Timestamps are milliseconds since 1970-01-01
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 Header = tuple[str, bytes | None]
 Headers = tuple[Header, ...]
@@ -87,3 +87,10 @@ class OffsetRange(NamedTuple):
 
     start: int
     end: int
+
+
+class Flushable(Protocol):
+    """A producer, as a log that is closed sees it."""
+
+    def flush(self, timeout_s: float | None) -> bool:
+        """Write all, or have it fail."""

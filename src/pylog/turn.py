@@ -24,8 +24,11 @@ are not: they are Python.
 from __future__ import annotations
 
 import threading  # that threads take turns is what this is about
+from collections import deque
+from collections.abc import Callable
 
 NOT_MINE = RuntimeError
+_WAIT_S_MAX = 0.05
 
 
 def is_mine(lock: threading.RLock) -> bool:
@@ -43,6 +46,37 @@ class Turn:
         self.take = lock.acquire
         self.leave = lock.release
         self.is_mine = lock._is_owned  # type: ignore[attr-defined]  # what threading.Condition asks of a lock
+
+
+class Waiters:
+    """Threads that wait for what another one is doing for all of them, and that are woken all at once.
+
+    If each took the lock and handed it on, they would wake one behind the other: a switch of threads each. A wait ends by
+    itself after a while, since the exception of a signal handler may come before ``wake`` has reached everybody.
+    """
+
+    def __init__(self) -> None:
+        self._new_lock = threading.Lock
+        self._locks: deque[threading.Lock] = deque()
+
+    def wait(self, look: Callable[[], bool]) -> bool:
+        """What ``look()`` says: at once if it is true, else after a ``wake`` that came later than that, or after a while."""
+        lock = self._new_lock()
+        lock.acquire()
+        self._locks.append(lock)  # from here on no wake is missed
+        if look():
+            return True
+        lock.acquire(timeout=_WAIT_S_MAX)
+        return look()
+
+    def wake(self) -> None:
+        """End the waits there are."""
+        locks = self._locks
+        while locks:
+            try:
+                locks.popleft().release()
+            except IndexError:  # another thread took the last one
+                return
 
 
 def seconds_to_wait(timeout_s: float) -> float:

@@ -7,7 +7,7 @@ or a transaction is set by hand here (``log_start``, ``stable_end``, ``durable_e
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from pylog.codec import RecordEncoder
@@ -65,7 +65,7 @@ class FakePartition:
 
     def publish(self) -> None:
         self._published += 1
-        self._log.notify()
+        self._log.wake()
 
     # Reading, as Partition does
 
@@ -201,7 +201,10 @@ class FakeLog:
         self.catalog_looks += 1
         return self._version
 
-    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float) -> bool:
+    def watch(self, partitions: Collection[object]) -> None:
+        """There is none: it waits by ``wait_for_change`` alone."""
+
+    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: None = None) -> bool:
         self.waits.append(timeout_s)
         if self.on_wait:
             self.on_wait.pop(0)()
@@ -210,7 +213,7 @@ class FakeLog:
         self.clock.sleep(timeout_s)
         return False
 
-    def notify(self) -> None:
+    def wake(self) -> None:
         """Somebody appended, or woke a consumer."""
 
 
@@ -222,12 +225,12 @@ class BlockingLog(FakeLog):
         self.waiting = threading.Event()
         super().__init__(**topics)
 
-    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float) -> bool:
+    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: None = None) -> bool:
         with self._changed:
             self.waiting.set()
             return self._changed.wait_for(ready, 30)
 
-    def notify(self) -> None:
+    def wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
+from pylog.turn import Turn
 
 START_MS = 1_700_000_000_000
 TP = TopicPartition("t", 0)
@@ -77,6 +80,16 @@ def prepare(directory: Path | str, filesystem: FileSystem) -> None:
     if not os.path.isdir(directory):
         os.makedirs(directory)
         prepare_directory(filesystem, str(directory), "id", boot_of(filesystem))
+
+
+@contextmanager
+def in_turn(turn: Turn) -> Iterator[None]:
+    """While this thread has the turn."""
+    assert turn.take(timeout=0)
+    try:
+        yield
+    finally:
+        turn.leave()
 
 
 def one(value: bytes | str, timestamp_ms: int | None = None) -> list[ProducerRecord]:

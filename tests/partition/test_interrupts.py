@@ -16,7 +16,7 @@ import pytest
 from pylog.errors import NotAppended, OutcomeUnknown
 from pylog.partition import Partition
 from pylog.partition.writer import PartitionWriter
-from tests.partition.logs import batch, everything, one, open_partition
+from tests.partition.logs import batch, everything, in_turn, one, open_partition
 
 ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "300"))
 
@@ -104,7 +104,7 @@ def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refuse
     partition = open_partition(tmp_path / "t-0")
     with pytest.raises(NotAppended, match="signal handler"):
         partition._writer._lock.holding(1000, lambda: partition.append(one("inside"), acks=1))
-    with partition._durability._lock, pytest.raises(OutcomeUnknown, match="signal handler"):
+    with in_turn(partition._durability._turn), pytest.raises(OutcomeUnknown, match="signal handler"):
         partition.append(one("synced inside"), acks="all")
     partition.append(one("after"), acks="all")
     assert [value for _, value in everything(partition)] == [b"synced inside", b"after"]

@@ -20,6 +20,7 @@ from tests.partition.logs import (
     everything,
     flip,
     headers,
+    in_turn,
     log_file,
     marker,
     one,
@@ -270,7 +271,7 @@ def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(t
 def test_a_sync_that_is_interrupted_by_its_own_thread_is_refused_and_closing_is_harmless(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    with partition._durability._lock:
+    with in_turn(partition._durability._turn):
         assert partition.is_syncing_here()
         with pytest.raises(OutcomeUnknown, match="signal handler"):
             partition.sync(1)

@@ -68,7 +68,7 @@ def test_locks_that_somebody_holds_do_exclude(tmp_path: Path) -> None:
     ("call", "function"),
     [
         (lambda file: file.pread(1, 0), "pread"),
-        (lambda file: file.size(), "fstat"),
+        (lambda file: file.size(), "lseek"),
         (lambda file: file.pwrite(b"x", 0), "pwrite"),
         (lambda file: file.truncate(0), "ftruncate"),
         (lambda file: file.sync(), "fdatasync"),

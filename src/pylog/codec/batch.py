@@ -311,7 +311,7 @@ def write_header(
         base_sequence,
         count,
     )
-    reason = check_header(header)
+    reason = _check_producer(header)  # nothing else of it is the caller's to choose
     if reason is not None:
         raise ConfigError(reason)
     HEADER_STRUCT.pack_into(batch, 0, *header)

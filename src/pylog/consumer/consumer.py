@@ -369,6 +369,7 @@ class Consumer:
         with self._begin():
             self._land()
             self._assignment.clear()
+            self._waiting.close()
             self._closed = True
 
     def __enter__(self) -> Consumer:  # noqa: PYI034 - typing.Self came with Python 3.11

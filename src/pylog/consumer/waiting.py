@@ -11,6 +11,8 @@ from pylog.errors import ConfigError, TopicNotFound, Wakeup
 
 if TYPE_CHECKING:
     from pylog.log import Log
+    from pylog.partition import Partition
+    from pylog.storage import Watch
 
 _WAIT_S_MAX = 60.0  # some systems take no longer wait, and none takes infinity
 
@@ -25,11 +27,13 @@ class Waiting:
         self._assignment = assignment
         self._fetcher = fetcher
         self._woken = False
+        self._watch: Watch | None = None
+        self._watched: tuple[Partition, ...] | None = None
 
     def wake(self) -> None:
         """Make ``take_within``, or its next call, raise ``Wakeup``. Takes no lock of ours; sets a flag, then notifies."""
         self._woken = True
-        self._log.notify()
+        self._log.wake()
 
     def take_within(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
         """The first thing ``take(max_records)`` brings that is not empty, or what it brought when time was up.
@@ -53,7 +57,22 @@ class Waiting:
             remaining_s = deadline - clock.monotonic()
             if remaining_s <= 0:
                 return taken
-            self._log.wait_for_change(self._has_news, min(remaining_s, _WAIT_S_MAX))
+            self._log.wait_for_change(self._has_news, min(remaining_s, _WAIT_S_MAX), self._current_watch())
+
+    def _current_watch(self) -> Watch | None:
+        """Of the partitions read now: made when one waits for the first time, and kept until they are others."""
+        lanes = self._fetcher.lanes.values()
+        partitions = tuple(lane.partition for lane in lanes if lane.partition is not None)
+        if partitions != self._watched or (self._watch is not None and not self._watch.is_open):
+            self.close()
+            self._watch, self._watched = self._log.watch(partitions), partitions
+        return self._watch
+
+    def close(self) -> None:
+        """Give the watch back; another wait makes another one."""
+        watch, self._watch, self._watched = self._watch, None, None
+        if watch is not None:
+            watch.close()
 
     def _begin_round(self) -> None:
         if self._woken:

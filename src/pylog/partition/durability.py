@@ -9,8 +9,8 @@ the page cache, each batch checked, to a new file, which is synced and takes the
 from __future__ import annotations
 
 import logging
-import threading  # threads wait here for one another's sync
 from collections.abc import Callable
+from functools import partial
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
 from pylog.partition.closed_files import closed_since, open_side_files
@@ -19,7 +19,7 @@ from pylog.partition.place import Place
 from pylog.partition.writer import PartitionWriter
 from pylog.segment.naming import LOG, file_path
 from pylog.storage import AppendableFile, after_fork_in_child
-from pylog.turn import is_mine
+from pylog.turn import NOT_MINE, Turn, Waiters
 
 logger = logging.getLogger("pylog.partition")
 
@@ -37,7 +37,8 @@ class Durability:
         self._filesystem = place.filesystem
         self._directory = place.directory
         self._writer = writer
-        self._lock = threading.RLock()  # of the thread that syncs, for itself and those that wait
+        self._turn = Turn()  # of the thread that syncs, for itself
+        self._waiters = Waiters()  # and for these
         self._durable_offset = 0
         self._catalog_is_durable = False  # whoever created the topic may have died before it came to that
         self._directory_synced_for = -1
@@ -50,20 +51,35 @@ class Durability:
 
         ``OutcomeUnknown`` if the disk refused: the records are in the log and visible, but may be lost with the power.
         """
-        if self._durable_offset >= end_offset:
-            return
-        if self.is_syncing_here():
-            raise self._unknown(end_offset, "a signal handler has interrupted the sync that this thread is in")
-        with self._lock:
+        while self._durable_offset < end_offset:
+            if self.is_syncing_here():
+                raise self._unknown(end_offset, "a signal handler has interrupted the sync that this thread is in")
+            if not self._sync_in_turn(end_offset):
+                self._waiters.wait(partial(self._sync_in_turn, end_offset))
+
+    def _sync_in_turn(self, end_offset: int) -> bool:
+        """Do it, in this thread. False where another thread is at it."""
+        turn = self._turn
+        try:
+            if not turn.take(blocking=False):
+                return False
             if self._durable_offset < end_offset:
-                try:
-                    self._sync_published(end_offset)
-                except (StorageError, CorruptSegment, NotAppended) as error:
-                    raise self._unknown(end_offset, error) from error
+                self._sync_published(end_offset)
+        except (StorageError, CorruptSegment, NotAppended) as error:
+            raise self._unknown(end_offset, error) from error
+        finally:
+            try:
+                turn.leave()
+            except NOT_MINE:  # it was not taken: see turn.py
+                pass
+            else:
+                self._waiters.wake()
+        return True
 
     def is_syncing_here(self) -> bool:
         """Whether this thread is in the midst of ``sync``."""
-        return is_mine(self._lock)
+        is_mine: bool = self._turn.is_mine()
+        return is_mine
 
     def _unknown(self, end_offset: int, reason: object) -> OutcomeUnknown:
         return OutcomeUnknown(
@@ -192,9 +208,15 @@ class Durability:
             file.close()
 
     def close(self) -> None:
-        if not is_mine(self._lock):  # else a signal handler has interrupted a sync
-            with self._lock:
-                self._close_file()
+        turn = self._turn
+        if turn.is_mine():  # a signal handler has interrupted a sync
+            return
+        try:
+            turn.take()
+            self._close_file()
+        finally:
+            turn.leave()
 
     def _forget_parent(self) -> None:
-        self._lock = threading.RLock()
+        self._turn = Turn()
+        self._waiters = Waiters()

@@ -24,6 +24,7 @@ from pylog.partition.reader import Cursor, Fetched, PartitionReader
 from pylog.partition.segments import SegmentInfo
 from pylog.partition.settings import PartitionSettings
 from pylog.partition.writer import PartitionWriter
+from pylog.segment.naming import COMMIT_SLOTS
 from pylog.storage import FileSystem
 
 if TYPE_CHECKING:
@@ -287,6 +288,11 @@ class Partition:
     def size_bytes(self) -> int:
         """The bytes of all segments, without their indexes."""
         return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def published_path(self) -> str:
+        """The file that is written with every publication, but for directories of Kafka's."""
+        return f"{self._directory}/{COMMIT_SLOTS}"
 
     def change_token(self) -> Any:
         """A value that differs whenever something was published since. Costs one read of 128 bytes."""

@@ -53,14 +53,16 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
+        self._open: set[int] = set()  # the producers with an open transaction
 
     def duplicate_of(self, header: BatchHeader) -> BatchTrace | None:
         """The earlier appearance of this batch, if it is among the producer's last five."""
         entry = self.entries.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
             return None
+        first = header.base_sequence
         for batch in entry.batches:
-            if (batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):
+            if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
                 return batch
         return None
 
@@ -98,7 +100,8 @@ class ProducerStates:
         if entry is None or entry.epoch != header.producer_epoch:
             known = entry.transaction_start if entry is not None else None
             entry = self.entries[header.producer_id] = ProducerEntry(header.producer_epoch, -1, known)
-        entry.batches.append(
+        batches = entry.batches
+        batches.append(
             BatchTrace(
                 header.base_sequence,
                 header.last_sequence,
@@ -107,9 +110,11 @@ class ProducerStates:
                 header.max_timestamp_ms,
             )
         )
-        del entry.batches[:-REMEMBERED_BATCHES]
+        if len(batches) > REMEMBERED_BATCHES:
+            del batches[:-REMEMBERED_BATCHES]
         if header.is_transactional and entry.transaction_start is None:
             entry.transaction_start = header.base_offset
+            self._open.add(header.producer_id)
 
     def end_transaction(
         self, header: BatchHeader, *, committed: bool, coordinator_epoch: int
@@ -120,6 +125,7 @@ class ProducerStates:
             start = entry.transaction_start if entry is not None else None
             entry = self.entries[header.producer_id] = ProducerEntry(header.producer_epoch, coordinator_epoch, start)
         start, entry.transaction_start = entry.transaction_start, None
+        self._open.discard(header.producer_id)
         entry.coordinator_epoch = coordinator_epoch
         if committed or start is None:
             return None
@@ -131,9 +137,10 @@ class ProducerStates:
     @property
     def first_open_offset(self) -> int | None:
         """Where the earliest open transaction began: the last stable offset, if there is one."""
-        return min(
-            (e.transaction_start for e in self.entries.values() if e.transaction_start is not None), default=None
-        )
+        if not self._open:
+            return None
+        starts = (self.entries[producer_id].transaction_start for producer_id in self._open)
+        return min(start for start in starts if start is not None)
 
     def expire(self, before_ms: int, before_offset: int) -> None:
         """Forget producers without an open transaction whose last batch is older than ``before_ms``, and before the offset.
@@ -222,4 +229,5 @@ class ProducerStates:
                 entry.batches.append(
                     BatchTrace(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms)
                 )
+        states._open = {number for number, entry in states.entries.items() if entry.transaction_start is not None}
         return states

@@ -78,19 +78,16 @@ class PartitionWriter(WriterView):
         self._catch_up()
         state, segment = self._current()
         settings = self._place.settings()
+        append_time = self._place.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
+        stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)
         self._check(header, state, settings, expected_offset)
         if header.producer_id >= 0 and not header.is_control:
             earlier = self._producers.duplicate_of(header)
             if earlier is not None:
-                stamped = settings.message_timestamp_type == LOG_APPEND_TIME
-                return AppendResult(
-                    earlier.first_offset, earlier.last_offset, earlier.timestamp_ms if stamped else -1, True
-                )
+                timestamp_ms = -1 if append_time is None else earlier.timestamp_ms
+                return AppendResult(earlier.first_offset, earlier.last_offset, timestamp_ms, True)
             self._producers.check(header)
-        append_time = self._place.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
-        stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
-        header = read_header(batch)
         is_due = self._is_due_to_roll(segment, header, settings)
         if is_due:
             self._check_before_roll()

@@ -362,7 +362,7 @@ def _of_a_batch_given_up(batch: PendingBatch, error: DeliveryTimeout) -> PylogEr
 
 def _whole_ms(seconds: float) -> int:
     """In milliseconds, not less: who waits so long has waited until the batch's time is over. (Past the error of a float.)"""
-    return max(0, ceil(round(seconds * 1000, 6)))
+    return max(0, ceil(seconds * 1000 - 1e-6))
 
 
 def _has_settled(buffer: PartitionBuffer) -> bool:

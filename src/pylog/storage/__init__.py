@@ -4,7 +4,7 @@ from os import fspath
 
 from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.directories import make_directory_durably, sync_name
-from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile
+from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile, Watch
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.holding import while_holding
 from pylog.storage.modes import PRIVATE as PRIVATE_MODE
@@ -24,6 +24,7 @@ __all__ = [
     "FileSystem",
     "OsFileSystem",
     "ReadableFile",
+    "Watch",
     "after_fork_in_child",
     "fspath",
     "make_directory_durably",

@@ -17,7 +17,7 @@ none (a FIFO, a device, a directory) is refused the same way, and never waited f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -73,6 +73,23 @@ class FileLock(Protocol):
 
     def close(self) -> None:
         """Free the lock, if held, and the descriptor."""
+
+
+class Watch(Protocol):
+    """Waits until files change, by whichever process. For one thread; ``wake`` is for any, and for signal handlers."""
+
+    @property
+    def is_open(self) -> bool:
+        """False once it was closed, or in a forked child."""
+
+    def wait(self, seconds: float) -> None:
+        """Until something has changed since the watch began, or since the last wait; or ``wake``, or the time is over."""
+
+    def wake(self) -> None:
+        """End the wait, or else the next one."""
+
+    def close(self) -> None:
+        """Give the descriptors back. Closing twice is allowed."""
 
 
 class FileSystem(Protocol):
@@ -146,6 +163,9 @@ class FileSystem(Protocol):
 
     def kind(self, path: str) -> str:
         """The filesystem's type as the system names it (``ext4``, ``tmpfs``, ``nfs4``), ``""`` where it gives none."""
+
+    def watch(self, paths: Collection[str]) -> Watch | None:
+        """To wait for changes of these files and directories; None where that can't be had, and one has to look instead."""
 
     def boot_id(self) -> str:
         """A name for this boot of the machine: page cache contents outlive processes, not boots.

@@ -19,7 +19,7 @@ from functools import partial
 from pylog.errors import StorageError
 from pylog.storage.descriptors import give_back
 from pylog.storage.fork import after_fork_in_child
-from pylog.storage.os_errors import translated
+from pylog.storage.os_errors import storage_error, translated
 
 HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
 LOCK_KIND = "ofd" if HAS_OFD else "flock"
@@ -33,12 +33,14 @@ _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 class OsFileLock:
     """An exclusive lock on a file of its own; the file never holds data."""
 
-    __slots__ = ("__weakref__", "_descriptor", "path", "release")
+    __slots__ = ("__weakref__", "_descriptor", "_identity", "path", "release")
 
     def __init__(self, path: str, descriptor: int) -> None:
         """Owns ``descriptor``, which is open for writing."""
         self.path = path
         self._descriptor = descriptor
+        status = os.fstat(descriptor)
+        self._identity = status.st_dev, status.st_ino  # no other file's while this one is open
         self.release: Callable[[], object] = (
             partial(fcntl.fcntl, self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
             if HAS_OFD
@@ -65,10 +67,12 @@ class OsFileLock:
 
     def is_in_place(self) -> bool:
         try:
-            with translated("inspect", self.path):
-                return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+            status = os.stat(self.path)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise storage_error("inspect", self.path, error) from error
+        return (status.st_dev, status.st_ino) == self._identity
 
     def abandon(self) -> None:
         """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""

@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "a repeat is appended",
         _STATE,
-        "            if (batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):\n",
+        "            if batch.first_sequence == first and batch.last_sequence == header.last_sequence:\n",
         "            if False:\n",
         "a batch sent again is refused, or is there twice",
         (f"{_PRODUCERS}::test_each_of_the_last_five_batches_is_recognised_with_its_first_offsets",),
@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "a repeat is recognised by its first sequence number alone",
         _STATE,
-        "(batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence)",
-        "batch.first_sequence == header.base_sequence",
+        "batch.first_sequence == first and batch.last_sequence == header.last_sequence",
+        "batch.first_sequence == first",
         "a batch with more records than the earlier one is acknowledged and dropped",
         (f"{_PRODUCERS}::test_a_batch_that_overlaps_an_earlier_one_is_out_of_order",),
     ),

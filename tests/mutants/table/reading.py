@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         "the last stable offset is that of the newest open transaction",
         "partition/producer_state.py",
-        "        return min(\n            (e.transaction_start",
-        "        return max(\n            (e.transaction_start",
+        "        return min(start for start in starts",
+        "        return max(start for start in starts",
         "records of the older transaction are read although it may still be aborted",
         ("tests/partition/test_recovery_gaps.py::test_the_last_stable_offset_is_that_of_the_oldest_open_transaction",),
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Collection
 
 from pylog.errors import StorageError
 from pylog.storage import AppendableFile, FileLock, ReadableFile
@@ -233,6 +234,9 @@ class SimulatedFileSystem:
 
     def kind(self, path: str) -> str:
         return "simulated"
+
+    def watch(self, paths: Collection[str]) -> None:
+        """There is none: whoever waits looks again and again, and the schedule decides when."""
 
     def boot_id(self) -> str:
         return f"boot {self._machine.boot}"

@@ -72,12 +72,28 @@ class SimulatedRLock:
         self._count = count
 
 
+class SimulatedLock(SimulatedRLock):
+    """``threading.Lock``: also its holder waits for it, and anybody may release it."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """As ``threading.Lock.acquire``; ``timeout`` is in virtual seconds."""
+        self._schedule.pause()
+        if not self._wait(blocking, timeout):
+            return False
+        self._owner = threading.get_ident()
+        return True
+
+    def release(self) -> None:
+        self._owner = None
+
+
 @contextmanager
 def simulated_mutexes(schedule: Schedule) -> Iterator[None]:
-    """Whatever asks for a ``threading.RLock`` meanwhile gets a simulated one, of this schedule. For the making of logs."""
-    real = threading.RLock
+    """Whatever asks for an ``RLock`` or ``Lock`` of ``threading`` meanwhile gets a simulated one. For the making of logs."""
+    real = threading.RLock, threading.Lock
     threading.RLock = lambda: SimulatedRLock(schedule)  # type: ignore[assignment, return-value]
+    threading.Lock = lambda: SimulatedLock(schedule)  # type: ignore[assignment, return-value]
     try:
         yield
     finally:
-        threading.RLock = real
+        threading.RLock, threading.Lock = real

@@ -1,0 +1,108 @@
+"""Waiting until files change, whichever process changes them: inotify, on filesystems that no other machine writes to.
+
+A wait costs nothing while nothing happens, and ends some twenty microseconds after the write. Where inotify can't be had (another
+system, its limits used up, a network filesystem) there is no watch, and one has to look again and again.
+
+Source: Linux ``inotify(7)``, ``eventfd(2)``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading  # ``wake`` is for other threads
+from collections.abc import Collection
+from contextlib import suppress
+from math import ceil
+
+from pylog.storage.descriptors import give_back
+from pylog.storage.fork import after_fork_in_child
+
+LOCAL_FILESYSTEMS = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"}
+)
+
+_MODIFY, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
+_DONT_FOLLOW = 0x2000000
+_CHANGES = _MODIFY | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DONT_FOLLOW
+_EVENTS_BYTES = 1 << 16
+
+
+class OsWatch:
+    """Some files and directories. Its owner waits in one thread; ``wake`` may come from any, and from signal handlers."""
+
+    __slots__ = ("__weakref__", "_events", "_lock", "_poll", "_wakeups")
+
+    def __init__(self, paths: Collection[str]) -> None:
+        """``OSError`` where they can't all be watched."""
+        self._lock = threading.RLock()  # a descriptor must not be closed, and be another file's, while it is written to
+        self._events = self._wakeups = -1
+        after_fork_in_child(self._forget_parent)
+        try:
+            self._events = _inotify(paths)
+            self._wakeups = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except BaseException:
+            self.close()
+            raise
+        self._poll = select.poll()
+        self._poll.register(self._events, select.POLLIN)
+        self._poll.register(self._wakeups, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        for descriptor, _ in self._poll.poll(ceil(max(0.0, seconds) * 1000)) if self.is_open else ():
+            if self.is_open:  # else this is a child that a signal handler has forked meanwhile
+                with suppress(BlockingIOError):
+                    os.read(descriptor, _EVENTS_BYTES)
+
+    @property
+    def is_open(self) -> bool:
+        return self._events >= 0
+
+    def wake(self) -> None:
+        with self._lock:
+            if self._wakeups >= 0:
+                with suppress(BlockingIOError):  # it was woken very often already
+                    os.eventfd_write(self._wakeups, 1)
+
+    def close(self) -> None:
+        with self._lock:
+            events, wakeups = self._events, self._wakeups
+            self._events = self._wakeups = -1
+            if events >= 0:
+                give_back(events)
+            if wakeups >= 0:
+                give_back(wakeups)
+
+    def _forget_parent(self) -> None:
+        """A child would take away the events that the parent waits for."""
+        self._lock = threading.RLock()
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _inotify(paths: Collection[str]) -> int:
+    import ctypes  # only where somebody waits
+
+    library = ctypes.CDLL(None, use_errno=True)
+    events: int = library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if events < 0:
+        raise OSError(ctypes.get_errno(), "inotify_init1")
+    for path in paths:
+        if library.inotify_add_watch(events, os.fsencode(path), _CHANGES) < 0:
+            number = ctypes.get_errno()
+            give_back(events)
+            raise OSError(number, "inotify_add_watch")
+    return events
+
+
+def watch_files(paths: Collection[str], filesystem_kind: str) -> OsWatch | None:
+    """A watch of these files and directories, or None where there can be none."""
+    if sys.platform != "linux" or filesystem_kind not in LOCAL_FILESYSTEMS:
+        return None
+    try:
+        return OsWatch(paths)
+    except (OSError, AttributeError):  # limits used up, a path that is not there; a C library without inotify
+        return None

@@ -1,0 +1,129 @@
+"""Waiting for files that others change. What must end a wait does so long before its time is over, or the test hangs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.storage import OsFileSystem, os_watch
+from pylog.storage.os_watch import OsWatch, watch_files
+
+FS = OsFileSystem()
+LONG_S = 60.0
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "topics").mkdir()
+    (tmp_path / ".commit").write_bytes(b"slots")
+    return tmp_path
+
+
+def watched(place: Path) -> OsWatch:
+    return OsWatch([f"{place}/topics", f"{place}/.commit"])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "open('.commit', 'r+b').write(b'other')",
+        "open('topics/new', 'w')",
+        "import os; os.rename('topics/old', 'elsewhere')",
+        "import os; os.rename('elsewhere', 'topics/moved')",
+        "import os; os.remove('topics/old')",
+    ],
+)
+def test_what_another_process_changes_ends_the_wait(place: Path, program: str) -> None:
+    (place / "topics" / "old").touch()
+    (place / "elsewhere").touch()
+    watch = watched(place)
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=place)
+    start = time.monotonic()
+    watch.wait(LONG_S)
+    assert time.monotonic() - start < LONG_S
+    assert process.wait() == 0
+    watch.close()
+
+
+def test_what_changed_before_the_wait_ends_it_once(place: Path) -> None:
+    watch = watched(place)
+    (place / ".commit").write_bytes(b"another")
+    start = time.monotonic()
+    watch.wait(LONG_S)
+    assert time.monotonic() - start < LONG_S
+    start = time.monotonic()
+    watch.wait(0.05)  # nothing more has happened
+    assert time.monotonic() - start >= 0.05
+    watch.close()
+
+
+def test_a_wake_ends_the_wait_from_any_thread_before_it_and_within_it(place: Path) -> None:
+    watch = watched(place)
+    watch.wake()
+    watch.wait(LONG_S)
+    waking = threading.Timer(0.01, watch.wake)
+    waking.start()
+    watch.wait(LONG_S)
+    waking.join()
+    watch.close()
+    watch.wake()  # nobody waits any more
+
+
+def test_a_closed_watch_has_no_descriptors_and_waits_for_nothing(place: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    watch = watched(place)
+    assert watch.is_open
+    watch.close()
+    watch.close()
+    assert not watch.is_open
+    assert os.listdir("/proc/self/fd") == before
+    watch.wait(LONG_S)
+
+
+def test_a_child_has_given_its_parents_watch_up(place: Path) -> None:
+    watch = watched(place)
+    child = os.fork()
+    if child == 0:
+        watch.wait(LONG_S)  # it waits for nothing, and takes nothing away
+        os._exit(watch.is_open)
+    assert os.waitpid(child, 0)[1] == 0
+    assert watch.is_open
+    (place / ".commit").write_bytes(b"another")
+    watch.wait(LONG_S)
+    watch.close()
+
+
+def refuse(number: int) -> Any:
+    def call(*_: object, **__: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def test_without_a_watch_one_has_to_look(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [f"{place}/.commit"]
+    before = os.listdir("/proc/self/fd")
+    assert watch_files(paths, "nfs4") is None
+    assert watch_files(paths, "") is None
+    assert watch_files([*paths, f"{place}/nowhere"], "ext4") is None
+    monkeypatch.setattr(os, "eventfd", refuse(errno.EMFILE))
+    assert watch_files(paths, "ext4") is None
+    monkeypatch.setattr(os_watch.sys, "platform", "darwin")
+    assert watch_files(paths, "ext4") is None
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_the_filesystem_of_the_first_path_decides(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(OsFileSystem, "kind", lambda _, path: asked.append(path) or "nfs")
+    assert FS.watch([f"{place}/.commit", f"{place}/topics"]) is None
+    assert asked == [f"{place}/.commit"]
