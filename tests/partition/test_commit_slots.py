@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState, latest, next_version
+from pylog.partition.commit_slots import FILE_BYTES, SLOT_BYTES, CommitSlots, CommitState, latest, next_version
 from pylog.storage import AppendableFile, Buffer, OsFileSystem
 from tests.storage.filesystems import Killed
 
@@ -67,3 +67,14 @@ def test_a_torn_publication_leaves_what_was_published_before(tmp_path: Path, seq
         assert repaired.read() == second
         fourth = repaired.publish(second.successor(written_end=250))
         assert latest(path.read_bytes()) == fourth
+
+
+@pytest.mark.parametrize("torn", [0, 1])
+@pytest.mark.parametrize("claimed", [0, 6, 2**31, 2**32 - 1])
+def test_a_torn_slot_is_not_believed_however_late_it_says_it_is(torn: int, claimed: int) -> None:
+    good = STATE._replace(sequence=7 - torn)
+    slots = bytearray(2 * SLOT_BYTES)
+    slots[SLOT_BYTES * (1 - torn) : SLOT_BYTES * (2 - torn)] = good.encode()
+    slots[SLOT_BYTES * torn : SLOT_BYTES * (torn + 1)] = STATE._replace(sequence=claimed).encode()
+    slots[SLOT_BYTES * torn] ^= 1
+    assert latest(bytes(slots)) == good

@@ -28,6 +28,7 @@ SLOT_BYTES = 64
 FILE_BYTES = 2 * SLOT_BYTES
 
 _CRC = Struct(">I")
+_SEQUENCE = Struct(">I")
 _BODY = Struct(">IIiqiiqqqII")
 _SEQUENCE_LIMIT = 1 << 32
 _TORN_READS_MAX = 100
@@ -94,11 +95,19 @@ def decode_slot(data: bytes) -> CommitState | None:
 
 
 def latest(data: bytes) -> CommitState | None:
-    """The later of the two valid slots; sequences wrap, and the two differ by one."""
-    first, second = decode_slot(data[:SLOT_BYTES]), decode_slot(data[SLOT_BYTES:FILE_BYTES])
-    if first is None or second is None:
-        return first or second
-    return first if (first.sequence - second.sequence) % _SEQUENCE_LIMIT < _SEQUENCE_LIMIT // 2 else second
+    """The later of the two valid slots; sequences wrap, and the two differ by one.
+
+    Only one that is invalid can say wrongly that it is the later one, and is none then.
+    """
+    first, second = data[:SLOT_BYTES], data[SLOT_BYTES:FILE_BYTES]
+    if len(second) == SLOT_BYTES and (_sequence(first) - _sequence(second)) % _SEQUENCE_LIMIT >= _SEQUENCE_LIMIT // 2:
+        first, second = second, first
+    return decode_slot(first) or decode_slot(second)
+
+
+def _sequence(slot: bytes) -> int:
+    sequence: int = _SEQUENCE.unpack_from(slot, _CRC.size)[0]
+    return sequence
 
 
 def next_sequence(sequence: int) -> int:

@@ -247,7 +247,10 @@ class Partition:
 
     def _published(self) -> CommitState:
         self._check_open()
-        if self._writer is None or self._view.valid():
+        state = self._view.published()
+        if state is not None:
+            return state
+        if self._writer is None:
             return self._view.state()
         return self._writer.state(_DEFAULT_TIMEOUT_MS)  # recovers what another boot or a lost slot left
 

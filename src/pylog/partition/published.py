@@ -44,10 +44,10 @@ class PublishedView:
             state = self._slots_reader().read()
         return state if state is not None and state.boot == self._boot else self._assess(state)
 
-    def valid(self) -> bool:
-        """Whether the slots alone say what is published."""
-        state = self._slots_reader().read()
-        return state is not None and state.boot == self._boot
+    def published(self) -> CommitState | None:
+        """What is visible, where the slots alone say it."""
+        state = None if self._foreign else self._slots_reader().read()
+        return state if state is not None and state.boot == self._boot else None
 
     def token(self) -> tuple[object, ...]:
         """Something that changes with every publication, as cheap as can be."""
