@@ -593,6 +593,18 @@ def test_a_pipe_in_a_files_place_is_a_typed_error_and_nobody_waits_for_it(
         list(log.partition("t", 0).scan())
 
 
+def test_closing_a_log_seals_what_is_closed_of_it(tmp_log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", segment_bytes=20_000)
+        partition = log.partition("t", 0)
+        while len(partition.segments) == 1:
+            partition.append(one("x"), acks=1)
+        first = tmp_log_dir / "t-0" / "00000000000000000000.seal"
+        assert not first.exists()  # it is made in pieces, with the appends that follow
+    assert first.exists()
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_copy_of_a_log_that_nobody_writes_is_a_log_of_its_own(tmp_log_dir: Path, closed: bool) -> None:
     copy = tmp_log_dir.with_name("copy")

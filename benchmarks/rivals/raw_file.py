@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from benchmarks.workload import Measure, Sample
 
 PIECE_BYTES = 1 << 20
 SYNCED_BYTES = 4_096
+BATCH_BYTES = 190  # of one record of 100 bytes
+SLOT_BYTES = 64
 
 
 @contextmanager
@@ -44,6 +47,61 @@ def bandwidth(place: Path, scale: Scale) -> Iterator[Measure]:
             "read_bytes_per_s": total / read,
             "memcpy_bytes_per_s": total / copied,
         }
+
+    yield measure
+
+
+class AppendCalls:
+    """The system calls that one append can't do without, and nothing else: the lock taken and looked at, the settings' age, the
+    slots read, the end looked at, the bytes and a slot written, the lock freed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._names = [str(directory / name) for name in ("lock", "slots", "data")]
+        self._lock, self.slots, self._data = (os.open(name, os.O_RDWR | os.O_CREAT, 0o600) for name in self._names)
+        os.pwrite(self.slots, bytes(2 * SLOT_BYTES), 0)
+        self._directory = str(directory)
+        self._batch = os.urandom(BATCH_BYTES)
+        self._position = 0
+
+    @property
+    def slots_path(self) -> str:
+        return self._names[1]
+
+    def append(self, stamp: bytes = b"") -> None:
+        """One of them. ``stamp`` begins the slot."""
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(self._names[0])
+        os.pread(self.slots, 2 * SLOT_BYTES, 0)
+        os.lseek(self._data, 0, os.SEEK_END)
+        os.stat(self._directory)
+        os.pwrite(self._data, self._batch, self._position)
+        self._position += BATCH_BYTES
+        os.pwrite(self.slots, stamp.ljust(SLOT_BYTES, b"\0"), 0)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        for descriptor in (self._lock, self.slots, self._data):
+            os.close(descriptor)
+
+
+@contextmanager
+def append_calls(place: Path, scale: Scale) -> Iterator[Measure]:
+    """One append's system calls, as fast as they follow one another."""
+    count = scale.of(20_000, at_least=200)
+
+    def measure() -> Sample:
+        took = []
+        with fresh(place) as directory:
+            calls = AppendCalls(directory)
+            clock = time.perf_counter_ns
+            for _ in range(count):
+                start = clock()
+                calls.append()
+                took.append((clock() - start) / 1e3)
+            calls.close()
+        took.sort()
+        return {"p50_us": percentile(took, 0.5), "p99_us": percentile(took, 0.99)}
 
     yield measure
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.rivals import RIVALS
+from benchmarks.rivals import RIVALS, raw_file
 from benchmarks.settings import TOPIC, VALUE, Scale, fresh, keys, percentile, seconds
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload
 from benchmarks.workloads import pylog_log
@@ -115,7 +115,12 @@ WORKLOADS = [
     Workload(
         "append_sync",
         "send(...).result(): each record in the log before the next is sent",
-        (Contender(NAME, "page cache: acks=1; one record a batch", _sends_one_by_one),),
+        (
+            Contender(NAME, "page cache: acks=1; one record a batch", _sends_one_by_one),
+            Contender(
+                "system calls", "from Python, those of one append, with nothing in between", raw_file.append_calls
+            ),
+        ),
         (Figure("one record, median", Value(NAME, "p50_us"), at_most=15, unit="µs"),),
     ),
 ]

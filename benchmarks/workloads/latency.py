@@ -4,6 +4,7 @@ that waits costs.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from benchmarks.rivals import raw_file
 from benchmarks.settings import TOPIC, Scale, fresh, percentile
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload
 from pylog import Consumer, Log, Producer
+from pylog.storage.os_watch import OsWatch
 
 PERIOD_S = 0.001
 SECONDS = 5
@@ -100,6 +103,43 @@ def _between_processes(place: Path, scale: Scale) -> Iterator[Measure]:
     yield measure
 
 
+def _receive_raw(path: str, count: int, answer: Connection) -> None:
+    watch = OsWatch([path])
+    slots = os.open(path, os.O_RDONLY)
+    took: list[float] = []
+    answer.send(None)
+    last = b""
+    while len(took) < count:
+        watch.wait(10.0)
+        stamp = os.pread(slots, raw_file.SLOT_BYTES, 0).rstrip(b"\0")
+        if stamp != last:
+            took.append((time.perf_counter_ns() - int(stamp)) / 1e3)
+            last = stamp
+    answer.send(took)
+
+
+@contextmanager
+def _system_calls(place: Path, scale: Scale) -> Iterator[Measure]:
+    count = scale.of(round(SECONDS / PERIOD_S), at_least=100)
+
+    def measure() -> Sample:
+        with fresh(place) as directory:
+            calls = raw_file.AppendCalls(directory)
+            here, there = _SPAWN.Pipe()
+            receiver = _SPAWN.Process(target=_receive_raw, args=(calls.slots_path, count, there))
+            receiver.start()
+            there.close()
+            here.recv()
+            while not here.poll(PERIOD_S):  # until it has seen enough: one that comes too fast is not seen
+                calls.append(b"%d" % time.perf_counter_ns())
+            took = here.recv()
+            receiver.join()
+            calls.close()
+        return _sample(took)
+
+    yield measure
+
+
 @contextmanager
 def _idle(place: Path, scale: Scale) -> Iterator[Measure]:
     wait_s = scale.of(3_000, at_least=300) / 1_000
@@ -139,6 +179,7 @@ WORKLOADS = [
         "from send to poll in another process, 1,000 records a second; and what a consumer costs that waits",
         (
             Contender("processes", "acks=1, linger_ms=0; the consumer waits in poll", _between_processes),
+            Contender("system calls", "those of an append; a wait for the slots, and one read of them", _system_calls),
             Contender("idle consumer", "one partition, nothing comes, poll waits", _idle),
         ),
         (

@@ -6,7 +6,7 @@ import threading  # threads wait here for one another's appends
 from collections.abc import Callable
 
 from pylog.clock import Clock
-from pylog.storage import Watch
+from pylog.storage import Watch, after_fork_in_child
 
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
@@ -15,10 +15,15 @@ _LOOK_EVERY_S = 0.1  # where a watch is trusted: an event that is lost costs no 
 
 
 class Changes:
-    """Those of one log. Safe to share among threads; a forked child makes its own."""
+    """Those of one log. Safe to share among threads; a forked child starts anew."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._start_anew()
+        after_fork_in_child(self._start_anew)
+
+    def _start_anew(self) -> None:
+        """Also in a forked child: the parent's waiters are not there."""
         self._wakeups = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
         self._condition = threading.Condition(self._wakeups)
         self._waiting = 0

@@ -208,6 +208,9 @@ class Log:
     def describe_topic(self, name: str) -> TopicDescription:
         """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
         self._check_open()
+        return self._describe(name)
+
+    def _describe(self, name: str) -> TopicDescription:
         if not isinstance(name, str):
             check_topic_name(name)  # here, since a list can't be looked up
         version = self._catalog.version()
@@ -287,7 +290,7 @@ class Log:
             why_read_only=self._why_read_only,
             foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
-            notify=self.notify,
+            notify=self._changes.notify,
             sync_catalog=self._sync_catalog,
         )
 
@@ -297,7 +300,7 @@ class Log:
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""
-        described = self.describe_topic(key.topic)
+        described = self._describe(key.topic)  # also while the log is closed: its partitions are sealed then
         if described.id != topic_id:
             raise TopicNotFound(
                 f"partition {key.partition} of {key.topic!r} is gone: the topic was deleted, and created again since",
@@ -351,10 +354,6 @@ class Log:
 
     # Waiting
 
-    def notify(self) -> None:
-        """Wake waiters of this process: something was published."""
-        self._changes.notify()
-
     def wake(self) -> None:
         """Have waiters of this process ask again: something has changed that is in no file."""
         self._changes.wake()
@@ -397,4 +396,3 @@ class Log:
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()
-        self._changes = Changes(self.clock)

@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import Callable
 
 NOT_MINE = RuntimeError
+new_lock = threading.Lock  # one name, which a simulated machine replaces while a log is made
 _WAIT_S_MAX = 0.05
 
 
@@ -56,7 +57,7 @@ class Waiters:
     """
 
     def __init__(self) -> None:
-        self._new_lock = threading.Lock
+        self._new_lock = new_lock
         self._locks: deque[threading.Lock] = deque()
 
     def wait(self, look: Callable[[], bool]) -> bool:

@@ -10,6 +10,7 @@ import threading  # what is replaced here
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pylog import turn
 from pylog.testing.machine.schedule import Schedule
 
 _POLL_S = 1e-6
@@ -89,11 +90,11 @@ class SimulatedLock(SimulatedRLock):
 
 @contextmanager
 def simulated_mutexes(schedule: Schedule) -> Iterator[None]:
-    """Whatever asks for an ``RLock`` or ``Lock`` of ``threading`` meanwhile gets a simulated one. For the making of logs."""
-    real = threading.RLock, threading.Lock
+    """Whatever asks for a ``threading.RLock``, or is made to wait by ``turn.py``, gets simulated ones. For the making of logs."""
+    real = threading.RLock, turn.new_lock
     threading.RLock = lambda: SimulatedRLock(schedule)  # type: ignore[assignment, return-value]
-    threading.Lock = lambda: SimulatedLock(schedule)  # type: ignore[assignment, return-value]
+    turn.new_lock = lambda: SimulatedLock(schedule)  # type: ignore[assignment, return-value]
     try:
         yield
     finally:
-        threading.RLock, threading.Lock = real
+        threading.RLock, turn.new_lock = real
