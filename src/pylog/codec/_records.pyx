@@ -117,6 +117,8 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 cdef inline Py_ssize_t varint_size(uint64_t bits) noexcept nogil:
     cdef Py_ssize_t size = 1
+    if bits < 0x4000:  # nearly all of them
+        return 1 + (bits >= 0x80)
     while bits >= 0x80:
         bits >>= 7
         size += 1
@@ -124,6 +126,10 @@ cdef inline Py_ssize_t varint_size(uint64_t bits) noexcept nogil:
 
 
 cdef inline uint8_t *put_varint(uint8_t *at, uint64_t bits) noexcept nogil:
+    if 0x80 <= bits < 0x4000:
+        at[0] = <uint8_t>(bits | 0x80)
+        at[1] = <uint8_t>(bits >> 7)
+        return at + 2
     while bits >= 0x80:
         at[0] = <uint8_t>(bits | 0x80)
         bits >>= 7
@@ -375,7 +381,10 @@ cdef class RecordEncoder:
         at = put_varint(at, place)
         at = put_sized(at, start_of(key), key_size)
         at = put_sized(at, start_of(value), value_size)
-        memcpy(at, headers, headers_size)
+        if headers_size == 1:  # none
+            at[0] = headers[0]
+        else:
+            memcpy(at, headers, headers_size)
         if self.count == 0:
             self.first_timestamp_ms = timestamp
         if timestamp > self.max_timestamp_ms:
