@@ -181,6 +181,17 @@ def test_the_bytes_of_a_batch_are_not_copied(monkeypatch: pytest.MonkeyPatch) ->
     assert pa.py_buffer(it.header_value_data).address in [buffer.address for buffer in headers if buffer is not None]
 
 
+def test_the_columns_are_in_arrows_memory_and_those_of_one_value_are_shared() -> None:
+    before = pa.total_allocated_bytes()
+    table = arrow.table(small_batches(4, 20_000), TP, *ALL)
+    assert pa.total_allocated_bytes() - before >= table.get_total_buffer_size() > 0.9 * table.nbytes - 10 * 80_000
+    for name in ("topic", "partition", "timestampType"):
+        chunks = table.column(name).chunks
+        assert len(chunks) > 3
+        assert len({chunk.buffers()[-1].address for chunk in chunks[1:]}) == 1
+    assert set(table.column("topic").to_pylist()) == {TP.topic}
+
+
 # What cannot be converted
 
 

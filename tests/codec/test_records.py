@@ -677,6 +677,40 @@ def test_a_payload_beyond_what_columns_address_is_refused(codec: ModuleType) -> 
         codec.decode_columns(payload, 1, 0, TS0, -1, False)
 
 
+def test_columns_stand_in_the_memory_they_are_given(codec: ModuleType) -> None:
+    given: list[bytearray] = []
+
+    def allocate(size: int) -> bytearray:
+        given.append(bytearray(b"\xff" * size))
+        return given[-1]
+
+    raws = [Raw(0, 0, b"key", None, ((b"h", b"x"), (b"n", None))), Raw(5, 1, None, b"value", ())]
+    columns = codec.decode_columns(payload_of(raws), 2, 0, TS0, -1, True, allocate=allocate)
+    assert columns == codec.decode_columns(payload_of(raws), 2, 0, TS0, -1, True)
+    assert {id(buffer) for buffer in columns[1:]} <= {id(buffer) for buffer in given}
+    given[-1].append(0)  # nobody holds it any more
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_memory_of_another_size_is_refused(codec: ModuleType, difference: int) -> None:
+    with pytest.raises(ConfigError, match=r"allocate gave \d+ bytes, expected \d+"):
+        codec.decode_columns(batch(codec, 10), 10, 0, TS0, -1, True, allocate=lambda size: bytearray(size + difference))
+
+
+def test_a_payload_that_changes_while_memory_is_given_harms_nobody(both: tuple[ModuleType, ModuleType]) -> None:
+    one, none = payload_of([Raw(0, 0, b"", b"", ((b"h", b"x"),))]), payload_of([Raw(0, 0, b"1234", b"", ())])
+    assert len(one) == len(none)
+    for before, after in [(one, none), (none, one)]:
+        payload = bytearray(before)
+
+        def allocate(size: int, payload: bytearray = payload, after: bytes = after) -> bytearray:
+            payload[:] = after
+            return bytearray(size)
+
+        with pytest.raises(CorruptRecord, match="changed while it was read"):
+            both[1].decode_columns(payload, 1, 0, TS0, -1, True, allocate=allocate)
+
+
 # Housekeeping
 
 

@@ -18,6 +18,6 @@ except ImportError as error:
     ) from error
 
 from pylog.arrow.batches import PIECE_BYTES, record_batches, table, table_of_parts
-from pylog.arrow.columns import Part, check_times, schema
+from pylog.arrow.columns import Part, allocate, check_times, schema
 
-__all__ = ["PIECE_BYTES", "Part", "check_times", "record_batches", "schema", "table", "table_of_parts"]
+__all__ = ["PIECE_BYTES", "Part", "allocate", "check_times", "record_batches", "schema", "table", "table_of_parts"]

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from pylog.arrow.columns import Part, int64s, record_batch, schema
+from pylog.arrow.columns import Common, Part, allocate, int64s, record_batch, schema
 from pylog.codec import Columns
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord
@@ -49,16 +49,17 @@ def table_of_parts(parts: Iterable[tuple[TopicPartition, Part]], wanted: pa.Sche
 
 
 def _pieces(parts: Iterable[Part], topic_partition: TopicPartition, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    common = Common(topic_partition)
     gathered: list[Part] = []
     size_bytes = 0
     for part in parts:
         gathered.append(part)
         size_bytes += part.size_bytes()
         if size_bytes >= PIECE_BYTES:
-            yield from _cut(record_batch(gathered, topic_partition, wanted), size_bytes)
+            yield from _cut(record_batch(gathered, common, wanted), size_bytes)
             gathered, size_bytes = [], 0
     if gathered:
-        yield from _cut(record_batch(gathered, topic_partition, wanted), size_bytes)
+        yield from _cut(record_batch(gathered, common, wanted), size_bytes)
 
 
 def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -82,7 +83,7 @@ def _parts(
 
 def _decoded(view: BatchView, topic_partition: TopicPartition, with_headers: bool) -> Columns:
     try:
-        return view.columns(with_headers=with_headers)
+        return view.columns(with_headers=with_headers, allocate=allocate)
     except CorruptRecord as damage:
         topic, partition = topic_partition
         raise CorruptRecord(

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pylog.codec import Columns
 from pylog.codec.batch import BatchView
-from pylog.codec.format import INT64_MAX
+from pylog.codec.format import INT64_MAX, Buffer
 from pylog.errors import InvalidTimestamp
 from pylog.model import CREATE_TIME, LOG_APPEND_TIME, TopicPartition
 
@@ -35,6 +35,10 @@ _TYPES = {
     "headers": _HEADERS,
 }
 
+allocate = pa.allocate_buffer
+"""Memory to decode into: Arrow's pool keeps what is freed, and asks for huge pages. The C library gives blocks of this size
+back, and a page fault for each 4 KiB of a new one costs more than to decode what goes there."""
+
 
 def schema(*, headers: bool = False) -> pa.Schema:
     """The columns of Spark's Kafka source (its ``KafkaRecordToRowConverter``), ``headers`` the last of them if asked for.
@@ -44,9 +48,9 @@ def schema(*, headers: bool = False) -> pa.Schema:
     return pa.schema([field for field in _TYPES.items() if headers or field[0] != "headers"])
 
 
-def record_batch(parts: list[Part], topic_partition: TopicPartition, wanted: pa.Schema) -> pa.RecordBatch:
+def record_batch(parts: list[Part], common: Common, wanted: pa.Schema) -> pa.RecordBatch:
     """The records of these parts. Raises ``InvalidTimestamp`` as ``check_times`` does."""
-    return pa.RecordBatch.from_arrays([_COLUMNS[name](parts, topic_partition) for name in wanted.names], schema=wanted)
+    return pa.RecordBatch.from_arrays([_COLUMNS[name](parts, common) for name in wanted.names], schema=wanted)
 
 
 def check_times(columns: Columns, low: int, topic_partition: TopicPartition) -> tuple[int, InvalidTimestamp | None]:
@@ -57,6 +61,16 @@ def check_times(columns: Columns, low: int, topic_partition: TopicPartition) -> 
         return columns.count, None
     index = low + next(at for at, time in enumerate(int64s(columns.timestamps_ms[8 * low :])) if abs(time) > _LATEST_MS)
     return index, _out_of_range(columns, index, topic_partition)
+
+
+class Common:
+    """What the records of a partition have in common: the record batches made with it share the memory of these columns."""
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.topic = _Repeated(_text(topic_partition.topic))
+        self.partition = _Repeated(_int32(topic_partition.partition))
+        self.timestamp_types = {kind: _Repeated(_int32(kind)) for kind in (CREATE_TIME, LOG_APPEND_TIME)}
 
 
 class Part(NamedTuple):
@@ -83,10 +97,10 @@ class Part(NamedTuple):
             stored += len(it.header_key_data) + len(it.header_value_data)
         return stored * self.length() // it.count + 32 * self.length()
 
-    def offsets(self) -> bytes:
+    def offsets(self) -> Buffer:
         return self.columns.offsets[8 * self.low : 8 * self.high]
 
-    def timestamps_ms(self) -> bytes:
+    def timestamps_ms(self) -> Buffer:
         return self.columns.timestamps_ms[8 * self.low : 8 * self.high]
 
     def keys(self) -> pa.Array:
@@ -116,7 +130,7 @@ class Part(NamedTuple):
 
 
 def _slots(
-    kind: pa.DataType, ends: bytes | None, validity: bytes | None, data: bytes | None, low: int, length: int
+    kind: pa.DataType, ends: Buffer | None, validity: Buffer | None, data: Buffer | None, low: int, length: int
 ) -> pa.Array:
     valid = None if validity is None else pa.py_buffer(validity)
     return pa.Array.from_buffers(kind, length, [valid, pa.py_buffer(ends), pa.py_buffer(data)], offset=low)
@@ -126,7 +140,11 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _integers(values: bytes) -> pa.Array:
+def _all(buffers: list[Buffer]) -> Buffer:
+    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
+
+
+def _integers(values: Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(values) // 8, [None, pa.py_buffer(values)])
 
 
@@ -134,7 +152,7 @@ _US_PER_MS = _integers(array("q", [1000]).tobytes())[0]
 _LATEST_MS = INT64_MAX // 1000
 
 
-def int64s(values: bytes) -> memoryview[int]:
+def int64s(values: Buffer) -> memoryview[int]:
     return memoryview(values).cast("q")
 
 
@@ -142,8 +160,18 @@ def int64s(values: bytes) -> memoryview[int]:
 # of a second for which every new Spark worker would wait.
 
 
-def _repeated(one: pa.Array, parts: Iterable[Part]) -> pa.Array:
-    return pa.repeat(one[0], sum(part.length() for part in parts))
+class _Repeated:
+    """One value, as often as any record batch has needed it yet."""
+
+    def __init__(self, one: pa.Array) -> None:
+        self._array = one
+
+    def of(self, parts: Iterable[Part]) -> pa.Array:
+        """As often as the parts have records."""
+        count = sum(part.length() for part in parts)
+        if count > len(self._array):
+            self._array = pa.repeat(self._array[0], count + count // 8)
+        return self._array.slice(0, count)
 
 
 def _text(value: str) -> pa.Array:
@@ -156,16 +184,16 @@ def _int32(value: int) -> pa.Array:
 
 
 def _offsets(parts: list[Part]) -> pa.Array:
-    return _integers(b"".join([part.offsets() for part in parts]))
+    return _integers(_all([part.offsets() for part in parts]))
 
 
-def _timestamps(parts: list[Part], topic_partition: TopicPartition) -> pa.Array:
-    milliseconds = b"".join([part.timestamps_ms() for part in parts])
+def _timestamps(parts: list[Part], common: Common) -> pa.Array:
+    milliseconds = _all([part.timestamps_ms() for part in parts])
     try:
         return pc.multiply_checked(_integers(milliseconds), _US_PER_MS).view(_MICROSECONDS)
     except pa.ArrowInvalid as error:
         for part in parts:
-            index, problem = check_times(part.columns, part.low, topic_partition)
+            index, problem = check_times(part.columns, part.low, common.topic_partition)
             if problem is not None and index < part.high:
                 raise problem from error
         raise
@@ -180,18 +208,18 @@ def _out_of_range(columns: Columns, index: int, topic_partition: TopicPartition)
     )  # fmt: skip
 
 
-def _timestamp_types(parts: list[Part]) -> pa.Array:
+def _timestamp_types(parts: list[Part], common: Common) -> pa.Array:
     runs = groupby(parts, attrgetter("timestamp_type"))
-    return _joined([_repeated(_int32(kind), run) for kind, run in runs])
+    return _joined([common.timestamp_types[kind].of(run) for kind, run in runs])
 
 
-_COLUMNS: dict[str, Callable[[list[Part], TopicPartition], pa.Array]] = {
+_COLUMNS: dict[str, Callable[[list[Part], Common], pa.Array]] = {
     "key": lambda parts, _: _joined([part.keys() for part in parts]),
     "value": lambda parts, _: _joined([part.values() for part in parts]),
-    "topic": lambda parts, of: _repeated(_text(of.topic), parts),
-    "partition": lambda parts, of: _repeated(_int32(of.partition), parts),
+    "topic": lambda parts, common: common.topic.of(parts),
+    "partition": lambda parts, common: common.partition.of(parts),
     "offset": lambda parts, _: _offsets(parts),
     "timestamp": _timestamps,
-    "timestampType": lambda parts, _: _timestamp_types(parts),
+    "timestampType": _timestamp_types,
     "headers": lambda parts, _: _joined([part.headers() for part in parts]),
 }

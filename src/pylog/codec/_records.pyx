@@ -8,12 +8,13 @@ is reserved and not written is cut off before anybody sees it.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_Check
-from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.ref cimport Py_INCREF, PyObject
 from cpython.time cimport time_ns
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
@@ -75,7 +76,6 @@ cdef extern from "Python.h":
     PyObject *PyLong_FromLongLong(long long value) except NULL
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
     PyObject *new_text "PyUnicode_DecodeUTF8"(const char *data, Py_ssize_t size, const char *errors) except NULL
-    int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
     char *bytes_start "PyBytes_AS_STRING"(PyObject *data) noexcept
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
@@ -117,6 +117,8 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 cdef inline Py_ssize_t varint_size(uint64_t bits) noexcept nogil:
     cdef Py_ssize_t size = 1
+    if bits < 0x4000:  # nearly all of them
+        return 1 + (bits >= 0x80)
     while bits >= 0x80:
         bits >>= 7
         size += 1
@@ -124,6 +126,10 @@ cdef inline Py_ssize_t varint_size(uint64_t bits) noexcept nogil:
 
 
 cdef inline uint8_t *put_varint(uint8_t *at, uint64_t bits) noexcept nogil:
+    if 0x80 <= bits < 0x4000:
+        at[0] = <uint8_t>(bits | 0x80)
+        at[1] = <uint8_t>(bits >> 7)
+        return at + 2
     while bits >= 0x80:
         at[0] = <uint8_t>(bits | 0x80)
         bits >>= 7
@@ -375,7 +381,10 @@ cdef class RecordEncoder:
         at = put_varint(at, place)
         at = put_sized(at, start_of(key), key_size)
         at = put_sized(at, start_of(value), value_size)
-        memcpy(at, headers, headers_size)
+        if headers_size == 1:  # none
+            at[0] = headers[0]
+        else:
+            memcpy(at, headers, headers_size)
         if self.count == 0:
             self.first_timestamp_ms = timestamp
         if timestamp > self.max_timestamp_ms:
@@ -762,6 +771,7 @@ def decode_columns(
     int64_t append_time_ms,
     bint with_headers,
     int64_t last_offset_delta=INT32_MAX,
+    allocate=bytearray,
 ):
     cdef Py_buffer view
     cdef Walk walk
@@ -770,100 +780,120 @@ def decode_columns(
         if view.len > INT32_MAX:
             raise faults.payload_too_large(view.len, INT32_MAX)
         open_walk(&walk, &view, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
-        return columns_of(&walk, with_headers)
+        return columns_of(&walk, with_headers, allocate)
     finally:
         PyBuffer_Release(&view)
 
 
 @cython.final
-@cython.no_gc
-cdef class BytesColumn:
-    """Bytes behind one another, where each ends, and a bit for each that is there. Sized once: for ``count`` values of
-    together at most ``data_bytes``, which the payload holds."""
+cdef class Space:
+    """Memory of the caller's, held while it is filled."""
 
-    cdef PyObject *offsets_object
-    cdef PyObject *data_object
-    cdef bytearray bits
-    cdef int32_t *offsets
-    cdef uint8_t *data
+    cdef Py_buffer view
+    cdef object buffer
+
+    def __cinit__(self, allocate, Py_ssize_t size):
+        self.buffer = allocate(size)
+        PyObject_GetBuffer(self.buffer, &self.view, PyBUF_WRITABLE)
+        if self.view.len != size:
+            raise faults.wrong_space(self.view.len, size)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+    cdef object close(self):
+        PyBuffer_Release(&self.view)
+        return self.buffer
+
+
+@cython.final
+cdef class BytesColumn:
+    """``room`` values: where each begins in the payload, where it will end in the column, and a bit for each that
+    is there. Copied when all are known, into memory of just that size."""
+
+    cdef object allocate
+    cdef Space offsets
+    cdef Space bits
+    cdef uint32_t *starts
+    cdef int32_t *ends
     cdef uint8_t *valid
     cdef Py_ssize_t count
     cdef Py_ssize_t room
-    cdef int32_t used
 
-    def __cinit__(self, Py_ssize_t count, Py_ssize_t data_bytes):
-        self.room = count
-        self.offsets_object = new_bytes(NULL, (count + 1) * sizeof(int32_t))
-        self.data_object = new_bytes(NULL, data_bytes)
-        self.bits = bytearray((count + 7) // 8)
-        self.offsets = <int32_t *>bytes_start(self.offsets_object)
-        self.data = <uint8_t *>bytes_start(self.data_object)
-        self.valid = <uint8_t *>PyByteArray_AS_STRING(self.bits)
-        self.offsets[0] = 0
+    def __cinit__(self, allocate, Py_ssize_t room):
+        self.allocate = allocate
+        self.room = room
+        self.offsets = Space(allocate, (room + 1) * sizeof(int32_t))
+        self.bits = Space(allocate, (room + 7) // 8)
+        self.ends = <int32_t *>self.offsets.view.buf
+        self.valid = <uint8_t *>self.bits.view.buf
+        memset(self.valid, 0, self.bits.view.len)
+        self.ends[0] = 0
+        self.starts = <uint32_t *>PyMem_Malloc(room * sizeof(uint32_t))
+        if self.starts == NULL:
+            raise MemoryError
 
     def __dealloc__(self):
-        Py_XDECREF(self.offsets_object)
-        Py_XDECREF(self.data_object)
+        PyMem_Free(self.starts)
 
-    cdef inline void put(self, const uint8_t *data, int64_t size) noexcept:
+    cdef inline void put(self, Py_ssize_t start, int64_t size) noexcept:
+        cdef int32_t end = self.ends[self.count]
         if size >= 0:
             self.valid[self.count >> 3] |= <uint8_t>(1 << (self.count & 7))
-            memcpy(self.data + self.used, data, size)
-            self.used += <int32_t>size
+            end += <int32_t>size
+        self.starts[self.count] = <uint32_t>start
         self.count += 1
-        self.offsets[self.count] = self.used
+        self.ends[self.count] = end
 
-    cdef tuple close(self):
-        """Offsets, validity and data, all as bytes. All ``count`` values were put."""
-        _PyBytes_Resize(&self.data_object, self.used)
-        return <object>self.offsets_object, bytes(self.bits), <object>self.data_object
+    cdef tuple close(self, const uint8_t *payload):
+        """Offsets, validity and data."""
+        cdef Space data
+        cdef uint8_t *to
+        cdef Py_ssize_t place
+        if self.count != self.room:
+            raise faults.changed_meanwhile(self.count)
+        data = Space(self.allocate, self.ends[self.count])
+        to = <uint8_t *>data.view.buf
+        for place in range(self.count):
+            memcpy(to + self.ends[place], payload + self.starts[place], self.ends[place + 1] - self.ends[place])
+        return self.offsets.close(), self.bits.close(), data.close()
 
 
-cdef object columns_of(Walk *walk, bint with_headers):
-    cdef Py_ssize_t count = walk.count
-    cdef Py_ssize_t payload_bytes = walk.stop - walk.start
+cdef object columns_of(Walk *walk, bint with_headers, object allocate):
     cdef Py_ssize_t headers_count = count_headers(walk[0]) if with_headers else 0
-    cdef Py_ssize_t headers_bytes = payload_bytes if headers_count else 0
-    cdef bytes offsets = PyBytes_FromStringAndSize(NULL, count * sizeof(int64_t))
-    cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, count * sizeof(int64_t))
-    cdef bytes lists = PyBytes_FromStringAndSize(NULL, (count + 1) * sizeof(int32_t))
-    cdef int64_t *offset_at = <int64_t *>PyBytes_AS_STRING(offsets)
-    cdef int64_t *timestamp_at = <int64_t *>PyBytes_AS_STRING(timestamps)
-    cdef int32_t *list_at = <int32_t *>PyBytes_AS_STRING(lists)
-    cdef BytesColumn keys = BytesColumn(count, payload_bytes)
-    cdef BytesColumn values = BytesColumn(count, payload_bytes)
-    cdef BytesColumn names = BytesColumn(headers_count, headers_bytes)
-    cdef BytesColumn header_values = BytesColumn(headers_count, headers_bytes)
+    cdef Space offsets = Space(allocate, walk.count * sizeof(int64_t))
+    cdef Space timestamps = Space(allocate, walk.count * sizeof(int64_t))
+    cdef Space lists = Space(allocate, (walk.count + 1) * sizeof(int32_t)) if with_headers else None
+    cdef int64_t *offset_at = <int64_t *>offsets.view.buf
+    cdef int64_t *timestamp_at = <int64_t *>timestamps.view.buf
+    cdef int32_t *list_at = <int32_t *>lists.view.buf if with_headers else NULL
+    cdef BytesColumn keys = BytesColumn(allocate, walk.count)
+    cdef BytesColumn values = BytesColumn(allocate, walk.count)
+    cdef BytesColumn names = BytesColumn(allocate, headers_count) if with_headers else None
+    cdef BytesColumn header_values = BytesColumn(allocate, headers_count) if with_headers else None
     cdef const uint8_t *at
-    list_at[0] = 0
+    if with_headers:
+        list_at[0] = 0
     while walk.index < walk.count:
         if read_fields(walk):
             fail(walk)
         at = walk.headers
         if walk.headers_count:
-            copy_headers(walk, &at, names if with_headers else None, header_values)
+            put_headers(walk, &at, names, header_values)
         offset_at[walk.index] = walk.base_offset + walk.delta
         timestamp_at[walk.index] = walk.timestamp
-        keys.put(walk.key, walk.key_size)
-        values.put(walk.value, walk.value_size)
-        list_at[walk.index + 1] = <int32_t>names.count
+        keys.put(walk.key - walk.start, walk.key_size)
+        values.put(walk.value - walk.start, walk.value_size)
+        if with_headers:
+            list_at[walk.index + 1] = <int32_t>names.count
         if end_record(walk, at):
             fail(walk)
     check_end(walk)
+    columns = walk.count, offsets.close(), timestamps.close(), *keys.close(walk.start), *values.close(walk.start)
     if not with_headers:
-        return Columns(count, offsets, timestamps, *keys.close(), *values.close(), None, None, None, None, None, None)
-    name_offsets, _, name_data = names.close()
-    return Columns(
-        count,
-        offsets,
-        timestamps,
-        *keys.close(),
-        *values.close(),
-        lists,
-        name_offsets,
-        name_data,
-        *header_values.close(),
-    )
+        return Columns(*columns, None, None, None, None, None, None)
+    name_offsets, _, name_data = names.close(walk.start)
+    return Columns(*columns, lists.close(), name_offsets, name_data, *header_values.close(walk.start))
 
 
 cdef Py_ssize_t count_headers(Walk walk) noexcept:
@@ -875,8 +905,8 @@ cdef Py_ssize_t count_headers(Walk walk) noexcept:
     return count
 
 
-cdef int copy_headers(Walk *walk, const uint8_t **at, BytesColumn names, BytesColumn values) except -1:
-    """Check the record's headers, and copy them where columns for them are given."""
+cdef int put_headers(Walk *walk, const uint8_t **at, BytesColumn names, BytesColumn values) except -1:
+    """Check the record's headers, and put them where columns for them are given."""
     cdef const uint8_t *data = NULL
     cdef int64_t size = 0
     cdef int64_t place
@@ -891,11 +921,11 @@ cdef int copy_headers(Walk *walk, const uint8_t **at, BytesColumn names, BytesCo
             except UnicodeDecodeError:
                 raise faults.not_utf8(walk.index, data - walk.start) from None
         if names is not None:
-            names.put(data, size)
+            names.put(data - walk.start, size)
         if get_sized(walk, HEADER_VALUE_LENGTH, -1, at, &data, &size):
             fail(walk)
         if names is not None:
-            values.put(data, size)
+            values.put(data - walk.start, size)
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pylog.codec import Columns, RecordDecoder, RecordEncoder, decode_columns
 from pylog.codec.checksum import crc32c
+from pylog.codec.columns import Allocate
 from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT, compress, decompress
 from pylog.codec.format import (
     ATTRIBUTES_POSITION,
@@ -209,8 +210,13 @@ class BatchView:
             header.last_offset_delta,
         )
 
-    def columns(self, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT, with_headers: bool = True) -> Columns:
-        """The batch's records as columns. The caller has checked header and CRC."""
+    def columns(
+        self,
+        limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+        with_headers: bool = True,
+        allocate: Allocate = bytearray,
+    ) -> Columns:
+        """The batch's records as columns, in memory that ``allocate`` gives. The caller has checked header and CRC."""
         header = self.header
         return decode_columns(
             self._payload(limit_bytes),
@@ -220,6 +226,7 @@ class BatchView:
             self._append_time_ms(),
             with_headers,
             header.last_offset_delta,
+            allocate,
         )
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:

@@ -1,15 +1,20 @@
 """A batch as columns: plain buffers in Arrow's layout, so that an Arrow table is made of them without a copy.
 
 Owns the names of the buffers and the readable way to fill them. Never imports pyarrow. All integers are in the machine's
-byte order.
+byte order. The memory is the caller's: ``allocate`` gives a buffer to write to, of just the size that is asked for.
 """
 
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from pylog.codec import faults
+from pylog.codec.format import Buffer
 from pylog.model import Headers
+
+Allocate = Callable[[int], Any]  # it may give any object with the buffer protocol
 
 
 class Columns(NamedTuple):
@@ -17,27 +22,28 @@ class Columns(NamedTuple):
     significant bit first, 1 where the value is there. The header columns are None where they were not asked for."""
 
     count: int  # type: ignore[assignment]  # hides tuple.count
-    offsets: bytes
-    timestamps_ms: bytes
-    key_offsets: bytes
-    key_validity: bytes
-    key_data: bytes
-    value_offsets: bytes
-    value_validity: bytes
-    value_data: bytes
-    header_list_offsets: bytes | None
-    header_key_offsets: bytes | None
-    header_key_data: bytes | None
-    header_value_offsets: bytes | None
-    header_value_validity: bytes | None
-    header_value_data: bytes | None
+    offsets: Buffer
+    timestamps_ms: Buffer
+    key_offsets: Buffer
+    key_validity: Buffer
+    key_data: Buffer
+    value_offsets: Buffer
+    value_validity: Buffer
+    value_data: Buffer
+    header_list_offsets: Buffer | None
+    header_key_offsets: Buffer | None
+    header_key_data: Buffer | None
+    header_value_offsets: Buffer | None
+    header_value_validity: Buffer | None
+    header_value_data: Buffer | None
 
 
 class ColumnsBuilder:
     """Fills columns record by record."""
 
-    def __init__(self, with_headers: bool) -> None:
+    def __init__(self, with_headers: bool, allocate: Allocate) -> None:
         self._with_headers = with_headers
+        self._allocate = allocate
         self._offsets, self._timestamps, self._lists = array("q"), array("q"), array("i", [0])
         self._keys, self._values = _BytesColumn(), _BytesColumn()
         self._header_keys, self._header_values = _BytesColumn(), _BytesColumn()
@@ -55,13 +61,23 @@ class ColumnsBuilder:
 
     def columns(self) -> Columns:
         keys, values, header_keys, header_values = (
-            (column.offsets.tobytes(), bytes(column.validity), bytes(column.data))
+            (self._placed(column.offsets), self._placed(column.validity), self._placed(column.data))
             for column in (self._keys, self._values, self._header_keys, self._header_values)
         )
-        records = len(self._offsets), self._offsets.tobytes(), self._timestamps.tobytes(), *keys, *values
+        records = len(self._offsets), self._placed(self._offsets), self._placed(self._timestamps), *keys, *values
         if not self._with_headers:
             return Columns(*records, None, None, None, None, None, None)
-        return Columns(*records, self._lists.tobytes(), header_keys[0], header_keys[2], *header_values)
+        return Columns(*records, self._placed(self._lists), header_keys[0], header_keys[2], *header_values)
+
+    def _placed(self, data: array[int] | bytearray) -> Any:
+        """``data`` in the caller's memory."""
+        source = memoryview(data).cast("B")
+        space = self._allocate(len(source))
+        with memoryview(space) as target:
+            if target.nbytes != len(source):
+                raise faults.wrong_space(target.nbytes, len(source))
+            target.cast("B")[:] = source
+        return space
 
 
 class _BytesColumn:

@@ -116,6 +116,13 @@ def changed_meanwhile(record: int) -> CorruptRecord:  # pragma: no cover - the c
     return CorruptRecord(f"record {record}: the payload changed while it was read", record=record)
 
 
+# What a caller gave us to decode into
+
+
+def wrong_space(found_bytes: int, wanted_bytes: int) -> ConfigError:
+    return ConfigError(f"allocate gave {found_bytes} bytes, expected {wanted_bytes}")
+
+
 # What a caller gave us to encode
 
 

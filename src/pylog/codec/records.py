@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pylog.clock import SystemClock
 from pylog.codec import faults
-from pylog.codec.columns import Columns, ColumnsBuilder
+from pylog.codec.columns import Allocate, Columns, ColumnsBuilder
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
@@ -384,12 +384,14 @@ def decode_columns(
     append_time_ms: int,
     with_headers: bool,
     last_offset_delta: int = INT32_MAX,
+    allocate: Allocate = bytearray,
 ) -> Columns:
-    """All records of one decompressed batch as columns; the arguments and errors are those of RecordDecoder."""
+    """All records of one decompressed batch as columns, in memory that ``allocate`` gives. The other arguments and the
+    errors are those of RecordDecoder."""
     if len(payload) > INT32_MAX:
         raise faults.payload_too_large(len(payload), INT32_MAX)
     decoder = RecordDecoder(payload, count, base_offset, base_timestamp_ms, append_time_ms, "", 0, last_offset_delta)
-    builder = ColumnsBuilder(with_headers)
+    builder = ColumnsBuilder(with_headers, allocate)
     while records := decoder.take(4096):
         for record in records:
             builder.append(record.offset, record.timestamp_ms, record.key, record.value, record.headers)

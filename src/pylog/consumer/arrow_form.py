@@ -51,7 +51,7 @@ class ColumnsDecoder:
     def __init__(self, view: BatchView, of: TopicPartition, limit_bytes: int, with_headers: bool) -> None:
         self._view = view
         self._of = of
-        self._columns = view.columns(limit_bytes, with_headers)
+        self._columns = view.columns(limit_bytes, with_headers, arrow.allocate)
         self._begin_at(0)
 
     def _begin_at(self, index: int) -> None:
