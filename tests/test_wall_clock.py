@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
 
 # Who asks for it, or hands it on, and what for.
 ALLOWED = {
-    "codec/records.py RecordEncoder.__init__": "the timestamp of a record that has none",
+    "codec/records.py RecordEncoder.enter": "the timestamp of a record that has none",
     "partition/partition.py Partition.append": "the timestamp of a record that has none",
     "producer/accumulator.py Accumulator.__init__": "the timestamp of a record that has none",
     "producer/producer.py Producer.__init__": "the timestamp of a record that has none",
@@ -36,9 +36,11 @@ ALLOWED = {
 
 
 def places_that_ask(tree: ast.AST, path: str) -> Iterator[str]:
-    """Where ``now_ms`` of something is called or passed on."""
+    """Where ``now_ms`` of something, or the machine's clock itself, is called or passed on."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.Attribute) and child.attr == "now_ms":
+            yield path
+        if isinstance(child, ast.Name) and child.id == "machine_ns":
             yield path
         named = isinstance(child, (ast.FunctionDef, ast.ClassDef))
         yield from places_that_ask(child, f"{path}.{child.name}" if named else path)  # type: ignore[attr-defined]

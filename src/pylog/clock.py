@@ -26,6 +26,10 @@ class Clock(Protocol):
         """Wait on ``condition``, which the caller holds, until it is notified or ``seconds`` have passed."""
 
 
+machine_ns = time.time_ns
+"""Wall time of the machine, for the codec, which asks for every record: a method of a clock takes as long as the answer."""
+
+
 class SystemClock:
     """The clock of the machine."""
 

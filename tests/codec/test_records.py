@@ -488,8 +488,8 @@ def test_the_compiled_encoder_makes_nothing_but_receipts(both: tuple[ModuleType,
     assert state(encoder) == (0, 0, -1, -1)
 
 
-def test_threads_may_enter_records_into_a_compiled_encoder_without_a_lock(both: tuple[ModuleType, ModuleType]) -> None:
-    codec, each = both[1], 3000
+def test_threads_may_enter_records_without_a_lock(codec: ModuleType) -> None:
+    each = 3000
     encoder = codec.RecordEncoder(1 << 22)
     receipts: list[list[Any]] = [[] for _ in range(4)]
     before = sys.getswitchinterval()
@@ -514,6 +514,35 @@ def test_threads_may_enter_records_into_a_compiled_encoder_without_a_lock(both: 
         for receipt, i in kept:
             record = records[receipt.index]
             assert (record.key, record.value, record.timestamp_ms) == (b"%d" % number, b"%d" % i, receipt.timestamp_ms)
+
+
+@pytest.mark.parametrize("meanwhile", ["enter", "close"])
+def test_what_comes_between_reading_and_writing_the_readable_encoder_comes_first(
+    both: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """Another thread, or a signal handler: either may run while a record is encoded."""
+    codec = both[0]
+    encoder = codec.RecordEncoder(LIMIT)
+    encode_record = codec.encode_record
+
+    def interrupted(*fields: Any) -> bytes:
+        monkeypatch.undo()
+        if meanwhile == "enter":
+            assert encoder.enter(codec.Receipt, None, TS0, b"first", None, ()).index == 0
+        else:
+            encoder.close()
+        return bytes(encode_record(*fields))
+
+    monkeypatch.setattr(codec, "encode_record", interrupted)
+    receipt = encoder.enter(codec.Receipt, None, TS0 + 5, b"second", None, iter([("h", b"x")]))
+    if meanwhile == "close":
+        assert receipt is None
+        assert state(encoder) == (0, 0, -1, -1)
+        return
+    assert receipt.index == 1
+    first, second = decode(codec, encoder.take(), 2)
+    assert (first.key, first.timestamp_ms, first.headers) == (b"first", TS0, ())
+    assert (second.key, second.timestamp_ms, second.headers) == (b"second", TS0 + 5, (("h", b"x"),))
 
 
 # Decoding

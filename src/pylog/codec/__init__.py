@@ -4,7 +4,8 @@
     records.py     records encoded and decoded         compression.py  none, gzip, snappy, lz4, zstd, bounded
     _records.pyx   the same, compiled                  control.py      commit and abort markers
     framing.py     what a record is, check by check    columns.py      a batch as columns
-    varint.py      how its numbers are written         faults.py       what can be wrong, in words
+    fields.py      what one may be made of             faults.py       what can be wrong, in words
+    varint.py      how its numbers are written
 
 This file chooses between compiled and readable, for everyone: ``PYLOG_PURE_PYTHON=1``, or no compiled module, means
 readable. Nobody else imports either of the two.

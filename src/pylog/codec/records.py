@@ -10,68 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pylog.clock import SystemClock
+from pylog.clock import machine_ns
 from pylog.codec import faults
 from pylog.codec.columns import Allocate, Columns, ColumnsBuilder
+from pylog.codec.fields import NO_HEADERS_ENCODED, bytes_of, check_timestamp, encode_headers, encode_record
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
-from pylog.codec.varint import UNZIGZAG, VARINTS, encode_varint, long_varint, varint
-from pylog.errors import SerializationError
+from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint, varint
 from pylog.model import Header, Headers, Record
 
-_NULL = encode_varint(-1)
-_NO_HEADERS_ENCODED = encode_varint(0)
 _NO_HEADERS: Headers = ()
-_TABLED = len(VARINTS)
 
 # Encoding
 
 
-def _check_timestamp(timestamp_ms: int) -> None:
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms <= INT64_MAX:
-        raise faults.unusable_timestamp(timestamp_ms)
+class _Times:
+    """The timestamps of an encoder's records: of the first, the highest, that of the last and how it is encoded.
+
+    It is replaced when another time comes, never changed, so that an encoder has all of them or none.
+    """
+
+    __slots__ = ("encoded", "first_ms", "last_ms", "max_ms")
+
+    def __init__(self, first_ms: int, max_ms: int, last_ms: int | None, encoded: bytes) -> None:
+        self.first_ms = first_ms
+        self.max_ms = max_ms
+        self.last_ms = last_ms
+        self.encoded = encoded
+
+    def then(self, timestamp_ms: int) -> _Times:
+        """With one more record of this time."""
+        first_ms = timestamp_ms if self.last_ms is None else self.first_ms
+        return _Times(first_ms, max(self.max_ms, timestamp_ms), timestamp_ms, b"\x00" + varint(timestamp_ms - first_ms))
 
 
-def _bytes_of(field: str, value: object) -> bytes:
-    if type(value) is bytes:
-        return value
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise faults.not_bytes(field, value)
-    try:
-        return memoryview(value).tobytes()
-    except ValueError as error:  # a released memoryview
-        raise SerializationError(f"{field}: {error}", field=field) from error
-
-
-def _sized(field: str, value: object) -> bytes:
-    if value is None:
-        return _NULL
-    data = _bytes_of(field, value)
-    return varint(len(data)) + data
-
-
-def _encode_headers(headers: Sequence[Header]) -> bytes:
-    try:
-        listed = list(headers)
-    except TypeError:
-        raise faults.unusable_headers(headers) from None
-    if len(listed) > MAX_HEADERS:
-        raise faults.headers_too_many(len(listed))
-    parts = [varint(len(listed))]
-    for header in listed:
-        try:
-            name, value = header
-        except (TypeError, ValueError):
-            raise faults.unusable_header(header, "no pair") from None
-        if not isinstance(name, str):
-            raise faults.unusable_header(header, f"key is {type(name).__name__}")
-        try:
-            encoded = str.encode(name)
-        except UnicodeEncodeError:
-            raise faults.unusable_header(header, "key is not UTF-8") from None
-        parts += varint(len(encoded)), encoded, _sized("header value", value)
-    return b"".join(parts)
+_NO_TIMES = _Times(-1, -1, None, b"")
 
 
 class RecordEncoder:
@@ -79,28 +53,35 @@ class RecordEncoder:
 
     ``limit_bytes`` bounds the whole uncompressed batch, its header of 61 bytes included. ``count``, ``size_bytes``
     (records only), ``first_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it holds. ``now_ms``
-    is the clock for records entered without a time; None is the machine's, which costs the compiled encoder least.
+    is the clock for records entered without a time; None is the machine's, which costs least.
     """
 
-    __slots__ = ("_buffer", "_is_closed", "_limit", "_now_ms", "count", "first_timestamp_ms", "max_timestamp_ms")
+    __slots__ = ("_buffer", "_is_closed", "_limit", "_now_ms", "_times", "count")
 
     def __init__(self, limit_bytes: int, now_ms: Callable[[], int] | None = None) -> None:
         if not isinstance(limit_bytes, int) or not 1 <= limit_bytes <= INT32_MAX:
             raise faults.unusable_limit(limit_bytes)
         self._limit = limit_bytes
-        self._now_ms = SystemClock().now_ms if now_ms is None else now_ms
+        self._now_ms = now_ms
         self._is_closed = False
         self._clear()
 
     def _clear(self) -> None:
         self._buffer = bytearray(HEADER_BYTES)  # the batch header's place stays free in front
+        self._times = _NO_TIMES
         self.count = 0
-        self.first_timestamp_ms = -1
-        self.max_timestamp_ms = -1
 
     @property
     def size_bytes(self) -> int:
         return len(self._buffer) - HEADER_BYTES
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        return self._times.first_ms
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self._times.max_ms
 
     def enter(
         self,
@@ -113,21 +94,39 @@ class RecordEncoder:
     ) -> R | None:
         """Append a record and make a receipt of ``kind`` for it; None where it does not fit, or after ``close``.
 
-        A record without a timestamp gets the time of now.
-        The compiled encoder does so in one step as other threads see it, so that ``enter`` and ``close`` need no lock.
+        A record without a timestamp gets the time of now. Other threads, and a signal handler that sends, see all of it or
+        nothing, so that it needs no lock. Whoever does anything else with the encoder closes it before.
         """
         if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
-        if self._is_closed:
-            return None
-        index = self.count
-        if not self.append(timestamp_ms, key, value, headers):
-            return None
+            timestamp_ms = machine_ns() // 1_000_000 if self._now_ms is None else self._now_ms()
+        if timestamp_ms != self._times.last_ms or type(timestamp_ms) is not int:
+            check_timestamp(timestamp_ms)
+        if type(key) is not bytes and key is not None:
+            key = bytes_of("key", key)
+        if type(value) is not bytes and value is not None:
+            value = bytes_of("value", value)
+        encoded_headers = NO_HEADERS_ENCODED if headers is _NO_HEADERS else encode_headers(headers)
         receipt = kind()
         receipt.batch = batch
-        receipt.index = index
         receipt.timestamp_ms = timestamp_ms
-        return receipt
+        while not self._is_closed:
+            buffer, times, count = self._buffer, self._times, self.count
+            if timestamp_ms != times.last_ms:
+                times = times.then(timestamp_ms)
+            record = encode_record(times.encoded, count, key, value, encoded_headers)
+            if len(buffer) + len(record) > self._limit:
+                if count == 0:
+                    raise faults.record_too_large(len(buffer) + len(record), self._limit)
+                return None
+            receipt.index = count
+            # What is asked here is whether another thread or a signal handler has been faster. Behind the question there
+            # is no call and no jump until all is done, so none of them comes in between, nor does a handler's exception.
+            if count == self.count and not self._is_closed:
+                buffer += record
+                self._times = times
+                self.count = count + 1
+                return receipt
+        return None
 
     def close(self) -> None:
         """``enter`` takes no more records. What is there can still be taken."""
@@ -143,49 +142,24 @@ class RecordEncoder:
         Raises RecordTooLarge where it does not fit an empty encoder, SerializationError for anything but bytes-like
         values and (str, bytes-like) headers, InvalidTimestamp outside 0 .. 2**63 - 1. A failed append changes nothing.
         """
-        _check_timestamp(timestamp_ms)
-        count = self.count
-        delta = timestamp_ms - self.first_timestamp_ms if count else 0
-        if key is None:
-            key_length, key = _NULL, b""
-        else:
-            if type(key) is not bytes:
-                key = _bytes_of("key", key)
-            length = len(key)
-            key_length = VARINTS[length] if length < _TABLED else encode_varint(length)
-        if value is None:
-            value_length, value = _NULL, b""
-        else:
-            if type(value) is not bytes:
-                value = _bytes_of("value", value)
-            length = len(value)
-            value_length = VARINTS[length] if length < _TABLED else encode_varint(length)
-        fields = b"".join(
-            (
-                b"\x00",  # attributes: none are defined
-                VARINTS[delta] if 0 <= delta < _TABLED else encode_varint(delta),
-                VARINTS[count] if count < _TABLED else encode_varint(count),
-                key_length,
-                key,
-                value_length,
-                value,
-                _NO_HEADERS_ENCODED if headers is _NO_HEADERS else _encode_headers(headers),
-            )
-        )
-        length = len(fields)
-        prefix = VARINTS[length] if length < _TABLED else encode_varint(length)
-        buffer = self._buffer
-        batch_bytes = len(buffer) + len(prefix) + length
-        if batch_bytes > self._limit:
+        check_timestamp(timestamp_ms)
+        return self._put(self._times.then(timestamp_ms), key, value, headers)
+
+    def _put(self, times: _Times, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
+        if type(key) is not bytes and key is not None:
+            key = bytes_of("key", key)
+        if type(value) is not bytes and value is not None:
+            value = bytes_of("value", value)
+        encoded_headers = NO_HEADERS_ENCODED if headers is _NO_HEADERS else encode_headers(headers)
+        buffer, count = self._buffer, self.count
+        record = encode_record(times.encoded, count, key, value, encoded_headers)
+        if len(buffer) + len(record) > self._limit:
             if count == 0:
-                raise faults.record_too_large(batch_bytes, self._limit)
+                raise faults.record_too_large(len(buffer) + len(record), self._limit)
             return False
-        first_ms = self.first_timestamp_ms if count else timestamp_ms
-        max_ms = max(self.max_timestamp_ms, timestamp_ms)
         # From here on no call and no jump, where a signal handler's exception could leave half of it done.
-        buffer += prefix + fields
-        self.first_timestamp_ms = first_ms
-        self.max_timestamp_ms = max_ms
+        buffer += record
+        self._times = times
         self.count = count + 1
         return True
 
@@ -200,15 +174,16 @@ class RecordEncoder:
         end = len(values)
         if not 0 <= start <= end or (keys is not None and len(keys) != end):
             raise faults.unusable_slice(end, end if keys is None else len(keys), start)
-        _check_timestamp(timestamp_ms)
-        before = len(self._buffer), self.count, self.first_timestamp_ms, self.max_timestamp_ms
+        check_timestamp(timestamp_ms)
+        before = len(self._buffer), self._times, self.count
+        times = self._times.then(timestamp_ms)
         index = start
-        append = self.append
+        put = self._put
         try:
-            while index < end and append(timestamp_ms, None if keys is None else keys[index], values[index], ()):
+            while index < end and put(times, None if keys is None else keys[index], values[index], _NO_HEADERS):
                 index += 1
         except BaseException as error:
-            size, self.count, self.first_timestamp_ms, self.max_timestamp_ms = before
+            size, self._times, self.count = before
             del self._buffer[size:]
             faults.locate(error, index)
             raise
@@ -285,7 +260,7 @@ class RecordDecoder:
         index, position, lowest = self._index, self._position, self._lowest_delta
         size, stop, headers_left = len(data), min(self._count, index + max_records), MAX_HEADERS
         in_range = append_time >= 0 or abs(base_timestamp) < INT64_MAX >> 1
-        unzigzag, new = UNZIGZAG, tuple.__new__
+        second, unzigzag, new = SECOND_BYTE, UNZIGZAG, tuple.__new__
         records: list[Record] = []
         while index < stop and headers_left > 0:
             # The common shape first: varints of one or two bytes, and no question at every byte where the record ends.
@@ -294,7 +269,7 @@ class RecordDecoder:
                 bits = data[position]
                 at = position + 1
                 if bits >= 0x80:
-                    bits += (data[at] << 7) - 0x80
+                    bits += second[data[at]]
                     at += 1
                 end = at + unzigzag[bits]
                 bits = data[at + 1]  # behind the attributes
@@ -307,13 +282,13 @@ class RecordDecoder:
                 bits = data[at]
                 at += 1
                 if bits >= 0x80:
-                    bits += (data[at] << 7) - 0x80
+                    bits += second[data[at]]
                     at += 1
                 delta = unzigzag[bits]
                 bits = data[at]
                 at += 1
                 if bits >= 0x80:
-                    bits += (data[at] << 7) - 0x80
+                    bits += second[data[at]]
                     at += 1
                 length = unzigzag[bits]
                 if length >= 0:
@@ -327,7 +302,7 @@ class RecordDecoder:
                 bits = data[at]
                 at += 1
                 if bits >= 0x80:
-                    bits += (data[at] << 7) - 0x80
+                    bits += second[data[at]]
                     at += 1
                 length = unzigzag[bits]
                 if length >= 0:

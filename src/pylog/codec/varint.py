@@ -19,6 +19,7 @@ def encode_varint(value: int) -> bytes:
 
 
 VARINTS = tuple(encode_varint(n) for n in range(8192))  # all that are not negative and take one or two bytes
+SECOND_BYTE = tuple((n << 7) - 0x80 for n in range(128))  # what it adds to the first, if it is the last
 UNZIGZAG = tuple(n >> 1 ^ -(n & 1) for n in range(16384))  # what one and two bytes stand for
 
 

@@ -10,21 +10,19 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
 
 from pylog.checks import require_callable, require_timeout
-from pylog.codec import COMPILED, Receipt
+from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
-from pylog.model import Header, RecordMetadata
+from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
     from pylog.codec import RecordEncoder
     from pylog.producer.buffer import PartitionBuffer
 
 logger = logging.getLogger("pylog.producer")
-
-R = TypeVar("R", bound=Receipt)
 
 
 def refuse_reentry(buffer: PartitionBuffer) -> None:
@@ -66,7 +64,6 @@ class PendingBatch:
         "end_offset",
         "enter",
         "error",
-        "is_entered",
         "limit_bytes",
         "observed",
         "raw_bytes",
@@ -79,8 +76,7 @@ class PendingBatch:
     def __init__(self, buffer: PartitionBuffer, encoder: RecordEncoder, limit_bytes: int) -> None:
         self.buffer = buffer
         self.encoder = encoder
-        # Compiled, it takes a record in one step as other threads see it; readable, it needs the lock for that.
-        self.enter = encoder.enter if COMPILED or buffer is None else self._enter_locked
+        self.enter = encoder.enter
         self.limit_bytes = limit_bytes
         self.reserved_bytes = 0
         self.due_s = self.deadline_s = 0.0
@@ -88,22 +84,10 @@ class PendingBatch:
         self.count = self.raw_bytes = 0
         self.base_offset = self.end_offset = self.append_time_ms = -1
         self.error: PylogError | None = None
-        self.written = self.settled = self.done = self.called = self.is_entered = False
+        self.written = self.settled = self.done = self.called = False
         self.was_interrupted = False  # in an append: it may be in the log
         self.callbacks: deque[tuple[Callable[[Delivery], object], Delivery]] = deque()
         self.observed: set[int] = set()  # of a failed batch: the records whose error somebody has seen
-
-    def _enter_locked(
-        self, kind: type[R], batch: object, timestamp_ms: int | None, key: Any, value: Any, headers: Sequence[Header]
-    ) -> R | None:
-        with self.buffer.lock:
-            if self.is_entered:  # a signal handler sends in the midst of it
-                raise interrupted(self.buffer)
-            self.is_entered = True
-            try:
-                return self.encoder.enter(kind, batch, timestamp_ms, key, value, headers)
-            finally:
-                self.is_entered = False
 
     def is_observed(self) -> bool:
         """Whether every failed record of the batch was looked at."""
