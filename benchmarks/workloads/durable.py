@@ -17,7 +17,7 @@ THREADS = 8
 RECORDS_EACH = 1_000
 
 
-def _appends(threads: int) -> Prepare:
+def _appends(threads: int, *, share_producer: bool = False) -> Prepare:
     @contextmanager
     def prepare(place: Path, scale: Scale) -> Iterator[Measure]:
         keys_ = keys(scale.of(RECORDS_EACH, at_least=20))
@@ -30,17 +30,18 @@ def _appends(threads: int) -> Prepare:
                     first.send(TOPIC, VALUE).result()  # what is synced once for a topic: the way to its files
                 gate = threading.Barrier(threads + 1)
 
-                def work() -> None:
-                    with Producer(log, acks="all") as producer:
-                        gate.wait()
-                        own = []
-                        for key in keys_:
-                            start = time.perf_counter()
-                            producer.send(TOPIC, VALUE, key=key).result()
-                            own.append((time.perf_counter() - start) * 1e6)
-                        took.extend(own)
+                def work(producer: Producer) -> None:
+                    gate.wait()
+                    own = []
+                    for key in keys_:
+                        start = time.perf_counter()
+                        producer.send(TOPIC, VALUE, key=key).result()
+                        own.append((time.perf_counter() - start) * 1e6)
+                    took.extend(own)
 
-                workers = [threading.Thread(target=work) for _ in range(threads)]
+                shared = Producer(log)
+                producers = [shared if share_producer else Producer(log) for _ in range(threads)]
+                workers = [threading.Thread(target=work, args=(producer,)) for producer in producers]
                 for worker in workers:
                     worker.start()
                 gate.wait()
@@ -65,7 +66,8 @@ WORKLOADS = [
         (
             Contender("write + fdatasync", "4 KiB at the end of a file, then fdatasync", raw_file.synced_writes),
             Contender("1 thread", 'synced: acks="all", a record of 100 bytes a batch', _appends(1)),
-            Contender(f"{THREADS} threads", "the same, each with a producer of its own, one partition", _appends(THREADS)),
+            Contender(f"{THREADS} threads", "the same with one producer for all", _appends(THREADS, share_producer=True)),
+            Contender(f"{THREADS} producers", "the same, each thread with a producer of its own", _appends(THREADS)),
         ),
         (
             Figure(
