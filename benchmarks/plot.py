@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def draw(results: Sequence[Result], path: Path) -> None:
         panel(axes)
     for axes in list(grid.flat)[len(panels) :]:
         axes.axis("off")
-    figure.tight_layout()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that labels are too long for a tight layout
+        figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
