@@ -52,47 +52,54 @@ def _produce(log: Log, size_bytes: int) -> int:
         producer.send(TOPIC, VALUE).result()
         keys_ = keys(MANY)
         before = resident()
-        for _ in range(size_bytes // (118 * MANY)):  # no list of all keys, which would be what is measured
+        for _ in range(_lots(size_bytes)):  # no list of all keys, which would be what is measured
             for key in keys_:
                 producer.send(TOPIC, VALUE, key=key)
         producer.flush()
     return resident(peak=True) - before
 
 
-def _consume(log: Log, size_bytes: int) -> int:
+def _fill(log: Log, size_bytes: int) -> int:
+    """What ``_consume`` reads, written by another process, whose memory is none of the consumer's."""
     with Producer(log, acks=1) as producer:
         batch = [VALUE] * MANY
-        for _ in range(size_bytes // (118 * MANY)):
+        for _ in range(_lots(size_bytes)):
             producer.send_many(TOPIC, batch)
-    before, already = resident(), resident(peak=True)
+    return 0
+
+
+def _consume(log: Log, size_bytes: int) -> int:
     with Consumer(log, auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer:
         consumer.subscribe(TOPIC)
-        check_count(sum(1 for _ in consumer), size_bytes // (118 * MANY) * MANY)
-    return max(0, resident(peak=True) - max(before, already))
+        before = resident()
+        check_count(sum(1 for _ in consumer), _lots(size_bytes) * MANY)
+    return resident(peak=True) - before
 
 
-PARTS = {"idle": _idle, "produce": _produce, "consume": _consume}
+def _lots(size_bytes: int) -> int:
+    """Of ``MANY`` records, for a log of about this size."""
+    return max(1, size_bytes // (118 * MANY))
 
 
-def _in_process(part: str, amount: int, partitions: int = 1) -> Prepare:
+PARTS = {"idle": _idle, "produce": _produce, "fill": _fill, "consume": _consume}
+
+
+def _in_processes(parts: tuple[str, ...], amount: int, partitions: int = 1) -> Prepare:
+    """Each part in a process of its own, on one log; what the last of them measured."""
+
     @contextmanager
     def prepare(place: Path, scale: Scale) -> Iterator[Measure]:
         size = str(max(10, scale.of(amount)))
         many = str(max(10, scale.of(partitions)) if partitions > 1 else 1)
 
+        def run(part: str, directory: Path) -> float:
+            command = [sys.executable, "-m", "benchmarks.workloads.memory", part, str(directory / "log"), size, many]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parents[2])
+            return float(done.stdout)
+
         def measure() -> Sample:
             with fresh(place) as directory:
-                command = [
-                    sys.executable,
-                    "-m",
-                    "benchmarks.workloads.memory",
-                    part,
-                    str(directory / "log"),
-                    size,
-                    many,
-                ]
-                done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parents[2])
-            return {"bytes": float(done.stdout)}
+                return {"bytes": [run(part, directory) for part in parts][-1]}
 
         yield measure
 
@@ -105,10 +112,10 @@ WORKLOADS = [
         "resident memory: of an idle partition, and at most while a log is written and read",
         (
             Contender("idle partition", "one of 1,000 that were written and read by this process",
-                      _in_process("idle", PARTITIONS, PARTITIONS)),
-            *(Contender(f"producer, {name}", "send one by one, acks=1, default buffers", _in_process("produce", size))
+                      _in_processes(("idle",), PARTITIONS, PARTITIONS)),
+            *(Contender(f"producer, {name}", "send one by one, acks=1, default buffers", _in_processes(("produce",), size))
               for name, size in SIZES.items()),
-            *(Contender(f"consumer, {name}", "for record in consumer, default buffers", _in_process("consume", size))
+            *(Contender(f"consumer, {name}", "for record in consumer, default buffers", _in_processes(("fill", "consume"), size))
               for name, size in SIZES.items()),
         ),
         (
@@ -123,5 +130,5 @@ WORKLOADS = [
 if __name__ == "__main__":
     os.environ.pop("PYTHONTRACEMALLOC", None)
     with Log(sys.argv[2]) as opened:
-        opened.create_topic(TOPIC, partitions=int(sys.argv[4]))
+        opened.create_topic(TOPIC, partitions=int(sys.argv[4]), if_not_exists=True)
         print(PARTS[sys.argv[1]](opened, int(sys.argv[3])))
