@@ -13,7 +13,7 @@ from benchmarks.workload import Value
 
 OURS, THEIRS, SHORT = "#1b6ca8", "#b8bcc2", "#d1495b"
 CURVES = {
-    "size": ("append_us", "fetch_us", "seek_us", "open_ms"),
+    "size": ("append_us", "fetch_us", "seek_us", "pread_us", "open_ms"),
     "partitions": ("send_records_per_s", "consume_records_per_s"),
     "append_shared": ("records_per_s",),
 }

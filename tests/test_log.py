@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import sys
 import threading
 import weakref
@@ -17,6 +18,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
+from pylog.clock import SystemClock
 from pylog.errors import (
     Closed,
     ConfigError,
@@ -241,6 +243,30 @@ def test_waiting_ends_with_an_append_or_with_the_time(tmp_log_dir: Path) -> None
         assert log.wait_for_change(lambda: next(asked), 5.0)
 
 
+def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path) -> None:
+    class Patient(SystemClock):
+        def wait(self, condition: threading.Condition, seconds: float) -> None:
+            condition.wait(60)
+
+    with Log(tmp_log_dir, clock=Patient()) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        assert log.watch([partition]) is None
+        asked = threading.Event()
+
+        def ready() -> bool:
+            asked.set()
+            return partition.latest_offset == 1
+
+        def append() -> None:
+            asked.wait()
+            partition.append(one("a"), acks=1)
+
+        thread = call_in_thread(append)
+        assert log.wait_for_change(ready, 60)
+        thread.join()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="watches are inotify's")
 def test_a_watch_ends_the_wait_when_something_is_published_or_a_topic_comes(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
@@ -277,6 +303,42 @@ def test_a_watch_that_is_lost_meanwhile_is_replaced_by_looking(tmp_log_dir: Path
     with Log(tmp_log_dir) as log:
         asked = iter([False, False, True])
         assert log.wait_for_change(lambda: next(asked), 60, Lost())
+
+
+def test_a_child_forked_in_a_wait_ends_it_and_is_woken_in_the_next(tmp_log_dir: Path) -> None:
+    """By a signal handler, while the wait goes by looking; as where nobody can watch."""
+    pids: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: pids.append(os.fork()))
+    try:
+        with Log(tmp_log_dir) as log:
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            is_right = log.wait_for_change(lambda: bool(pids), 60)
+            if pids == [0]:
+                woken: list[bool] = []
+                thread = threading.Thread(target=lambda: (woken.append(True), log.wake()))
+                thread.start()
+                os._exit(0 if is_right and log.wait_for_change(lambda: bool(woken), 60) else 1)
+            assert is_right
+            assert os.waitpid(pids[0], 0)[1] == 0
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_partition_is_not_opened_while_another_thread_closes_the_log(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        describe = log.describe_topic
+
+        def and_close(name: str) -> object:
+            described = describe(name)
+            log.close()
+            return described
+
+        monkeypatch.setattr(log, "describe_topic", and_close)
+        with pytest.raises(Closed):
+            log.partition("t", 0)
 
 
 def test_there_is_no_watch_where_something_else_decides(tmp_log_dir: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 import pytest
 
@@ -91,3 +92,15 @@ def test_a_wake_between_the_look_and_the_wait_counts(monkeypatch: pytest.MonkeyP
         return len(looked) == 2
 
     assert waiters.wait(look)
+
+
+def test_two_who_wake_at_once_wake_everybody_once() -> None:
+    waiters = Waiters()
+
+    class Raced(deque[threading.Lock]):
+        def popleft(self) -> threading.Lock:
+            super().popleft().release()
+            raise IndexError  # another thread took the last one
+
+    waiters._locks = Raced()
+    assert waiters.wait(lambda: waiters.wake() is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -14,18 +15,37 @@ from pylog import Consumer, Log, Producer, TopicPartition
 
 RECORD_BYTES = 118  # of the log, about: a value of 100, a key of 11, and what surrounds them
 MANY = 10_000
+PIECE_BYTES = 1 << 20  # what a batch holds by default
 PLACE = TopicPartition(TOPIC, 0)
 SIZES = {"100 MB": 100_000_000, "1 GB": 1_000_000_000, "10 GB": 10_000_000_000}
 PARTITIONS = (1, 100, 1_000)
 
 
-def _median_us(work: Callable[[], object], times: int) -> float:
+def _median_us(work: Callable[[], object], times: int, before: Callable[[], object] = int) -> float:
+    """What ``work`` takes; what is done ``before`` it each time is not counted."""
     took = []
     for _ in range(times):
+        before()
         start = time.perf_counter()
         work()
         took.append((time.perf_counter() - start) * 1e6)
     return percentile(sorted(took), 0.5)
+
+
+def _pread_us(segments: list[tuple[Path, int]], times: int) -> float:
+    """A mebibyte from anywhere in these files, by the system call alone: what a seek to a batch of that size can't do without."""
+    files = [os.open(path, os.O_RDONLY) for path, _ in segments]
+    seeds = random.Random(20_261_122)
+
+    def read() -> None:
+        number = seeds.randrange(len(files))
+        os.pread(files[number], PIECE_BYTES, seeds.randrange(max(1, segments[number][1] - PIECE_BYTES)))
+
+    try:
+        return _median_us(read, times)
+    finally:
+        for file in files:
+            os.close(file)
 
 
 def _log_of(size_bytes: int) -> Prepare:
@@ -37,6 +57,8 @@ def _log_of(size_bytes: int) -> Prepare:
             with Producer(log, acks=1) as producer:
                 for _ in range(-(-scale.of(size_bytes) // (RECORD_BYTES * MANY))):
                     producer.send_many(TOPIC, values, keys=keys_)
+        os.sync()  # the larger a log, the longer would the system be writing it back beside what is measured
+        segments = [(path, path.stat().st_size) for path in (place / "log").rglob("*.log")]
         times = scale.of(500, at_least=20)
         seeds = random.Random(20_261_121)
 
@@ -57,7 +79,6 @@ def _log_of(size_bytes: int) -> Prepare:
                     producer.send(TOPIC, VALUE, key=b"key-0000000").result()
 
                 def fetch_tail() -> None:
-                    append()
                     check_count(len(consumer.poll(1.0)), 1)
 
                 def seek() -> None:
@@ -66,10 +87,10 @@ def _log_of(size_bytes: int) -> Prepare:
 
                 append_us = _median_us(append, times * 4)
                 consumer.seek_to_end(PLACE)
-                fetch_us = _median_us(fetch_tail, times * 4) - append_us
+                fetch_us = _median_us(fetch_tail, times * 4, before=append)
                 seek_us = _median_us(seek, times)
             return {
-                "append_us": append_us, "fetch_us": fetch_us, "seek_us": seek_us,
+                "append_us": append_us, "fetch_us": fetch_us, "seek_us": seek_us, "pread_us": _pread_us(segments, times),
                 "open_ms": _median_us(opened, max(3, times // 25)) / 1e3,
             }  # fmt: skip
 

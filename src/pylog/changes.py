@@ -14,6 +14,17 @@ _WAIT_GROWTH = 1.3
 _LOOK_EVERY_S = 0.1  # where a watch is trusted: an event that is lost costs no more than this
 
 
+class _Sleepers:
+    """The threads that wait on a condition."""
+
+    __slots__ = ("condition", "count", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
+        self.condition = threading.Condition(self.lock)
+        self.count = 0
+
+
 class Changes:
     """Those of one log. Safe to share among threads; a forked child starts anew."""
 
@@ -23,17 +34,16 @@ class Changes:
         after_fork_in_child(self._start_anew)
 
     def _start_anew(self) -> None:
-        """Also in a forked child: the parent's waiters are not there."""
-        self._wakeups = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
-        self._condition = threading.Condition(self._wakeups)
-        self._waiting = 0
+        """Also in a forked child: the parent's waiters are not there. One that a signal handler forked in ends with its own."""
+        self._sleepers = _Sleepers()
         self._watches: dict[Watch, None] = {}
 
     def notify(self) -> None:
         """Wake waiters of this process: something was published."""
-        if self._waiting:
-            with self._wakeups:
-                self._condition.notify_all()
+        sleepers = self._sleepers
+        if sleepers.count:
+            with sleepers.lock:
+                sleepers.condition.notify_all()
 
     def wake(self) -> None:
         """End the waits of this process that go by a watch, as well: something else than a file has changed."""
@@ -51,8 +61,9 @@ class Changes:
         deadline_s = self._clock.monotonic() + timeout_s
         if watch is not None and watch.is_open:
             return self._wait_watching(ready, deadline_s, watch)
-        with self._wakeups:
-            return self._wait(ready, deadline_s)
+        sleepers = self._sleepers
+        with sleepers.lock:
+            return self._wait(sleepers, ready, deadline_s)
 
     def _wait_watching(self, ready: Callable[[], bool], deadline_s: float, watch: Watch) -> bool:
         self._watches[watch] = None  # before it is asked for the first time: a wake in between counts
@@ -68,16 +79,16 @@ class Changes:
         finally:
             self._watches.pop(watch, None)
 
-    def _wait(self, ready: Callable[[], bool], deadline_s: float) -> bool:
+    def _wait(self, sleepers: _Sleepers, ready: Callable[[], bool], deadline_s: float) -> bool:
         sleep_s = _WAIT_MIN_S
-        self._waiting += 1
+        sleepers.count += 1
         try:
             while not ready():
                 left_s = deadline_s - self._clock.monotonic()
                 if left_s <= 0:
                     return False
-                self._clock.wait(self._condition, min(sleep_s, left_s))
+                self._clock.wait(sleepers.condition, min(sleep_s, left_s))
                 sleep_s = min(sleep_s * _WAIT_GROWTH, _WAIT_MAX_S)
             return True
         finally:
-            self._waiting -= 1
+            sleepers.count -= 1

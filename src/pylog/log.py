@@ -268,6 +268,7 @@ class Log:
         key = TopicPartition(topic, number)
         outdated = None
         with self._mutex:
+            self._check_open()  # else it would be opened behind the back of ``close``
             partition = self._partitions.get(key)
             if partition is not None and partition.topic_id != described.id:
                 outdated, partition = partition, None  # the topic was deleted and created anew

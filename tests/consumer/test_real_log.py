@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,3 +217,42 @@ def test_a_forked_child_reads_on_by_itself(log: Log) -> None:
     assert offsets(list(consumer)) == list(range(10, 100))
     os.close(reader)
     os.close(writer)
+
+
+def watched_by(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The directories of the partitions that the consumer asks to watch, a list for each time."""
+    log, asked = consumer._log, []
+    real = log.watch
+
+    def watch(partitions: Any) -> Any:
+        asked.append([partition.published_path for partition in partitions])
+        return real(partitions)
+
+    monkeypatch.setattr(log, "watch", watch)
+    return asked
+
+
+def test_what_is_paused_wakes_nobody(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = reading(log)
+    asked = watched_by(consumer, monkeypatch)
+    consumer.poll(0.001)
+    consumer.poll(0.001)
+    assert [len(paths) for paths in asked] == [1]
+    consumer.pause(*consumer.assignment())
+    consumer.poll(0.001)
+    consumer.resume(*consumer.assignment())
+    consumer.poll(0.001)
+    assert [len(paths) for paths in asked] == [1, 0, 1]
+
+
+def test_a_watch_that_could_not_be_had_is_asked_for_again_some_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = reading(log)
+    asked: list[object] = []
+    monkeypatch.setattr(log, "watch", asked.append)
+    for _ in range(3):
+        consumer.poll(0.001)
+    assert len(asked) == 1
+    monkeypatch.setattr(consumer._waiting, "_ask_again_s", 0.0)
+    consumer.poll(0.001)
+    consumer.poll(0.001)
+    assert len(asked) == 2

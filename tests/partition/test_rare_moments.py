@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +319,48 @@ def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(
     assert "no producer snapshot at offset" in caplog.text
     again = open_partition(directory)
     assert again.append_batch(batch(b"x" * 200, producer_id=7, epoch=0, sequence=2)).duplicate
+
+
+def test_a_roll_that_fails_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks=1)
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "pwrite" and path.endswith(".commit"):
+            filesystem.hook = lambda operation, path: None
+            raise io_error(path)
+
+    filesystem.hook = hook
+    with pytest.raises(NotAppended, match="nothing was appended"):
+        partition.roll()
+    assert len(partition.segments) == 1
+    assert partition.append(one("b"), acks=1).base_offset == 1
+    partition.roll()
+    assert [segment.base_offset for segment in partition.segments] == [0, 2]
+
+
+def test_an_interrupt_of_a_close_that_waits_for_a_sync_is_what_is_raised(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    partition.append(one("a"), acks=1)
+    turn, is_held, is_over = partition._durability._turn, threading.Event(), threading.Event()
+
+    def sync_slowly() -> None:
+        with in_turn(turn):
+            is_held.set()
+            is_over.wait()
+
+    thread = threading.Thread(target=sync_slowly)
+    thread.start()
+    is_held.wait()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            partition._durability.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        is_over.set()
+        thread.join()
+    partition.close()

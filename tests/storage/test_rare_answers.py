@@ -88,6 +88,24 @@ def test_whatever_the_system_refuses_is_a_typed_error_with_the_path(
     file.close()
 
 
+@pytest.mark.parametrize("look", [FS.modified_ns, lambda path: FS.lock(path).is_in_place()])
+def test_whatever_the_system_refuses_of_a_look_is_a_typed_error_with_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Any
+) -> None:
+    path = f"{tmp_path}/f"
+    real = os.stat
+
+    def stat(asked: Any, **options: Any) -> os.stat_result:
+        if asked == path and not options:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(asked, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(StorageError, match="Input/output error") as caught:
+        look(path)
+    assert (caught.value.path, caught.value.errno) == (path, errno.EIO)
+
+
 def test_where_a_sync_stops_at_the_drive_the_full_one_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

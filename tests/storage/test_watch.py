@@ -127,3 +127,38 @@ def test_the_filesystem_of_the_first_path_decides(place: Path, monkeypatch: pyte
     monkeypatch.setattr(OsFileSystem, "kind", lambda _, path: asked.append(path) or "nfs")
     assert FS.watch([f"{place}/.commit", f"{place}/topics"]) is None
     assert asked == [f"{place}/.commit"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no second filesystem here")
+def test_files_of_two_filesystems_are_not_watched(place: Path) -> None:
+    if os.stat(place).st_dev == os.stat("/dev/shm").st_dev:
+        pytest.skip("both are one filesystem")
+    assert watch_files([f"{place}/.commit", "/dev/shm"], "ext4") is None
+
+
+def test_a_watch_whose_instance_is_refused_is_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ctypes
+
+    class Refusing:
+        def inotify_init1(self, _: int) -> int:
+            ctypes.set_errno(errno.EMFILE)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing())
+    assert watch_files([f"{place}/.commit"], "ext4") is None
+
+
+def test_a_child_forked_within_a_wait_reads_nothing_of_it(place: Path) -> None:
+    watch = watched(place)
+
+    class Forking:
+        """What the poll of a process looks like that a signal handler has forked meanwhile."""
+
+        def poll(self, _: int) -> list[tuple[int, int]]:
+            descriptors = [(watch._events, 1), (watch._wakeups, 1)]
+            watch._forget_parent()
+            return descriptors
+
+    watch._poll = Forking()  # type: ignore[assignment]
+    watch.wait(LONG_S)
+    assert not watch.is_open

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pylog.partition import Partition
     from pylog.storage import Watch
 
+_ASK_AGAIN_S = 5.0
 _WAIT_S_MAX = 60.0  # some systems take no longer wait, and none takes infinity
 
 Taken = TypeVar("Taken")
@@ -29,9 +30,10 @@ class Waiting:
         self._woken = False
         self._watch: Watch | None = None
         self._watched: tuple[Partition, ...] | None = None
+        self._ask_again_s = 0.0
 
     def wake(self) -> None:
-        """Make ``take_within``, or its next call, raise ``Wakeup``. Takes no lock of ours; sets a flag, then notifies."""
+        """Make ``take_within``, or its next call, raise ``Wakeup``. Any thread and any signal handler may call this."""
         self._woken = True
         self._log.wake()
 
@@ -60,12 +62,18 @@ class Waiting:
             self._log.wait_for_change(self._has_news, min(remaining_s, _WAIT_S_MAX), self._current_watch())
 
     def _current_watch(self) -> Watch | None:
-        """Of the partitions read now: made when one waits for the first time, and kept until they are others."""
+        """Of the partitions that are waited for: made with the first wait, and kept until they are others.
+
+        Where it can't be had now, the wait goes by looking, and one of the next asks again.
+        """
         lanes = self._fetcher.lanes.values()
-        partitions = tuple(lane.partition for lane in lanes if lane.partition is not None)
-        if partitions != self._watched or (self._watch is not None and not self._watch.is_open):
+        partitions = tuple(lane.partition for lane in lanes if lane.partition is not None and not lane.paused)
+        is_other = partitions != self._watched or (self._watch is not None and not self._watch.is_open)
+        now_s = self._log.clock.monotonic()
+        if is_other or (self._watch is None and now_s >= self._ask_again_s):
             self.close()
             self._watch, self._watched = self._log.watch(partitions), partitions
+            self._ask_again_s = now_s + _ASK_AGAIN_S
         return self._watch
 
     def close(self) -> None:

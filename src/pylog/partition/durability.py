@@ -215,7 +215,10 @@ class Durability:
             turn.take()
             self._close_file()
         finally:
-            turn.leave()
+            try:  # noqa: SIM105 - see turn.py
+                turn.leave()
+            except NOT_MINE:
+                pass
 
     def _forget_parent(self) -> None:
         self._turn = Turn()

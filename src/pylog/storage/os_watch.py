@@ -19,9 +19,7 @@ from math import ceil
 from pylog.storage.descriptors import give_back
 from pylog.storage.fork import after_fork_in_child
 
-LOCAL_FILESYSTEMS = frozenset(
-    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"}
-)
+LOCAL_FILESYSTEMS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "tmpfs", "xfs", "zfs"})
 
 _MODIFY, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
 _DONT_FOLLOW = 0x2000000
@@ -99,10 +97,14 @@ def _inotify(paths: Collection[str]) -> int:
 
 
 def watch_files(paths: Collection[str], filesystem_kind: str) -> OsWatch | None:
-    """A watch of these files and directories, or None where there can be none."""
+    """A watch of these files and directories, all on one filesystem of this kind, or None where there can be none."""
     if sys.platform != "linux" or filesystem_kind not in LOCAL_FILESYSTEMS:
         return None
     try:
+        if (
+            len({os.stat(path).st_dev for path in paths}) > 1
+        ):  # another one is mounted below: of what kind, nobody has asked
+            return None
         return OsWatch(paths)
     except (OSError, AttributeError):  # limits used up, a path that is not there; a C library without inotify
         return None
