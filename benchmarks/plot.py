@@ -13,7 +13,7 @@ from benchmarks.workload import Value
 
 OURS, THEIRS, SHORT = "#1b6ca8", "#b8bcc2", "#d1495b"
 CURVES = {
-    "size": ("append_us", "fetch_us", "seek_us", "pread_us", "open_ms"),
+    "size": ("append_us", "fetch_us", "seek_us", "pread_us", "open_ms", "recover_ms"),
     "partitions": ("send_records_per_s", "consume_records_per_s"),
     "append_shared": ("records_per_s",),
 }
@@ -58,7 +58,7 @@ def _bars(axes: Any, result: Result, title: str) -> None:
     spreads = {
         name: Spread.of(result.values(Value(name, "records_per_s")) or [])
         for name in reversed([contender.name for contender in result.workload.contenders])
-        if name in result.samples
+        if "records_per_s" in result.samples.get(name, [{}])[0]
     }
     names = list(spreads)
     medians = [spread.median for spread in spreads.values()]
@@ -78,9 +78,9 @@ def _bars(axes: Any, result: Result, title: str) -> None:
 
 def _curves(axes: Any, result: Result) -> None:
     """What the contenders measured, beside the first of them."""
-    names = [contender.name for contender in result.workload.contenders if contender.name in result.samples]
     top = 1.5
     for metric in CURVES[result.workload.name]:
+        names = [one.name for one in result.workload.contenders if metric in result.samples.get(one.name, [{}])[0]]
         medians = [Spread.of(result.values(Value(name, metric)) or []).median for name in names]
         relative = [median / medians[0] for median in medians]
         top = max(top, 1.15 * max(relative))

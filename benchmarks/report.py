@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.rounds import Result, Spread
 from benchmarks.workload import Figure, Value
+from pylog.codec import COMPILED
 
 UNITS = {
     "records_per_s": "rec/s", "bytes_per_s": "B/s", "core_percent": "% of a core", "bytes": "B", "ms": "ms", "us": "µs",
@@ -96,7 +97,7 @@ def machine() -> dict[str, Any]:
         pass
     return {
         "processor": model, "cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(), "load": os.getloadavg()[0],
+        "python": platform.python_version(), "compiled_codec": COMPILED, "load": os.getloadavg()[0],
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ TOPIC = "events"
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of a full run is done: 1.0 is all of it, a smoke run a hundredth."""
+    """How much of a full run is done: 1.0 is all of it, a smoke run next to nothing."""
 
     share: float = 1.0
 

@@ -1,4 +1,4 @@
-"""A Kafka broker of this version's own, with its own performance tools as clients: Java throughout."""
+"""A Kafka broker with Kafka's own performance tools as clients, each started anew for a round: Java throughout."""
 
 from __future__ import annotations
 

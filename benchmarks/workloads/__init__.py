@@ -1,7 +1,8 @@
-"""All workloads, by name, in the order in which ``all`` runs them."""
+"""All workloads, by name, in the order in which ``all`` runs them; the machine itself runs in each."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 from benchmarks.workload import Workload
@@ -22,5 +23,8 @@ from benchmarks.workloads import (
 _MODULES = (limits, append, durable, processes, consume, fallback, latency, opening, compression, memory, size)
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in chain.from_iterable(module.WORKLOADS for module in _MODULES)
+    workload.name: workload
+    if workload in limits.WORKLOADS
+    else replace(workload, contenders=(*workload.contenders, limits.MACHINE))
+    for workload in chain.from_iterable(module.WORKLOADS for module in _MODULES)
 }

@@ -118,7 +118,9 @@ WORKLOADS = [
         (
             Contender(NAME, "page cache: acks=1; one record a batch", _sends_one_by_one),
             Contender(
-                "system calls", "from Python, those of one append, with nothing in between", raw_file.append_calls
+                "system calls",
+                "those that pylog's append makes, from Python, with nothing in between",
+                raw_file.append_calls,
             ),
         ),
         (Figure("one record, median", Value(NAME, "p50_us"), at_most=15, unit="µs"),),

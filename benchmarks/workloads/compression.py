@@ -20,17 +20,17 @@ from pylog import Log, Producer
 MANY = 10_000
 LEVEL = 3  # zstandard's default, and Kafka's
 HEADER_BYTES = 61
-_RANDOM = random.Random(20_261_121)
 
 
 def _events(count: int) -> list[bytes]:
     """JSON of an order each, about 130 bytes, which compresses as such things do."""
+    chance = random.Random(20_261_121)  # the same for both contenders
     names = ["costco", "ikea", "acme", "globex", "initech"]
     return [
         json.dumps(
             {
-                "order": number, "customer": _RANDOM.choice(names), "amount": round(_RANDOM.expovariate(0.01), 2),
-                "currency": "USD", "items": [_RANDOM.randrange(10_000) for _ in range(3)], "paid": _RANDOM.random() < 0.9,
+                "order": number, "customer": chance.choice(names), "amount": round(chance.expovariate(0.01), 2),
+                "currency": "USD", "items": [chance.randrange(10_000) for _ in range(3)], "paid": chance.random() < 0.9,
             }
         ).encode()
         for number in range(count)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.rivals import raw_file
-from benchmarks.settings import TOPIC, VALUE, Scale, fresh, keys, percentile
+from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, keys, percentile
 from benchmarks.workload import Contender, Figure, Measure, Prepare, Sample, Value, Workload
 from pylog import Log, Producer
 
@@ -48,6 +48,7 @@ def _appends(threads: int, *, share_producer: bool = False) -> Prepare:
                 start = time.perf_counter()
                 for worker in workers:
                     worker.join()
+                check_count(len(took), threads * len(keys_))
                 whole = time.perf_counter() - start
             took.sort()
             return {

@@ -75,7 +75,8 @@ def _between_threads(place: Path, scale: Scale) -> Iterator[Measure]:
             took: list[float] = []
             receiver = threading.Thread(target=lambda: took.extend(_receive(log, count, ready)))
             receiver.start()
-            ready.wait()
+            if not ready.wait(60.0):
+                raise RuntimeError("the consumer's thread does not start")
             _send_steadily(log, count)
             receiver.join()
         return _sample(took)
@@ -179,7 +180,11 @@ WORKLOADS = [
         "from send to poll in another process, 1,000 records a second; and what a consumer costs that waits",
         (
             Contender("processes", "acks=1, linger_ms=0; the consumer waits in poll", _between_processes),
-            Contender("system calls", "those of an append; a wait for the slots, and one read of them", _system_calls),
+            Contender(
+                "system calls",
+                "those of pylog's append; a wait for the slots (inotify), and one read of them",
+                _system_calls,
+            ),
             Contender("idle consumer", "one partition, nothing comes, poll waits", _idle),
         ),
         (

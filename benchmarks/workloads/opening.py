@@ -152,9 +152,13 @@ WORKLOADS = [
         "recover",
         "until a record is appended to a log of 1 GB: after its writer was killed in an append, and after a loss of power",
         (
-            Contender("after a kill", "half a batch behind the published end, one segment of 1 GB", _killed),
             Contender(
-                "after power loss", "another boot, nothing was synced: the whole segment is checked", _power_lost
+                "after a kill", "half a batch behind the published end, one segment of 1 GB, in the page cache", _killed
+            ),
+            Contender(
+                "after power loss",
+                "another boot, nothing was synced: the whole segment is checked, from the page cache",
+                _power_lost,
             ),
         ),
         (

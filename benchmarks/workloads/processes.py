@@ -15,6 +15,7 @@ from benchmarks.workloads.pylog_log import send_all
 from pylog import Log, Producer
 
 RECORDS = 1_000_000
+PATIENCE_S = 120.0
 _SPAWN = get_context("spawn")
 
 
@@ -42,9 +43,9 @@ def _producers(processes: int) -> Prepare:
                 ]
                 for worker in workers:
                     worker.start()
-                gate.wait()
+                gate.wait(PATIENCE_S)  # or a worker has died
                 start = time.perf_counter()
-                gate.wait()
+                gate.wait(PATIENCE_S)
                 took = time.perf_counter() - start
                 for worker in workers:
                     worker.join()

@@ -66,6 +66,12 @@ def _log_of(size_bytes: int) -> Prepare:
             with Log(place / "log") as log, Producer(log, acks=1) as producer:
                 producer.send(TOPIC, VALUE).result()
 
+        def tear() -> None:
+            with max(segments)[0].open("r+b") as file:
+                half = file.read(600_000)
+                file.seek(0, os.SEEK_END)
+                file.write(half)  # of a batch that its writer did not publish before it was killed
+
         def measure() -> Sample:
             with (
                 Log(place / "log") as log,
@@ -92,6 +98,7 @@ def _log_of(size_bytes: int) -> Prepare:
             return {
                 "append_us": append_us, "fetch_us": fetch_us, "seek_us": seek_us, "pread_us": _pread_us(segments, times),
                 "open_ms": _median_us(opened, max(3, times // 25)) / 1e3,
+                "recover_ms": _median_us(opened, max(3, times // 25), before=tear) / 1e3,
             }  # fmt: skip
 
         yield measure

@@ -45,10 +45,11 @@ class PowerCuts:
         *,
         samples: int = 8,
         sector_bytes: int = 512,
+        every: int = 1,
         one_in: int = 1,
         is_over: Callable[[], bool] = bool,
     ) -> None:
-        """Of the different images one in so many is looked at, others with each seed.
+        """Of the moments one in ``every`` is taken, of their different images ``one_in`` so many: others with each seed.
 
         ``is_over`` ends it early: so do too many problems.
         """
@@ -56,6 +57,7 @@ class PowerCuts:
         self.seed = seed
         self.samples = samples
         self.sector_bytes = sector_bytes
+        self.every = every
         self.one_in = one_in
         self._is_over = is_over
         self.found = Found()
@@ -76,6 +78,8 @@ class PowerCuts:
     def _cut(self, where: str) -> None:
         found, machine, ledger = self.found, self._world.machine, self._world.ledger
         found.crashes += 1
+        if found.crashes % self.every != self.seed % self.every:
+            return
         left = machine.power_losses(
             samples=self.samples, sector_bytes=self.sector_bytes, seed=self.seed + found.crashes
         )

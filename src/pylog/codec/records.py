@@ -49,7 +49,7 @@ _NO_TIMES = _Times(-1, -1, None, b"")
 
 
 class RecordEncoder:
-    """The open batch's records, encoded as they arrive. Not safe for several threads at once.
+    """The open batch's records, encoded as they arrive. ``enter`` may be called by several threads at once, nothing else.
 
     ``limit_bytes`` bounds the whole uncompressed batch, its header of 61 bytes included. ``count``, ``size_bytes``
     (records only), ``first_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it holds. ``now_ms``
