@@ -13,7 +13,7 @@ from pylog import Log
 from pylog.errors import PylogError
 from pylog.testing.machine import Killed, Machine, Process, Step
 from tests.simulation.actors import ROOT, World
-from tests.simulation.crashes import PROBLEMS_MAX, Found
+from tests.simulation.crashes import PROBLEMS_MAX, Found, steps_of
 from tests.simulation.faults import FAULTS, FILESYSTEM_BEHAVIOURS, error_of
 from tests.simulation.ledger import Ledger
 from tests.simulation.oracle import problems
@@ -39,15 +39,20 @@ def images_of(workload: Workload, seed: int, count: int) -> list[tuple[Machine, 
     random = Random(seed)
     found: list[tuple[Machine, Ledger]] = []
     world = World(Machine(seed))
+    changing = [number for number, step in enumerate(steps_of(workload, seed)) if step.changes]
+    chosen = set(random.sample(changing, min(count, len(changing))))
+    taken = -1
 
-    def before(_process: Process, step: Step) -> None:
-        if step.changes:
+    def before(_process: Process, _step: Step) -> None:
+        nonlocal taken
+        taken += 1
+        if taken in chosen:
             drawn = list(islice(world.machine.power_losses(samples=1, seed=random.randrange(1 << 30)), 200))
             found.append((random.choice(drawn), world.ledger.copy()))
 
     world.machine.before_step.append(before)
     workload(world)
-    return random.sample(found, min(count, len(found)))
+    return random.sample(found, len(found))
 
 
 def interrupted_recoveries(
