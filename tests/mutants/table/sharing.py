@@ -289,4 +289,28 @@ MUTANTS = (
         "a process killed while it alters a topic leaves no topic",
         ("tests/catalog/test_kills.py",),
     ),
+    Mutant(
+        "a forked child keeps its parent's watch",
+        "storage/os_watch.py",
+        "        self._lock = threading.RLock()\n        self.close()\n",
+        "        self._lock = threading.RLock()\n",
+        "the child takes away the events that its parent waits for",
+        ("tests/storage/test_watch.py::test_a_child_has_given_its_parents_watch_up",),
+    ),
+    Mutant(
+        "a partition is opened while the log is closed",
+        "log.py",
+        "            self._check_open()  # else it would be opened behind the back of ``close``\n",
+        "",
+        "records are appended to a closed log, whose files nobody gives back",
+        ("tests/test_log.py::test_a_partition_is_not_opened_while_another_thread_closes_the_log",),
+    ),
+    Mutant(
+        "paused partitions are watched",
+        "consumer/waiting.py",
+        " if lane.partition is not None and not lane.paused)",
+        " if lane.partition is not None)",
+        "a consumer is woken by every append to what it has paused, for nothing",
+        ("tests/consumer/test_real_log.py::test_what_is_paused_wakes_nobody",),
+    ),
 )
