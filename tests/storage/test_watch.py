@@ -140,12 +140,22 @@ def test_a_watch_whose_instance_is_refused_is_none(place: Path, monkeypatch: pyt
     import ctypes
 
     class Refusing:
+        def __init__(self, instance: int) -> None:
+            self.instance = instance
+
         def inotify_init1(self, _: int) -> int:
             ctypes.set_errno(errno.EMFILE)
+            return self.instance
+
+        def inotify_add_watch(self, _: int, __: bytes, ___: int) -> int:
+            ctypes.set_errno(errno.ENOSPC)
             return -1
 
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing())
-    assert watch_files([f"{place}/.commit"], "ext4") is None
+    before = os.listdir("/proc/self/fd")
+    for instance in (-1, os.open(place, os.O_RDONLY)):  # no instance left; none left to be watched
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, instance=instance, **__: Refusing(instance))
+        assert watch_files([f"{place}/.commit"], "ext4") is None
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_child_forked_within_a_wait_reads_nothing_of_it(place: Path) -> None:
