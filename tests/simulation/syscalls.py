@@ -69,7 +69,9 @@ class Calls:
         number, refusal = len(self.made), self.refusal
         self.made.append(name)
         strikes = refusal is not None and (
-            number == refusal.number or (refusal.sticky and number > refusal.number and refusal.kind in CALLS[name])
+            (number == refusal.number or (refusal.sticky and number > refusal.number))
+            and refusal.kind
+            in CALLS[name]  # real time has a say in what is called, so the number may be of another call today
         )
         if refusal is None or not strikes or arguments[-1:] == (os_lock._RELEASE,):  # unlocking can't fail
             return real(*arguments, **options)
