@@ -48,17 +48,51 @@ def _pread_us(segments: list[tuple[Path, int]], times: int) -> float:
             os.close(file)
 
 
+def _fill(place: Path, size_bytes: int) -> list[tuple[Path, int]]:
+    """A log of about this size; its segment files and how large they are."""
+    values, keys_ = [VALUE] * MANY, keys(MANY)
+    with Log(place / "log") as log:
+        log.create_topic(TOPIC)
+        with Producer(log, acks=1) as producer:
+            for _ in range(-(-size_bytes // (RECORD_BYTES * MANY))):
+                producer.send_many(TOPIC, values, keys=keys_)
+    os.sync()  # the larger a log, the longer would the system be writing it back beside what is measured
+    return [(path, path.stat().st_size) for path in (place / "log").rglob("*.log")]
+
+
+def _in_use(place: Path, times: int, seeds: random.Random) -> Sample:
+    """Appends, fetches at the tail and seeks, in a log that is open."""
+    with (
+        Log(place / "log") as log,
+        Producer(log, acks=1) as producer,
+        Consumer(log, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([PLACE])
+        end = consumer.end_offsets([PLACE])[PLACE]
+
+        def append() -> None:
+            producer.send(TOPIC, VALUE, key=b"key-0000000").result()
+
+        def fetch_tail() -> None:
+            check_count(len(consumer.poll(1.0)), 1)
+
+        def seek() -> None:
+            consumer.seek(PLACE, seeds.randrange(end))
+            check_count(len(consumer.poll(0.0, max_records=1)), 1)
+
+        append_us = _median_us(append, times * 4)
+        consumer.seek_to_end(PLACE)
+        return {
+            "append_us": append_us,
+            "fetch_us": _median_us(fetch_tail, times * 4, before=append),
+            "seek_us": _median_us(seek, times),
+        }
+
+
 def _log_of(size_bytes: int) -> Prepare:
     @contextmanager
     def prepare(place: Path, scale: Scale) -> Iterator[Measure]:
-        values, keys_ = [VALUE] * MANY, keys(MANY)
-        with Log(place / "log") as log:
-            log.create_topic(TOPIC)
-            with Producer(log, acks=1) as producer:
-                for _ in range(-(-scale.of(size_bytes) // (RECORD_BYTES * MANY))):
-                    producer.send_many(TOPIC, values, keys=keys_)
-        os.sync()  # the larger a log, the longer would the system be writing it back beside what is measured
-        segments = [(path, path.stat().st_size) for path in (place / "log").rglob("*.log")]
+        segments = _fill(place, scale.of(size_bytes))
         times = scale.of(500, at_least=20)
         seeds = random.Random(20_261_121)
 
@@ -73,30 +107,9 @@ def _log_of(size_bytes: int) -> Prepare:
                 file.write(half)  # of a batch that its writer did not publish before it was killed
 
         def measure() -> Sample:
-            with (
-                Log(place / "log") as log,
-                Producer(log, acks=1) as producer,
-                Consumer(log, auto_offset_reset="earliest") as consumer,
-            ):
-                consumer.assign([PLACE])
-                end = consumer.end_offsets([PLACE])[PLACE]
-
-                def append() -> None:
-                    producer.send(TOPIC, VALUE, key=b"key-0000000").result()
-
-                def fetch_tail() -> None:
-                    check_count(len(consumer.poll(1.0)), 1)
-
-                def seek() -> None:
-                    consumer.seek(PLACE, seeds.randrange(end))
-                    check_count(len(consumer.poll(0.0, max_records=1)), 1)
-
-                append_us = _median_us(append, times * 4)
-                consumer.seek_to_end(PLACE)
-                fetch_us = _median_us(fetch_tail, times * 4, before=append)
-                seek_us = _median_us(seek, times)
             return {
-                "append_us": append_us, "fetch_us": fetch_us, "seek_us": seek_us, "pread_us": _pread_us(segments, times),
+                **_in_use(place, times, seeds),
+                "pread_us": _pread_us(segments, times),
                 "open_ms": _median_us(opened, max(3, times // 25)) / 1e3,
                 "recover_ms": _median_us(opened, max(3, times // 25), before=tear) / 1e3,
             }  # fmt: skip
