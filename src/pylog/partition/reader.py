@@ -25,7 +25,7 @@ from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path
 
 T = TypeVar("T")
 
-_OPEN_SEGMENTS_MAX = 4
+_OPEN_SEGMENTS_MAX = 16  # of closed ones: whoever seeks at random comes back to them, and opening reads their seal
 _REREADS_MAX = 5
 _RECORDS_AT_ONCE = 1024
 
@@ -177,6 +177,8 @@ class PartitionReader:
             base = segments.bases[0] if segments.bases else None
         while base is not None:
             following = segments.after(base)
+            if 0 <= cursor.base < base:  # read to its end: whoever reads on hardly comes back
+                self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
             segment, end = self._segment(base, state, following)
             known = cursor.base == base and 0 <= cursor.position <= end
             position = cursor.position if known else segment.locate(offset, end)
@@ -197,7 +199,7 @@ class PartitionReader:
                 return batches, Cursor(batches[-1].header.last_offset + 1, base, end_position)
             if following is not None and self._dense and offset < following:
                 raise self._missing(base, position, offset, following)
-            base, cursor = following, Cursor(max(offset, following or 0))
+            cursor, base = Cursor(max(offset, following or 0), base), following
             offset = cursor.offset
         return [], cursor
 
@@ -216,15 +218,17 @@ class PartitionReader:
         """The open segment and the position where its visible part ends."""
         closed = following is not None
         key = (base, closed, state.segments_version)
-        segment = self._open.get(key)
+        opened = self._open
+        segment = opened.get(key)
         if segment is None:
             segment = SegmentReader(
                 self._filesystem, self._directory, base, closed=closed, dense=self._dense,
                 home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
             )  # fmt: skip
-            recent = list(self._open.items())[1 - _OPEN_SEGMENTS_MAX :]
-            self._open = {**dict(recent), key: segment}
+        if next(reversed(opened), None) != key:  # the one used last stands last
+            others = [item for item in opened.items() if item[0] != key]
+            self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])
         return segment, segment.size() if closed else state.written_end
 
     def _aborted_among(self, batches: list[BatchView], state: CommitState) -> set[int]:
