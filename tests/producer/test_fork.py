@@ -191,3 +191,41 @@ def test_a_child_forked_by_a_signal_handler_in_the_midst_of_a_send_does_not_send
     assert report == b"sent"
     producer.close()
     assert log.partition("t").values == [b"v" * 100, b"parent" * 20]
+
+
+def test_a_child_that_a_callback_forked_does_not_write_what_its_parents_thread_was_about_to(tmpfs_dir: Path) -> None:
+    """It went on with the round over the partitions, and wrote the parent's batches under an id of its own."""
+    children: list[int] = []
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic("t", partitions=3)
+        producer = Producer(log, acks=1, linger_ms=20)
+        sent = [producer.send("t", b"%d" % number, partition=number) for number in range(3)]
+        sent[0].add_done_callback(
+            lambda _: children.append(os.fork())
+        )  # in the linger thread, which comes to the others
+        while not all(delivery.done() for delivery in sent) or not children:
+            threading.Event().wait(0.01)
+        assert os.waitpid(children[0], 0)[1] == 0  # it has ended: nothing was left for it to do
+        assert [log.partition("t", number).latest_offset for number in range(3)] == [1, 1, 1]
+        producer.close()
+
+
+def test_a_child_that_a_callback_forked_in_a_flush_returns_from_it_without_writing(tmpfs_dir: Path) -> None:
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic("t", partitions=2)
+        producer = Producer(log, acks=1, linger_ms=60_000)
+        child = [-1]
+        producer.send("t", b"0", partition=0).add_done_callback(lambda _: child.__setitem__(0, os.fork()))
+        producer.flush()
+        second = producer.send("t", b"1", partition=1) if child[0] else None
+        if second is None:
+            status = 1
+            try:
+                producer.flush()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child[0], 0)[1] == 0
+        assert second.result().offset == 0
+        assert [log.partition("t", number).latest_offset for number in range(2)] == [1, 1]
+        producer.close()

@@ -204,7 +204,7 @@ class Worker:
             waiting = [
                 (number, value, delivery)
                 for number, some in values.items()
-                for value, delivery in zip(some, self.sent(producer, number, some, size), strict=True)
+                for value, delivery in zip(some, self.sent(asker, producer, number, some, size), strict=True)
             ]
             answers: dict[str, dict[int, list[Any]]] = {OK: {}, FAIL: {}, INFO: {}}
             for number, value, delivery in waiting:
@@ -220,11 +220,18 @@ class Worker:
 
         return send
 
-    def sent(self, producer: Producer, number: int, values: list[int], size: int) -> Iterable[Delivery]:
+    def sent(self, asker: int, producer: Producer, number: int, values: list[int], size: int) -> Iterable[Delivery]:
+        """A batch's error is told to its deliveries, so a child may go on here with what its parent was about to send."""
         records = [encode_value(value, size) for value in values]
         if self.random.random() < 0.5:
-            return [producer.send(TOPIC, record, partition=number) for record in records]
-        return list(producer.send_many(TOPIC, records, partition=number))
+            return [producer.send(TOPIC, record, partition=number) for record in records if self.is_still(asker)]
+        return list(producer.send_many(TOPIC, records, partition=number)) if self.is_still(asker) else []
+
+    def is_still(self, asker: int) -> bool:
+        """True; ``ForkedHandle`` in a child that was forked since."""
+        if self.number != asker:
+            raise ForkedHandle("these values are the parent's to send")
+        return True
 
     def consumer(self, log: Log) -> Callable[[], None]:
         consumer = Consumer(

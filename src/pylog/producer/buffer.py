@@ -160,6 +160,8 @@ class PartitionBuffer:
 
     def seal(self) -> PendingBatch | None:
         """The batch to write next, closed to further records; None if there is none. In the turn ``writing``."""
+        if self.topic.is_abandoned:
+            return None
         if self.sealed is not None:
             if not self.sealed.written and not self.sealed.settled:
                 return self.sealed  # its append was tried, and is to be tried again
@@ -180,6 +182,8 @@ class PartitionBuffer:
 
     def rest(self) -> None:
         """Need nobody's care any more, if all is settled."""
+        if self.topic.is_abandoned:  # and a thread of the parent may have the lock
+            return
         is_settled = not self.unacknowledged()
         with self.lock:
             if is_settled and self.open is NO_BATCH and self.sealed is None:

@@ -85,9 +85,12 @@ class Linger:
         return True
 
     def _run(self) -> None:
+        lock = self._lock
         while True:
             wait_s = self._look()
-            with self._lock:
+            if self._lock is not lock:
+                return  # a callback has forked, and this is the child, where nobody needs this thread
+            with lock:
                 if not self._has_news:
                     self._changed.wait(wait_s)
                 self._has_news = False

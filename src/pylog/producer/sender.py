@@ -125,7 +125,13 @@ class Sender:
     # Writing
 
     def write(self, buffer: PartitionBuffer, timeout_s: float, wait_s: float | None = None) -> bool:
-        """Append what the buffer holds now. False where some of it remains when the time is out."""
+        """Append what the buffer holds now. False where some of it remains when the time is out.
+
+        Nothing of it is this process's where a callback, a signal handler or a file of the caller's has forked, and returned in
+        the child into what its parent does: there every buffer known before is the parent's.
+        """
+        if buffer.topic.is_abandoned:
+            return True
         turn = buffer.writing
         if turn.is_mine() or buffer.is_interrupted():  # a signal handler sends from inside an append, or a fill
             return False
@@ -246,6 +252,8 @@ class Sender:
 
         False where this is a signal handler that has interrupted a sync of the partition: others have to do it later.
         """
+        if buffer.topic.is_abandoned:
+            return True
         batches = buffer.unacknowledged()
         if batches:
             if self._config.acks == ACKS_ALL and buffer.partition is not None and buffer.partition.is_syncing_here():
@@ -326,6 +334,8 @@ class Sender:
 
     def _call_back(self, buffer: PartitionBuffer, timeout_s: float) -> bool:
         """Run the callbacks of what is settled, in order. False where another thread is at it for longer than the time."""
+        if buffer.topic.is_abandoned:
+            return True
         turn = buffer.calling
         while _has_settled(buffer):
             if turn.is_mine():  # a callback sent something: the loop below, further up this stack, goes on with it
