@@ -146,6 +146,26 @@ class NoOffsetForPartition(PylogError):
     """There is no position to start from and ``auto_offset_reset="none"``. Seek, or choose another reset policy."""
 
 
+class CommitFailed(PylogError):
+    """The group did not take these offsets: nothing was committed, and others may have read these records again.
+
+    The message says why: the member was expelled, a partition is no longer its own, or the group has members and the
+    consumer is none of them. Poll again, which joins anew, and go on with what is assigned then.
+    """
+
+
+class InstanceFenced(CommitFailed):
+    """Another consumer of the same ``group_instance_id`` has taken this one's place. Give each its own, and close this one."""
+
+
+class GroupNotFound(PylogError):
+    """The group has no members and has committed nothing. ``Log.groups()`` names those that there are."""
+
+
+class GroupNotEmpty(PylogError):
+    """The group has members, and this can be done only while it has none. Stop them first."""
+
+
 class CorruptRecord(PylogError):
     """Bytes that cannot be what a producer wrote: bad checksum, length, framing, or a compressed block beyond its limit.
 

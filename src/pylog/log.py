@@ -20,36 +20,24 @@ from pylog.catalog import (
     TopicConfig,
     TopicDescription,
     check_topic_name,
-    look_at,
     no_such_partition,
-    read_manifest,
-    write_manifest,
 )
 from pylog.changes import Changes
 from pylog.checks import partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
-from pylog.errors import Closed, LogNotFound, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.model import Flushable, TopicPartition
-from pylog.opening import (
-    check_lock_kind,
-    check_place,
-    check_topic_options,
-    checked_path,
-    make_root,
-    may_write,
-    refuse_directory_of_others,
-    why_read_only,
-)
+from pylog.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.partition import Partition
-from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.lifecycle import prepare_directory, retire_directory
 from pylog.partition.place import boot_of
-from pylog.producer_ids import FIRST_BLOCK, ProducerIds
-from pylog.storage import LOCK_KIND, FileSystem, OsFileSystem, Watch, after_fork_in_child
+from pylog.producer_ids import ProducerIds
+from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pylog.group.groups import GroupDescription, Groups, OffsetChange
     from pylog.partition.verify import Problem, VerifyReport
 
 
@@ -96,52 +84,26 @@ class Log:
         self._changes = Changes(self.clock)
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._closed = False
+        self._groups: Groups | None = None
         self._open(create, read_only, shared_group)
         self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         after_fork_in_child(self._forget_parent)
 
     def _open(self, create: bool, read_only: bool, shared_group: bool) -> None:
-        filesystem, layout = self._filesystem, self._layout
-        if not filesystem.is_directory(layout.root):
-            if not create or read_only:
-                raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
-            make_root(filesystem, layout.root, shared_group=shared_group)
-        manifest, self.is_kafka_directory = look_at(filesystem, layout)
-        if not self.is_kafka_directory:  # Kafka's is only read, and its partitions may be links to other disks
-            filesystem = self._filesystem = filesystem.within(layout.root)
-        self.read_only = read_only or self.is_kafka_directory or not may_write(filesystem, layout)
-        self._catalog: Catalog | KafkaCatalog
-        if self.is_kafka_directory:
-            self._catalog = KafkaCatalog(filesystem, layout)
-            self._kafka_log_starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
-            return
-        self._kafka_log_starts, first_ids = {}, None
-        if manifest is None:
-            if self.read_only or not create:
-                raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
-            refuse_directory_of_others(filesystem, layout)
-        if not self.read_only:
-            check_place(filesystem, layout)
-            if manifest is None:
-                manifest, first_ids = self._create()
-            check_lock_kind(layout, manifest)
-        self.manifest: Manifest = manifest  # type: ignore[assignment]  # None only where it is created above, or refused
-        self._catalog = Catalog(filesystem, self.clock, layout, self._defaults)
-        if not self.read_only:
-            self._catalog.finish_deletions(lambda directory: self._retire(directory, 0.0))
-        ids, lock = layout.producer_ids, layout.producer_ids_lock
-        self._producer_ids = ProducerIds(filesystem, self.clock, ids, lock, first_ids)
-
-    def _create(self) -> tuple[Manifest, range | None]:
-        """Write the manifest, unless another process does so first: the catalog's lock decides."""
-
-        def create() -> tuple[Manifest, range | None]:
-            manifest = read_manifest(self._filesystem, self._layout.manifest)
-            if manifest is not None:
-                return manifest, None
-            return write_manifest(self._filesystem, self._layout.manifest, LOCK_KIND, self.clock.now_ms()), FIRST_BLOCK
-
-        return Catalog(self._filesystem, self.clock, self._layout, self._defaults).locked(create)
+        opened = open_directory(
+            self._filesystem, self.clock, self._layout, self._defaults,
+            create=create, read_only=read_only, shared_group=shared_group,
+        )  # fmt: skip
+        self._filesystem = opened.filesystem
+        self._catalog: Catalog | KafkaCatalog = opened.catalog
+        self.is_kafka_directory = isinstance(opened.catalog, KafkaCatalog)
+        self.read_only = opened.read_only
+        self._kafka_log_starts = opened.kafka_log_starts
+        self.manifest: Manifest = opened.manifest  # type: ignore[assignment]  # None only of Kafka's, which has none
+        ids, lock = self._layout.producer_ids, self._layout.producer_ids_lock
+        self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock, opened.first_ids)
+        if isinstance(opened.catalog, Catalog) and not self.read_only:
+            opened.catalog.finish_deletions(lambda directory: self._retire(directory, 0.0))
 
     @property
     def path(self) -> Path:
@@ -280,10 +242,7 @@ class Log:
 
     def _open_partition(self, key: TopicPartition, topic_id: str) -> Partition:
         return Partition(
-            self._filesystem,
-            self.clock,
-            self._layout.partition(*key),
-            key,
+            self._filesystem, self.clock, self._layout.partition(*key), key,
             lambda: self._config_of(key, topic_id),
             self._boot,
             topic_id=topic_id,
@@ -293,7 +252,7 @@ class Log:
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
             sync_catalog=self._sync_catalog,
-        )
+        )  # fmt: skip
 
     def _sync_catalog(self) -> None:
         assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
@@ -327,6 +286,44 @@ class Log:
         self.require_writable()
         return self._producer_ids.next()
 
+    # Groups
+
+    def group_access(self) -> Groups:
+        """For consumers and the methods below: the groups of this log."""
+        self._check_open()
+        from pylog.group.groups import Groups
+
+        with self._mutex:
+            self._groups = self._groups or Groups(self, self._filesystem, self._layout, self._boot)
+            return self._groups
+
+    def groups(self) -> list[str]:
+        """The names of all groups that have members or have committed offsets, sorted. Needs no permission to write."""
+        return self.group_access().names()
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Who is in a group and reads what, what it has committed, and its lag. ``GroupNotFound``."""
+        return self.group_access().describe(group)
+
+    def lag(self, group: str) -> dict[TopicPartition, int]:
+        """How many offsets a group's commits are behind the end, by partition. Joins nothing. ``GroupNotFound``."""
+        return self.group_access().lag(group)
+
+    def reset_offsets(
+        self, group: str, partitions: Iterable[TopicPartition | str] | None = None, **target: Any
+    ) -> dict[TopicPartition, OffsetChange]:
+        """Commit other offsets for a group without members; what was and is committed, by partition. Durable on return.
+
+        ``partitions`` are topics or partitions, by default all that it has committed in. One of ``to=`` ("earliest", "latest",
+        an offset), ``to_time_ms=``, ``shift_by=``, ``offsets=`` (a mapping); what is beyond the log becomes its end, or its
+        beginning. ``dry_run=True`` commits nothing. ``GroupNotEmpty``, ``ConfigError``.
+        """
+        return self.group_access().reset(group, partitions, **target)
+
+    def delete_group(self, group: str) -> None:
+        """Remove a group without members, and all it has committed. Durable on return. ``GroupNotEmpty``, ``GroupNotFound``."""
+        self.group_access().delete(group)
+
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
         """Check every batch, record, seal, index and checkpoint of one topic, or of all. Reads only, and needs no lock.
 
@@ -359,11 +356,13 @@ class Log:
         """Have waiters of this process ask again: something has changed that is in no file."""
         self._changes.wake()
 
-    def watch(self, partitions: Collection[Partition]) -> Watch | None:
-        """To wait for what is published of these partitions, and for changes of topics. None where one has to look instead."""
+    def watch(self, partitions: Collection[Partition], more: Collection[str] = ()) -> Watch | None:
+        """To wait for what is published of these partitions, changes of topics and ``more`` files. None: look instead."""
         if self.is_kafka_directory or type(self.clock) is not SystemClock:  # published elsewhere; a test moves time
             return None
-        return self._filesystem.watch([self._layout.topics, *(partition.published_path for partition in partitions)])
+        return self._filesystem.watch(
+            [self._layout.topics, *(partition.published_path for partition in partitions), *more]
+        )
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
         """Wait until ``ready()`` or until the time is over; whether it was ready. ``watch``: of all that it looks at."""

@@ -1,10 +1,24 @@
-"""Which path may be opened as a log, or become one, and be written."""
+"""Which path may be opened as a log, or become one, and be written; and opening it."""
 
 from __future__ import annotations
 
-from pylog.catalog import Layout, Manifest, TopicConfig, read_manifest
+from typing import NamedTuple
+
+from pylog.catalog import (
+    Catalog,
+    KafkaCatalog,
+    Layout,
+    Manifest,
+    TopicConfig,
+    look_at,
+    read_manifest,
+    write_manifest,
+)
 from pylog.catalog.layout import PRIVATE
+from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
+from pylog.partition.checkpoint import LOG_START, read_offsets
+from pylog.producer_ids import FIRST_BLOCK
 from pylog.storage import (
     LOCK_KIND,
     NETWORK_FILESYSTEMS,
@@ -39,6 +53,59 @@ def checked_path(path: object) -> str:
 
 def _wrong_path(path: object, reason: str) -> ConfigError:
     return ConfigError(f"the path of a log is a str or a Path: {reason}", option="path", value=path)
+
+
+class Opened(NamedTuple):
+    """What a directory turned out to be. ``manifest`` is None for Kafka's; ``first_ids`` are for whoever created the log."""
+
+    filesystem: FileSystem
+    catalog: Catalog | KafkaCatalog
+    manifest: Manifest | None
+    read_only: bool
+    kafka_log_starts: dict[tuple[str, int], int]
+    first_ids: range | None
+
+
+def open_directory(
+    filesystem: FileSystem,
+    clock: Clock,
+    layout: Layout,
+    defaults: TopicConfig,
+    *,
+    create: bool,
+    read_only: bool,
+    shared_group: bool,
+) -> Opened:
+    """See ``Log`` for what may be opened, and what is raised."""
+    if not filesystem.is_directory(layout.root):
+        if not create or read_only:
+            raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
+        make_root(filesystem, layout.root, shared_group=shared_group)
+    manifest, is_kafka_directory = look_at(filesystem, layout)
+    if is_kafka_directory:  # it is only read, and its partitions may be links to other disks
+        starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
+        return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts, None)
+    filesystem = filesystem.within(layout.root)
+    read_only = read_only or not may_write(filesystem, layout)
+    if manifest is None:
+        if read_only or not create:
+            raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
+        refuse_directory_of_others(filesystem, layout)
+    catalog, first_ids = Catalog(filesystem, clock, layout, defaults), None
+    if not read_only:
+        check_place(filesystem, layout)
+        if manifest is None:
+            manifest, first_ids = catalog.locked(lambda: _create(filesystem, clock, layout))
+        check_lock_kind(layout, manifest)
+    return Opened(filesystem, catalog, manifest, read_only, {}, first_ids)
+
+
+def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> tuple[Manifest, range | None]:
+    """Write the manifest, unless another process was faster: this one has the catalog's lock."""
+    manifest = read_manifest(filesystem, layout.manifest)
+    if manifest is not None:
+        return manifest, None
+    return write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms()), FIRST_BLOCK
 
 
 def make_root(filesystem: FileSystem, root: str, *, shared_group: bool) -> None:

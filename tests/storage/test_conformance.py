@@ -144,6 +144,21 @@ def locked_by(first: Callable[[Any], object], *, elsewhere: bool = False) -> Wor
     return work
 
 
+def seen(*steps: Callable[[Any], object], elsewhere: bool = False) -> Work:
+    """Whether others see a lock held, after each of these was done with it; and whether it can be taken by them in the end."""
+
+    def work(at: Place) -> list[bool]:
+        other = at.other if elsewhere else at.fs
+        lock, second = at.fs.lock(at / "lock"), other.lock(at / "lock")
+        answers = [also(step(lock), other.is_locked(at / "lock")) for step in steps]
+        answers.append(second.try_acquire())
+        second.close()
+        lock.close()
+        return answers
+
+    return work
+
+
 def twice(lock: Any) -> bool:
     return bool(lock.try_acquire() and lock.try_acquire())
 
@@ -321,6 +336,11 @@ LOCKS = [
     Situation("free after close", locked_by(lambda lock: also(lock.try_acquire(), lock.close()), elsewhere=True), True),
     Situation("free after abandon", locked_by(lambda lock: also(lock.try_acquire(), lock.abandon())), True),
     Situation("the release of one that is not held frees nothing", lock_of_a_file_made_again, (True, True)),
+    Situation("a lock is seen", seen(id, lambda lock: lock.try_acquire(), lambda lock: lock.release()), [False, True, False, True]),
+    Situation("by another process", seen(lambda lock: lock.try_acquire(), elsewhere=True), [True, False]),
+    Situation("looking takes nothing", seen(id, id), [False, False, True]),
+    Situation("no lock is seen where there is no file", lambda at: at.fs.is_locked(at / "none"), False),
+    Situation("nor made", lambda at: also(at.fs.is_locked(at / "none"), at.fs.exists(at / "none")), False),
     Situation("a closed lock is refused", used_when_closed("close"), refused(None)),
     Situation("an abandoned lock is refused", used_when_closed("abandon"), refused(None)),
     Situation("a lock makes its file", lambda at: also(at.fs.lock(at / "lock").close(), at.read("lock")), b""),

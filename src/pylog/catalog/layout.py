@@ -14,6 +14,8 @@ STRAY_SUFFIX = "-stray"
 TOPIC_SUFFIX = ".json"
 DELETED_TOPIC_SUFFIX = ".gone"  # short: names may have 249 characters
 
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
 _STRAY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]+" + STRAY_SUFFIX, re.DOTALL)
 _CONDEMNED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]+)" + DELETE_SUFFIX, re.DOTALL)
 
@@ -30,6 +32,7 @@ class Layout:
         self.catalog_lock = f"{self.private}/catalog.lock"
         self.producer_ids = f"{self.private}/producer-ids"
         self.producer_ids_lock = f"{self.private}/producer-ids.lock"
+        self.groups = f"{self.private}/groups"
 
     def topic(self, name: str) -> str:
         return f"{self.topics}/{name}{TOPIC_SUFFIX}"
@@ -37,6 +40,14 @@ class Layout:
     def deleted_topic(self, name: str) -> str:
         """Where a topic's file is from the moment the topic is deleted until its directories are gone."""
         return f"{self.topics}/{name}{DELETED_TOPIC_SUFFIX}"
+
+    def group(self, group: str) -> str:
+        """The directory of a consumer group, whose name has been checked."""
+        return f"{self.groups}/{encoded_group(group)}"
+
+    def offsets_checkpoint(self, number: int) -> str:
+        """Of one partition of the committed offsets' topic."""
+        return f"{self.private}/offsets-{number}.checkpoint"
 
     def partition(self, topic: str, number: int) -> str:
         return f"{self.root}/{topic}-{number}"
@@ -68,6 +79,21 @@ def parse_partition(name: str) -> TopicPartition | None:
     if not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
         return None
     return TopicPartition(topic, int(number)) if int(number) < PARTITIONS_MAX else None
+
+
+def encoded_group(group: str) -> str:
+    """A group's name as a file's: bytes that are no letter of a topic's name, and a dot in front, as ``%`` and two digits."""
+    name = _NOT_PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), group)
+    return f"%2E{name[1:]}" if name.startswith(".") else name
+
+
+def decoded_group(name: str) -> str | None:
+    """The group whose directory has this name, None where there can be none."""
+    try:
+        group = _ENCODED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), name)
+    except UnicodeDecodeError:
+        return None
+    return group if group and encoded_group(group) == name else None
 
 
 def parse_stray(name: str) -> TopicPartition | None:

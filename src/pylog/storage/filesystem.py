@@ -118,6 +118,9 @@ class FileSystem(Protocol):
         The file can't be read by those who can't write it.
         """
 
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody, this process included, holds the lock on this file. Takes nothing; False where there is no file."""
+
     def locks_exclude(self, path: str) -> bool:
         """Whether a lock taken through one descriptor of ``path`` is refused through another."""
 
@@ -174,5 +177,7 @@ class FileSystem(Protocol):
         """
 
     def process_id(self) -> int: ...
+
+    def host_name(self) -> str: ...
 
     def random_bytes(self, size: int) -> bytes: ...

@@ -21,7 +21,7 @@ from pylog.storage.descriptors import give_back
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile, Watch
 from pylog.storage.fork import forks
 from pylog.storage.os_errors import storage_error, translated
-from pylog.storage.os_lock import OsFileLock
+from pylog.storage.os_lock import OsFileLock, is_held
 from pylog.storage.os_watch import watch_files
 from pylog.storage.reaching import DIRECTORY, link_refused, reached
 from pylog.storage.regular import mode_around, open_or_make, open_regular
@@ -133,6 +133,17 @@ class OsFileSystem:
     def lock(self, path: str) -> FileLock:
         with reached(self._root, "open the lock file", path) as (directory, name, _):
             return _lock(path, directory, name)
+
+    def is_locked(self, path: str) -> bool:
+        try:
+            with reached(self._root, "open the lock file", path) as (directory, name, no_follow):
+                descriptor = open_regular(name, os.O_RDONLY | no_follow, path, directory)
+        except FileNotFoundError:
+            return False
+        try:
+            return is_held(path, descriptor)
+        finally:
+            give_back(descriptor)
 
     def locks_exclude(self, path: str) -> bool:
         with reached(self._root, "open the lock file", path) as (directory, name, _):
@@ -248,6 +259,9 @@ class OsFileSystem:
 
     def process_id(self) -> int:
         return os.getpid()
+
+    def host_name(self) -> str:
+        return os.uname().nodename
 
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)

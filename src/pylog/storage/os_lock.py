@@ -92,3 +92,18 @@ class OsFileLock:
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
             self.abandon()
+
+
+def is_held(path: str, descriptor: int) -> bool:
+    """Whether the lock on this file, which is open for reading, is held through another descriptor."""
+    with translated("inspect the lock of", path):
+        if HAS_OFD:
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _ACQUIRE)
+            kind: int = struct.unpack_from("@h", answer)[0]
+            return kind != fcntl.F_UNLCK
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return False

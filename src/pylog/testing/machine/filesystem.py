@@ -128,6 +128,11 @@ class SimulatedFileSystem:
             raise storage_error(action, path, OSError(errno.EISDIR, "Is a directory"))
         return node
 
+    def is_locked(self, path: str) -> bool:
+        self._process.step("is_locked", path)
+        file = self.look(path)
+        return isinstance(file, File) and file.number in self._machine.locks
+
     def locks_exclude(self, path: str) -> bool:
         self._open_or_create("open the lock file", path, create=True)
         return True
@@ -243,6 +248,9 @@ class SimulatedFileSystem:
 
     def process_id(self) -> int:
         return self._process.number
+
+    def host_name(self) -> str:
+        return "simulated"
 
     def random_bytes(self, size: int) -> bytes:
         return self._machine.random.randbytes(size)

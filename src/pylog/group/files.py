@@ -1,0 +1,99 @@
+"""The lock of a group and its state, opened together: who holds the one may publish the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pylog.errors import LogLocked
+from pylog.group.place import GroupPlace
+from pylog.group.state import Group
+from pylog.group.state_file import StateFile
+from pylog.storage import FileLock
+
+T = TypeVar("T")
+
+LOCK_TIMEOUT_S = 30.0
+_SLEEP_MIN_S = 50e-6
+_SLEEP_MAX_S = 5e-3
+
+
+class GroupFiles:
+    """For one thread at a time. The lock is held for as long as a change takes, and over the commit of an offset."""
+
+    def __init__(self, place: GroupPlace) -> None:
+        self._place = place
+        self._lock: FileLock | None = None
+        self._state: StateFile | None = None
+
+    @property
+    def state(self) -> StateFile:
+        """To read what is published, with the lock or without; to publish, with it."""
+        if self._state is None:
+            self._open()
+        assert self._state is not None
+        return self._state
+
+    def holding(self, work: Callable[[StateFile], T], timeout_s: float = LOCK_TIMEOUT_S) -> T:
+        """What ``work`` returns, called with the lock held. ``LogLocked`` where it isn't free in time, uncalled."""
+        while True:
+            lock = self._lock or self._open()
+            try:
+                self._wait(lock, timeout_s)
+                if lock.is_in_place():
+                    return work(self.state)
+            finally:
+                lock.release()
+            self.close()  # the group was deleted, and this lock with it
+
+    def _open(self) -> FileLock:
+        place = self._place
+        place.make()
+        lock = place.filesystem.lock(place.lock)
+        try:
+            self._state = StateFile(place.filesystem.open_appendable(place.state), place.boot)
+        except BaseException:
+            lock.close()
+            raise
+        self._lock = lock
+        return lock
+
+    def _wait(self, lock: FileLock, timeout_s: float) -> None:
+        clock = self._place.clock
+        deadline, sleep_s = clock.monotonic() + timeout_s, _SLEEP_MIN_S
+        while not lock.try_acquire():
+            if clock.monotonic() >= deadline:
+                raise LogLocked(
+                    f"{self._place.lock} stayed locked for {timeout_s:g} s: a process of the group {self._place.group!r} may be "
+                    "stopped; try again, or find out which one holds it",
+                    path=self._place.lock, group=self._place.group, timeout_s=timeout_s,
+                )  # fmt: skip
+            clock.sleep(sleep_s)
+            sleep_s = min(sleep_s * 1.5, _SLEEP_MAX_S)
+
+    def close(self) -> None:
+        """Give the files back. Another use opens them again."""
+        lock, self._lock = self._lock, None
+        state, self._state = self._state, None
+        if state is not None:
+            state.close()
+        if lock is not None:
+            lock.close()
+
+    def forget_parent(self) -> None:
+        """In a forked child: the lock is the parent's."""
+        lock, self._lock, self._state = self._lock, None, None
+        if lock is not None:
+            lock.abandon()
+
+
+def read_group(place: GroupPlace) -> Group:
+    """What is published of a group, without its lock, and without making anything. An empty one where there is none."""
+    try:
+        state = StateFile(place.filesystem.open_readable(place.state), place.boot)
+    except FileNotFoundError:
+        return Group()
+    try:
+        return state.read()
+    finally:
+        state.close()

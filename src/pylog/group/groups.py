@@ -1,0 +1,353 @@
+"""The groups of one log, seen from outside: who is in them, how far they have come, and how that is changed by hand.
+
+Nobody has to join a group to look at it, and looking needs no lock and no permission to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from pylog.catalog import Layout
+from pylog.catalog.layout import decoded_group, encoded_group
+from pylog.checks import require_count, require_whole
+from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, TopicNotFound
+from pylog.group.files import GroupFiles, read_group
+from pylog.group.membership import dead_members
+from pylog.group.offset_records import METADATA_LIMIT_BYTES, Committed
+from pylog.group.offsets import Offsets, OffsetStore
+from pylog.group.place import GroupPlace
+from pylog.group.state import Group, GroupTopic, Member, left
+from pylog.group.state_file import StateFile
+from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.storage import FileSystem
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+NAME_BYTES_MAX = 200  # of its directory
+EMPTY, STABLE, RECONCILING = "Empty", "Stable", "Reconciling"
+
+
+class MemberDescription(NamedTuple):
+    """A member as it stands. ``assigned`` is what it reads now, ``target`` what it will, once others have given that up."""
+
+    member_id: str
+    group_instance_id: str
+    client_id: str
+    host: str
+    pid: int
+    joined_ms: int
+    assigned: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]
+
+
+class PartitionProgress(NamedTuple):
+    """How far a group has come in a partition. ``committed`` and ``lag`` are None where it has committed nothing there."""
+
+    committed: OffsetAndMetadata | None
+    end_offset: int
+    lag: int | None
+    member_id: str
+
+
+class GroupDescription(NamedTuple):
+    """A group as it stands. ``state`` is ``"Empty"``, ``"Stable"``, or ``"Reconciling"`` while partitions move."""
+
+    group: str
+    state: str
+    generation: int
+    assignor: str
+    members: tuple[MemberDescription, ...]
+    partitions: dict[TopicPartition, PartitionProgress]
+
+
+class OffsetChange(NamedTuple):
+    """What a reset does to one partition. ``before`` is None where nothing was committed."""
+
+    before: int | None
+    after: int
+
+
+class Groups:
+    """Of one log. Safe to share among threads."""
+
+    def __init__(self, log: Log, filesystem: FileSystem, layout: Layout, boot: int) -> None:
+        self.offsets = OffsetStore(log, filesystem, layout)
+        self._log = log
+        self._filesystem = filesystem
+        self._layout = layout
+        self._boot = boot
+
+    def place(self, group: str) -> GroupPlace:
+        """Where the files of this group are. ``ConfigError`` for what can be no group."""
+        check_group(group)
+        return GroupPlace(self._filesystem, self._log.clock, group, self._layout.group(group), self._boot)
+
+    def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:
+        """Those of these topics that are there."""
+        found = {}
+        for name in sorted(names):
+            try:
+                topic = self._log.describe_topic(name)
+            except TopicNotFound:
+                continue
+            found[name] = GroupTopic(topic.id, topic.partitions)
+        return found
+
+    def committed(self, group: str) -> Offsets:
+        """What the group has committed in topics that are there; what it had in one that was deleted counts no more."""
+        offsets = self.offsets.committed(group)
+        topics = self.topics_now({partition.topic for partition in offsets})
+        return {
+            partition: committed
+            for partition, committed in offsets.items()
+            if partition.topic in topics and committed.topic_id in ("", topics[partition.topic].id)
+        }
+
+    # Looking
+
+    def names(self) -> list[str]:
+        """Every group that has members, or has committed anything."""
+        found = self.offsets.groups()
+        try:
+            names = self._filesystem.names(self._layout.groups)
+        except FileNotFoundError:
+            names = []
+        for name in names:
+            group = decoded_group(name)
+            if group is not None and group not in found and self._alive(group).members:
+                found.add(group)
+        return sorted(found)
+
+    def _alive(self, group: str) -> Group:
+        """The group as it stands, without members whose processes are gone; static ones may come back."""
+        place = self.place(group)
+        found = read_group(place)
+        dead = {id_ for id_ in dead_members(place, found) if not found.members[id_].instance_id}
+        return found._replace(members={id_: m for id_, m in found.members.items() if id_ not in dead})
+
+    def describe(self, group: str) -> GroupDescription:
+        """``GroupNotFound`` for one that has no members and has committed nothing."""
+        found, committed = self._alive(group), self.committed(group)
+        if not found.members and not committed:
+            raise self._not_found(group)
+        owners = {partition: member.id for member in found.members.values() for partition in member.owned}
+        targets = {partition for member in found.members.values() for partition in member.target}
+        state = EMPTY if not found.members else STABLE if found.is_settled else RECONCILING
+        return GroupDescription(
+            group, state, found.generation, found.assignor if found.members else "",
+            tuple(map(_described, sorted(found.members.values()))),
+            {
+                partition: self._progress(partition, committed.get(partition), owners.get(partition, ""))
+                for partition in sorted({*committed, *targets, *owners})
+                if self._is_there(partition)
+            },
+        )  # fmt: skip
+
+    def lag(self, group: str) -> dict[TopicPartition, int]:
+        """By how many offsets the group's commits are behind the end, of each partition that it has committed in."""
+        committed = self.committed(group)
+        if not committed and not self._alive(group).members:
+            raise self._not_found(group)
+        return {
+            partition: max(self._log.partition(*partition).latest_offset - offset.offset, 0)
+            for partition, offset in sorted(committed.items())
+            if self._is_there(partition)
+        }
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        try:
+            return partition.partition in self._log.describe_topic(partition.topic).numbers
+        except TopicNotFound:
+            return False
+
+    def _progress(self, partition: TopicPartition, committed: Committed | None, owner: str) -> PartitionProgress:
+        end = self._log.partition(*partition).latest_offset
+        if committed is None:
+            return PartitionProgress(None, end, None, owner)
+        note = OffsetAndMetadata(committed.offset, committed.metadata)
+        return PartitionProgress(note, end, max(end - committed.offset, 0), owner)
+
+    def _not_found(self, group: str) -> GroupNotFound:
+        names = self.names()
+        there = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "") or "none"
+        return GroupNotFound(
+            f"no group {group!r} in {self._layout.root} (groups: {there}): it has no members and has committed nothing",
+            group=group,
+        )
+
+    # Changing
+
+    def commit_alone(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> int:
+        """Commit for a group without members; the end of the log of commits. ``GroupNotEmpty`` where it has some.
+
+        Visible on return, and durable after ``offsets.sync``.
+        """
+        self._log.require_writable()
+        place = self.place(group)
+        files = GroupFiles(place)
+        try:
+            return files.holding(lambda state: self._commit_alone(place, state, offsets))
+        finally:
+            files.close()
+
+    def _commit_alone(
+        self, place: GroupPlace, state: StateFile, offsets: Mapping[TopicPartition, Committed | None]
+    ) -> int:
+        self._require_empty(place, state)
+        return self.offsets.append(place.group, offsets).last_offset + 1 if offsets else 0
+
+    def _require_empty(self, place: GroupPlace, state: StateFile) -> None:
+        """The lock is held. Members that are dead are none."""
+        found = state.read()
+        dead = dead_members(place, found)
+        alive = [member for id_, member in found.members.items() if id_ not in dead]
+        if alive:
+            first = alive[0]
+            raise GroupNotEmpty(
+                f"group {place.group!r} has {len(alive)} members, among them process {first.pid} on {first.host}: stop them "
+                "first, since they would go on from where they are",
+                group=place.group, members=len(alive), pid=first.pid, host=first.host,
+            )  # fmt: skip
+        if found.members:
+            state.publish(left(found, set(found.members), {}))
+
+    def reset(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition | str] | None,
+        *,
+        to: str | int | None = None,
+        to_time_ms: int | None = None,
+        shift_by: int | None = None,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        dry_run: bool = False,
+    ) -> dict[TopicPartition, OffsetChange]:
+        """See ``Log.reset_offsets``."""
+        targets = {"to": to, "to_time_ms": to_time_ms, "shift_by": shift_by, "offsets": offsets}
+        given = [name for name, value in targets.items() if value is not None]
+        if len(given) != 1:
+            raise ConfigError(
+                f"reset_offsets takes one of to, to_time_ms, shift_by and offsets, got {', '.join(given) or 'none'}",
+                option="to", given=given,
+            )  # fmt: skip
+        committed = self.committed(group)
+        chosen = self._chosen(partitions if offsets is None else offsets, committed)
+        changes = {}
+        for partition in chosen:
+            before = committed.get(partition)
+            after = self._target(partition, before, to, to_time_ms, shift_by, offsets)
+            changes[partition] = OffsetChange(None if before is None else before.offset, after)
+        if changes and not dry_run:
+            now_ms = self._log.clock.now_ms()
+            end = self.commit_alone(
+                group,
+                {
+                    partition: Committed(change.after, -1, "", now_ms, self._log.describe_topic(partition.topic).id)
+                    for partition, change in changes.items()
+                },
+            )
+            self.offsets.sync(group, end)
+        return changes
+
+    def _chosen(self, partitions: Iterable[TopicPartition | str] | None, committed: Offsets) -> list[TopicPartition]:
+        if partitions is None:
+            return sorted(committed)
+        chosen: list[TopicPartition] = []
+        for item in [partitions] if isinstance(partitions, str) else partitions:
+            if isinstance(item, str):
+                chosen += [TopicPartition(item, number) for number in self._log.describe_topic(item).numbers]
+            else:
+                self._log.partition(*item)
+                chosen.append(TopicPartition(*item))
+        return sorted(set(chosen))
+
+    def _target(
+        self,
+        name: TopicPartition,
+        committed: Committed | None,
+        to: str | int | None,
+        to_time_ms: int | None,
+        shift_by: int | None,
+        offsets: Mapping[TopicPartition, int] | None,
+    ) -> int:
+        partition = self._log.partition(*name)
+        earliest, latest = partition.earliest_offset, partition.latest_offset
+        if offsets is not None:
+            wanted = require_count("offset", offsets[name], 0)
+        elif to_time_ms is not None:
+            found = partition.offset_for_time(require_count("to_time_ms", to_time_ms, 0))
+            wanted = latest if found is None else found.offset
+        elif shift_by is not None:
+            if committed is None:
+                raise ConfigError(
+                    f"shift_by needs a committed offset, and there is none of {name.topic}-{name.partition}; name the partitions",
+                    option="shift_by", topic=name.topic, partition=name.partition,
+                )  # fmt: skip
+            wanted = committed.offset + require_whole("shift_by", shift_by)
+        elif to == "earliest":
+            wanted = earliest
+        elif to == "latest":
+            wanted = latest
+        elif isinstance(to, str):
+            raise ConfigError(f'to={to!r}; there are "earliest", "latest" and an offset', option="to", value=to)
+        else:
+            wanted = require_count("to", to, 0)
+        return min(max(wanted, earliest), latest)
+
+    def delete(self, group: str) -> None:
+        """See ``Log.delete_group``."""
+        self._log.require_writable()
+        place = self.place(group)
+        self.describe(group)
+        files = GroupFiles(place)
+        try:
+            end = files.holding(lambda state: self._delete(place, state))
+        finally:
+            files.close()
+        self.offsets.sync(group, end)
+
+    def _delete(self, place: GroupPlace, state: StateFile) -> int:
+        self._require_empty(place, state)
+        committed = self.offsets.committed(place.group)
+        end = self.offsets.append(place.group, dict.fromkeys(committed)).last_offset + 1 if committed else 0
+        filesystem = place.filesystem
+        for name in filesystem.names(place.members):
+            filesystem.remove(f"{place.members}/{name}")
+        filesystem.remove_directory(place.members)
+        for path in (place.state, place.heartbeats, place.lock):  # the lock last: who waits for it sees that it is gone
+            filesystem.remove(path)
+        filesystem.remove_directory(place.directory)
+        return end
+
+
+def _described(member: Member) -> MemberDescription:
+    return MemberDescription(
+        member.id, member.instance_id, member.client_id, member.host, member.pid, member.joined_ms,
+        tuple(sorted(member.owned)), tuple(sorted(member.target)),
+    )  # fmt: skip
+
+
+def check_group(group: object) -> str:
+    """The name of a group, if it can be one; else ``ConfigError``."""
+    try:
+        if isinstance(group, str) and group and len(encoded_group(group)) <= NAME_BYTES_MAX:
+            return group
+    except UnicodeEncodeError:
+        pass
+    raise ConfigError(
+        f"a group's name is text of 1 to {NAME_BYTES_MAX} bytes (a character that no topic's name can have counts three for each "
+        f"of its bytes), got {group!r:.80}",
+        option="group_id", value=group,
+    )  # fmt: skip
+
+
+def check_metadata(metadata: str) -> str:
+    """A commit's note, if it is not too long."""
+    if not isinstance(metadata, str) or len(metadata.encode("utf-8", "replace")) > METADATA_LIMIT_BYTES:
+        raise ConfigError(
+            f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
+            option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
+        )  # fmt: skip
+    return metadata

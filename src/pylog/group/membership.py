@@ -1,0 +1,347 @@
+"""One consumer's membership in a group: it joins, shows that it lives, follows what is decided, and leaves.
+
+There is no coordinator: whatever has to be decided, the member that notices it decides, under the group's lock, by the rules of
+``state.py``. A member is known to live by the lock on its file, which the kernel frees when its process ends; and to poll by
+its heartbeat. What is found without the lock is looked at again with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked
+from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
+from pylog.group.heartbeats import ROUNDS, Heartbeats, Silence
+from pylog.group.place import GroupPlace
+from pylog.group.state import (
+    Group,
+    GroupTopic,
+    Member,
+    Partitions,
+    joined,
+    left,
+    reconciled,
+    resubscribed,
+    started,
+)
+from pylog.group.state_file import StateFile
+from pylog.model import TopicPartition
+from pylog.storage import FileLock
+
+logger = logging.getLogger("pylog.group")
+
+TICK_S = 0.2
+_SHORT_S = (
+    0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
+)
+_ID_BYTES = 16
+
+TopicsNow = Callable[[Iterable[str]], Mapping[str, GroupTopic]]
+
+
+class MemberOptions(NamedTuple):
+    """What a consumer is in its group."""
+
+    assignor: str
+    instance_id: str
+    client_id: str
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+
+
+class Membership:
+    """For one thread at a time. ``topics_now`` tells which of these topics there are, and with how many partitions."""
+
+    def __init__(self, place: GroupPlace, options: MemberOptions, topics_now: TopicsNow) -> None:
+        self.id = ""  # "" while it is no member
+        self.generation = 0
+        self._place = place
+        self._options = options
+        self._topics_now = topics_now
+        self._files = GroupFiles(place)
+        self._alive: FileLock | None = None
+        self._heartbeats: Heartbeats | None = None
+        self._cell = 0
+        self._silence = Silence()
+        self._absent_since_s: dict[str, float] = {}
+        self._rounds = -1
+        self._next_tick_s = 0.0
+
+    # Coming and going
+
+    def join(self, wanted: frozenset[str]) -> Group:
+        """Become a member, who wants these topics. ``ConfigError`` where the members divide by another assignor.
+
+        A member of the same ``group_instance_id`` is replaced: if it still lives, it will be told so.
+        """
+        self._drop()
+        return self._files.holding(lambda state: self._join(state, wanted))
+
+    def _join(self, state: StateFile, wanted: frozenset[str]) -> Group:
+        place, options = self._place, self._options
+        group = state.read()
+        dead = self._dead(group)
+        dead.discard(getattr(group.member_of_instance(options.instance_id), "id", ""))
+        others = {other: member for other, member in group.members.items() if other not in dead}
+        if others and group.assignor != options.assignor:
+            raise ConfigError(
+                f"the members of group {place.group!r} divide by assignor={group.assignor!r}, this consumer has "
+                f"{options.assignor!r}; give all members the same",
+                option="assignor", value=options.assignor, expected=group.assignor,
+            )  # fmt: skip
+        group = group._replace(members=others)
+        self._sweep(group)
+        id_ = place.filesystem.random_bytes(_ID_BYTES).hex()
+        alive = place.filesystem.lock(place.member(id_))
+        self._alive = alive
+        alive.try_acquire()
+        member = Member(
+            id_, options.instance_id, options.client_id, place.filesystem.host_name(), place.filesystem.process_id(),
+            group.free_cell(), place.clock.now_ms(), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
+        )  # fmt: skip
+        group = joined(group, member, options.assignor, self._topics_now(_wanted(group, wanted)))
+        state.publish(group)
+        self.id, self.generation, self._cell = id_, group.generation, member.cell
+        self._heartbeats = Heartbeats(place.filesystem.open_appendable(place.heartbeats))
+        self._next_tick_s = 0.0
+        logger.info("joined group %r as member %s, generation %d", place.group, id_, group.generation)
+        return group
+
+    def leave(self) -> None:
+        """Be no member any more. One with a ``group_instance_id`` stays listed until its session is over, or it comes back."""
+        try:
+            if self.id and not self._options.instance_id:
+                self._files.holding(lambda state: self._publish_without(state, {self.id}))
+        finally:
+            self._drop()
+            self._files.close()
+
+    def _drop(self) -> None:
+        """Forget the membership; the kernel tells the others, if nobody has."""
+        id_, self.id = self.id, ""
+        alive, self._alive = self._alive, None
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is not None:
+            heartbeats.close()
+        if alive is not None:
+            if id_ and not self._options.instance_id:
+                self._place.filesystem.remove(self._place.member(id_))
+            alive.close()
+
+    def forget_parent(self) -> None:
+        """In a forked child: the member is the parent's. The child joins as another one when it polls."""
+        self.id = ""
+        self._alive = self._heartbeats = None  # the lock gives its descriptor back by itself
+        self._files.forget_parent()
+
+    # Following
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that change when anything is decided: what a wait may watch."""
+        return [self._place.state]
+
+    def has_news(self) -> bool:
+        """Whether something was published since the last look, or it is time to look after the others."""
+        return self._place.clock.monotonic() >= self._next_tick_s or self._is_behind()
+
+    def _is_behind(self) -> bool:
+        state = self._files.state
+        return state.raw() != state.known
+
+    def look(self) -> Group:
+        """What is published now."""
+        group = self._files.state.read()
+        if self.id in group.members:
+            self.generation = group.generation
+        return group
+
+    def reconcile(self, released: Partitions) -> Group | None:
+        """Give these partitions up, take what is this member's and free. None where the group's lock is not free now.
+
+        What the group returned says ``owned`` of this member is its own until it gives it up or is expelled.
+        """
+        try:
+            return self._files.holding(lambda state: self._reconcile(state, released), _SHORT_S)
+        except LogLocked:
+            return None
+
+    def _reconcile(self, state: StateFile, released: Partitions) -> Group:
+        group = state.read()
+        if self.id not in group.members:
+            return group
+        after = reconciled(group, self.id, released)
+        if after is not group:
+            state.publish(after)
+        self.generation = after.generation
+        return after
+
+    def remember_starts(self, starts: Mapping[TopicPartition, int]) -> Group:
+        """Have whoever reads these partitions begin where this member did, until the group commits. The group after that."""
+        return self._files.holding(lambda state: self._remember(state, starts))
+
+    def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> Group:
+        group = state.read()
+        if self.id not in group.members or not starts.keys() - group.starts.keys():
+            return group
+        group = started(group, starts)
+        state.publish(group)
+        return group
+
+    def want(self, wanted: frozenset[str]) -> None:
+        """Have the group divide what there is now, where that, or what this member wants, is not what it was."""
+        group = self.look()
+        if self.id in group.members and self._is_outdated(group, wanted):
+            self._files.holding(lambda state: self._want(state, wanted))
+
+    def _want(self, state: StateFile, wanted: frozenset[str]) -> None:
+        group = state.read()
+        if self.id in group.members and self._is_outdated(group, wanted):
+            state.publish(resubscribed(group, self.id, wanted, self._topics_now(_wanted(group, wanted))))
+
+    def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
+        return group.members[self.id].topics != wanted or group.topics != self._topics_now(_wanted(group, wanted))
+
+    # Looking after the others
+
+    def tick(self) -> None:
+        """Show that this member lives; now and then, see whether the others do, and go on without those that don't."""
+        now_s = self._place.clock.monotonic()
+        if now_s < self._next_tick_s or self._heartbeats is None:
+            return
+        self._next_tick_s = now_s + TICK_S
+        self._heartbeats.beat(self._cell)
+        group = self.look()
+        if len(group.members) < 2:
+            return
+        counters = self._heartbeats.all()
+        gone = self._silent(group, counters, now_s)
+        if counters[ROUNDS] == self._rounds:
+            self._heartbeats.beat(ROUNDS)
+            self._rounds = (counters[ROUNDS] + 1) % (1 << 64)
+            gone |= self._gone(group, now_s)
+        else:
+            self._rounds = counters[ROUNDS]  # somebody else has looked since
+        if gone:
+            self._expel(gone, counters)
+
+    def _silent(self, group: Group, counters: tuple[int, ...], now_s: float) -> set[str]:
+        beats = {
+            m.id: counters[m.cell] if m.cell < len(counters) else 0 for m in group.members.values() if m.id != self.id
+        }
+        return {
+            id_
+            for id_, silent_s in self._silence.look(beats, now_s).items()
+            if silent_s * 1000 > group.members[id_].max_poll_interval_ms
+        }
+
+    def _gone(self, group: Group, now_s: float) -> set[str]:
+        """Members whose processes are gone: the static ones among them for as long as they may be away."""
+        dead = self._dead(group)
+        self._absent_since_s = {id_: self._absent_since_s.get(id_, now_s) for id_ in dead}
+        return {
+            id_
+            for id_ in dead
+            if not group.members[id_].instance_id
+            or (now_s - self._absent_since_s[id_]) * 1000 > group.members[id_].session_timeout_ms
+        }
+
+    def _dead(self, group: Group) -> set[str]:
+        return dead_members(self._place, group) - {self.id}
+
+    def _expel(self, gone: set[str], counters: tuple[int, ...]) -> None:
+        try:
+            self._files.holding(lambda state: self._expel_now(state, gone, counters), _SHORT_S)
+        except LogLocked:
+            return  # whoever has the lock may be at it; else the next tick
+
+    def _expel_now(self, state: StateFile, gone: set[str], counters: tuple[int, ...]) -> None:
+        assert self._heartbeats is not None
+        group, now = state.read(), self._heartbeats.all()
+        dead = self._dead(group)
+        still = {
+            id_
+            for id_ in gone & group.members.keys()
+            if id_ in dead or now[group.members[id_].cell :][:1] == counters[group.members[id_].cell :][:1]
+        }
+        for id_ in sorted(still):
+            member = group.members[id_]
+            logger.warning(
+                "member %s of group %r (process %d on %s) %s; going on without it",
+                id_, self._place.group, member.pid, member.host,
+                "is gone" if id_ in dead else f"did not poll for {member.max_poll_interval_ms} ms (max_poll_interval_ms)",
+            )  # fmt: skip
+        if still and self.id in group.members:
+            self._publish_without(state, still)
+            for id_ in still & dead:
+                self._place.filesystem.remove(self._place.member(id_))
+
+    def _publish_without(self, state: StateFile, ids: Collection[str]) -> None:
+        group = state.read()
+        if group.members.keys() & ids:
+            rest = [member.topics for id_, member in group.members.items() if id_ not in ids]
+            state.publish(left(group, ids, self._topics_now(NO_TOPICS.union(*rest))))
+
+    def _sweep(self, group: Group) -> None:
+        """Remove what is left of members that died before they were listed, or after they were expelled. With the lock held."""
+        filesystem, place = self._place.filesystem, self._place
+        for name in filesystem.names(place.members):
+            id_ = name.removesuffix(".lock")
+            if id_ not in group.members and not filesystem.is_locked(place.member(id_)):
+                filesystem.remove(place.member(id_))
+
+    # Committing
+
+    def commit(self, partitions: Collection[TopicPartition], append: Callable[[], object]) -> None:
+        """Call ``append`` with the group's lock held, if this member may commit for these partitions; else ``CommitFailed``."""
+        self._files.holding(lambda state: self._commit(state, partitions, append), LOCK_TIMEOUT_S)
+
+    def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Callable[[], object]) -> None:
+        group = state.read()
+        me = group.members.get(self.id)
+        if me is None:
+            raise self.expelled(group)
+        others = sorted(set(partitions) - me.owned)
+        if others:
+            topic, number = others[0]
+            raise CommitFailed(
+                f"{topic}-{number} is not assigned to this member of group {self._place.group!r} (generation "
+                f"{group.generation}): it was given to another, who may have read these records again",
+                group=self._place.group, member=self.id, generation=group.generation, topic=topic, partition=number,
+            )  # fmt: skip
+        append()
+        if self._heartbeats is not None:
+            self._heartbeats.beat(self._cell)  # who commits is at work, however long one poll's records take
+
+    def expelled(self, group: Group) -> CommitFailed:
+        """Why this is no member any more."""
+        options, name = self._options, self._place.group
+        successor = group.member_of_instance(options.instance_id)
+        facts = {"group": name, "member": self.id, "generation": group.generation}
+        if successor is not None and successor.id != self.id:
+            return InstanceFenced(
+                f"another consumer of group {name!r} with group_instance_id={options.instance_id!r} has taken this one's place "
+                f"(process {successor.pid} on {successor.host})",
+                **facts, group_instance_id=options.instance_id, pid=successor.pid, host=successor.host,
+            )  # fmt: skip
+        return CommitFailed(
+            f"this consumer is not a member of group {name!r} any more: it did not poll for {options.max_poll_interval_ms} ms "
+            "(max_poll_interval_ms), and others go on with its partitions; poll again to join anew, and let max_poll_records or "
+            "the time between two polls be smaller",
+            **facts, max_poll_interval_ms=options.max_poll_interval_ms,
+        )  # fmt: skip
+
+
+NO_TOPICS: frozenset[str] = frozenset()
+
+
+def _wanted(group: Group, more: frozenset[str]) -> frozenset[str]:
+    """All topics that any member wants."""
+    return more.union(*(member.topics for member in group.members.values()))
+
+
+def dead_members(place: GroupPlace, group: Group) -> set[str]:
+    """The members whose processes are gone: nobody holds the lock on their files."""
+    return {id_ for id_ in group.members if not place.filesystem.is_locked(place.member(id_))}

@@ -1,0 +1,236 @@
+"""Committed offsets: appended to ``__consumer_offsets``, and known in memory as of the last look.
+
+The log is the truth. A process keeps of it the last commit of each partition of each group, and reads on from where it
+stopped. Where that is far behind, a checkpoint spares it the history: whoever has appended enough behind the last one writes
+the next. So loading costs as much as there are groups and partitions, however often they have committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading  # consumers of several threads share what is known
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pylog.catalog import Layout
+from pylog.errors import CorruptRecord, CorruptSegment, LogLocked, OffsetOutOfRange, StorageError, TopicNotFound
+from pylog.group.offset_records import (
+    OFFSETS_TOPIC,
+    Committed,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+    partition_of_group,
+)
+from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from pylog.model import AppendResult, ProducerRecord, TopicPartition
+from pylog.partition import Cursor, Partition
+from pylog.partition.isolation import READ_COMMITTED, WRITTEN
+from pylog.storage import FileSystem, after_fork_in_child, while_holding
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+logger = logging.getLogger("pylog.group")
+
+CHECKPOINT_RECORDS = 10_000
+_FAR_RECORDS = 4 * CHECKPOINT_RECORDS
+_FETCH_BYTES = 1 << 20
+_RECORDS_AT_ONCE = 1024
+
+Offsets = dict[TopicPartition, Committed]
+
+
+class _Known:
+    """What is known of one partition of the offsets topic."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.cursor = Cursor(0)
+        self.checkpoint_offset = 0
+        self.is_new = True
+        self.token: object = None
+        self.groups: dict[str, Offsets] = {}
+
+    def take_in(self, key: bytes | None, value: bytes | None) -> None:
+        """One record of the log. What can't be read says nothing, and is reported."""
+        try:
+            name = None if key is None else decode_key(key)
+            committed = None if name is None or value is None else decode_value(value)
+        except CorruptRecord as damage:
+            logger.warning("a record of %s is passed over: %s", OFFSETS_TOPIC, damage)
+            return
+        if name is None:
+            return
+        group, partition = name
+        if committed is not None:
+            self.groups.setdefault(group, {})[partition] = committed
+        elif group in self.groups:
+            self.groups[group].pop(partition, None)
+            if not self.groups[group]:
+                del self.groups[group]
+
+    def entries(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (encode_key(group, partition), encode_value(committed))
+            for group, offsets in self.groups.items()
+            for partition, committed in offsets.items()
+        ]
+
+
+class OffsetStore:
+    """The committed offsets of one log. Safe to share among threads."""
+
+    def __init__(self, log: Log, filesystem: FileSystem, layout: Layout) -> None:
+        self._log = log
+        self._filesystem = filesystem
+        self._layout = layout
+        self._known: dict[int, _Known] = {}
+        self._lock = threading.RLock()
+        after_fork_in_child(self._forget_parent)
+
+    def _forget_parent(self) -> None:
+        self._lock = threading.RLock()
+        self._known = {}  # a thread of the parent may have been in the midst of it
+
+    # Reading
+
+    def committed(self, group: str) -> Offsets:
+        """What a group has committed by now, by partition; {} where nothing."""
+        known = self._known_of(group)
+        if known is None:
+            return {}
+        with self._lock:
+            self._catch_up(known)
+            return dict(known.groups.get(group, {}))
+
+    def groups(self) -> set[str]:
+        """Every group that has committed anything."""
+        found: set[str] = set()
+        for number in range(self._count() or 0):
+            known = self._at(number)
+            with self._lock:
+                self._catch_up(known)
+                found.update(known.groups)
+        return found
+
+    def _count(self) -> int | None:
+        try:
+            return self._log.describe_topic(OFFSETS_TOPIC).partitions
+        except TopicNotFound:
+            return None
+
+    def _known_of(self, group: str) -> _Known | None:
+        count = self._count()
+        return None if count is None else self._at(partition_of_group(group, count))
+
+    def _at(self, number: int) -> _Known:
+        partition = self._log.partition(OFFSETS_TOPIC, number)
+        known = self._known.get(number)
+        if known is None or known.partition is not partition:
+            known = self._known[number] = _Known(partition)
+        return known
+
+    def _catch_up(self, known: _Known) -> None:
+        """Take in what was committed since the last time."""
+        token = known.partition.change_token()
+        if token == known.token:
+            return
+        if known.is_new or known.partition.latest_offset - known.cursor.offset > _FAR_RECORDS:
+            self._start_from_checkpoint(known)
+        while True:
+            try:
+                fetched = known.partition.fetch(
+                    known.cursor, max_bytes=_FETCH_BYTES, isolation_level=READ_COMMITTED, visibility=WRITTEN
+                )
+            except OffsetOutOfRange as error:
+                if known.cursor.offset == error.earliest:
+                    raise
+                known.cursor = Cursor(error.earliest)
+                continue
+            for view in fetched.batches:
+                decoder = view.decoder(OFFSETS_TOPIC, known.partition.number)
+                while records := decoder.take(_RECORDS_AT_ONCE):
+                    for record in records:
+                        if record.offset >= known.cursor.offset:
+                            known.take_in(record.key, record.value)
+            if fetched.cursor.offset <= known.cursor.offset:
+                break
+            known.cursor = fetched.cursor
+        known.token = token
+
+    def _start_from_checkpoint(self, known: _Known) -> None:
+        path = self._layout.offsets_checkpoint(known.partition.number)
+        checkpoint = None
+        try:
+            checkpoint = read_checkpoint(self._filesystem, path)
+        except CorruptSegment as damage:
+            logger.warning("%s; reading all of %s instead", damage, OFFSETS_TOPIC)
+        known.is_new = False
+        if (
+            checkpoint is not None
+            and checkpoint.topic_id == known.partition.topic_id
+            and known.cursor.offset < checkpoint.next_offset <= known.partition.latest_offset
+        ):
+            known.groups = {}
+            for key, value in checkpoint.entries:
+                known.take_in(key, value)
+            known.cursor, known.checkpoint_offset = Cursor(checkpoint.next_offset), checkpoint.next_offset
+
+    # Writing
+
+    def append(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> AppendResult:
+        """Commit these offsets, None to remove one: all or none. Visible on return, durable after ``sync``.
+
+        The caller holds the group's lock, and has checked that whoever commits may do so. Raises as ``Partition.append``.
+        """
+        count = self._count()
+        if count is None:
+            count = self._log.create_topic(OFFSETS_TOPIC, if_not_exists=True, retention_ms=-1).partitions
+        partition = self._at(partition_of_group(group, count)).partition
+        return partition.append(
+            [
+                ProducerRecord(None if committed is None else encode_value(committed), encode_key(group, name))
+                for name, committed in offsets.items()
+            ],
+            acks=1,
+        )
+
+    def sync(self, group: str, end_offset: int) -> None:
+        """Return when commits of the group below this offset of its log are on the medium."""
+        known = self._known_of(group)
+        if known is not None:
+            known.partition.sync(end_offset)
+
+    def tidy(self, group: str) -> None:
+        """Write a checkpoint, if many commits have come since the last. For whoever has committed; holds no group's lock."""
+        known = self._known_of(group)
+        if known is None:
+            return
+        behind = known.partition.latest_offset - known.checkpoint_offset
+        if behind < CHECKPOINT_RECORDS or behind < sum(map(len, known.groups.values())):
+            return
+        with self._lock:
+            self._catch_up(known)
+            entries, next_offset = known.entries(), known.cursor.offset
+        path = self._layout.offsets_checkpoint(known.partition.number)
+        checkpoint = Checkpoint(known.partition.topic_id, next_offset, entries)
+        try:
+            known.partition.sync(next_offset)
+            while_holding(
+                self._filesystem, self._log.clock, f"{path}.lock", lambda: self._write(path, checkpoint), timeout_s=0
+            )
+        except LogLocked:
+            pass  # another process is at it
+        except StorageError as error:
+            logger.warning("no checkpoint of committed offsets: %s", error)
+        known.checkpoint_offset = next_offset
+
+    def _write(self, path: str, checkpoint: Checkpoint) -> None:
+        try:
+            there = read_checkpoint(self._filesystem, path)
+        except CorruptSegment:
+            there = None
+        if there is None or there.topic_id != checkpoint.topic_id or there.next_offset < checkpoint.next_offset:
+            write_checkpoint(self._filesystem, path, checkpoint)

@@ -1,0 +1,82 @@
+"""What all groups had committed at one offset of ``__consumer_offsets``, so that nobody reads its whole history again.
+
+A cache of the log beside it, of what was durable when it was written: a log that has lost records with the power still has all
+that a checkpoint speaks of. A damaged one is worth as much as none.
+
+Layout, big-endian (our own, see docs/format.md):
+
+    0  magic "PYLGOFFS"     8  int16 version 1     10 uint32 CRC-32C of all behind it     14 int64 offset of the next record
+    22 uint32 number of entries     26 uint16 bytes of the topic's id, and the id
+    then per entry: uint32 bytes of the key, the key, uint32 bytes of the value, the value, as in the log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from pylog.codec.checksum import crc32c
+from pylog.errors import CorruptSegment
+from pylog.storage import FileSystem, read_whole, write_atomically
+
+MAGIC = b"PYLGOFFS"
+VERSION = 1
+LIMIT_BYTES = 256 << 20
+
+_HEAD = Struct(">8shI")
+_FACTS = Struct(">qIH")
+_SIZE = Struct(">I")
+
+
+class Checkpoint(NamedTuple):
+    """``next_offset`` is the first record that is not in it; ``entries`` are keys and values as in the log."""
+
+    topic_id: str
+    next_offset: int
+    entries: list[tuple[bytes, bytes]]
+
+
+def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) -> None:
+    """Durable on return. The caller excludes other writers, and what it speaks of is durable."""
+    topic_id = checkpoint.topic_id.encode()
+    body = bytearray(_FACTS.pack(checkpoint.next_offset, len(checkpoint.entries), len(topic_id)) + topic_id)
+    for key, value in checkpoint.entries:
+        body += _SIZE.pack(len(key)) + key + _SIZE.pack(len(value)) + value
+    if len(body) <= LIMIT_BYTES - _HEAD.size:
+        write_atomically(filesystem, path, _HEAD.pack(MAGIC, VERSION, crc32c(bytes(body))) + bytes(body))
+
+
+def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint | None:
+    """None where there is none. ``CorruptSegment`` for what is no checkpoint, or of a version that is not known."""
+    try:
+        data = read_whole(filesystem, path, LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    if not _HEAD.size + _FACTS.size <= len(data) <= LIMIT_BYTES:
+        raise _damage(path, f"{len(data)} bytes")
+    magic, version, crc = _HEAD.unpack_from(data)
+    if magic != MAGIC or crc != crc32c(data[_HEAD.size :]) or version != VERSION:
+        raise _damage(path, f"magic {magic!r}, version {version}, checksum {crc:#010x}")
+    next_offset, count, id_bytes = _FACTS.unpack_from(data, _HEAD.size)
+    start = _HEAD.size + _FACTS.size + id_bytes
+    entries = list(_entries(data, start))
+    if len(entries) != count or next_offset < 0:
+        raise _damage(path, f"{len(entries)} entries of {count}, offset {next_offset}")
+    return Checkpoint(data[_HEAD.size + _FACTS.size : start].decode("ascii", "replace"), next_offset, entries)
+
+
+def _entries(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
+    while at < len(data):
+        key, at = _piece(data, at)
+        value, at = _piece(data, at)
+        yield key, value
+
+
+def _piece(data: bytes, at: int) -> tuple[bytes, int]:
+    size: int = _SIZE.unpack(data[at : at + _SIZE.size].ljust(_SIZE.size, b"\xff"))[0]
+    return data[at + _SIZE.size : at + _SIZE.size + size], at + _SIZE.size + size
+
+
+def _damage(path: str, what: str) -> CorruptSegment:
+    return CorruptSegment(f"{path} is no checkpoint of committed offsets: {what}", path=path, position=0)

@@ -1,0 +1,141 @@
+"""The state of a group, and what may become of it. Pure: values in, values out; ``state_file.py`` keeps it.
+
+A generation is one division of the partitions among the members. Its ``target`` says who is to read what, ``owned`` who
+does: a member gives up first what is no longer its own, and takes what is its own as soon as nobody else owns it. So only
+partitions that move pause, and no partition has two owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from pylog.group.assignor import ASSIGNORS, Share
+from pylog.model import TopicPartition
+
+Partitions = frozenset[TopicPartition]
+NONE: Partitions = frozenset()
+
+
+class GroupTopic(NamedTuple):
+    """A topic as it was when the target was made; another id is another topic."""
+
+    id: str
+    partitions: int
+
+
+class Member(NamedTuple):
+    """One consumer of a group. ``cell`` is where it counts that it lives; ``topics`` those it wants that are there."""
+
+    id: str
+    instance_id: str
+    client_id: str
+    host: str
+    pid: int
+    cell: int
+    joined_ms: int
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    topics: frozenset[str] = frozenset()
+    owned: Partitions = NONE
+    target: Partitions = NONE
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has all that is its own, and nothing else."""
+        return self.owned == self.target
+
+
+class Group(NamedTuple):
+    """``starts`` are positions that the group began from and has not committed: kept while it has members."""
+
+    generation: int = 0
+    assignor: str = ""
+    members: Mapping[str, Member] = {}
+    topics: Mapping[str, GroupTopic] = {}
+    starts: Mapping[TopicPartition, int] = {}
+
+    @property
+    def owned(self) -> Partitions:
+        return NONE.union(*(member.owned for member in self.members.values()))
+
+    @property
+    def is_settled(self) -> bool:
+        return all(member.is_settled for member in self.members.values())
+
+    def member_of_instance(self, instance_id: str) -> Member | None:
+        return next((m for m in self.members.values() if instance_id and m.instance_id == instance_id), None)
+
+    def free_cell(self) -> int:
+        """The first cell that no member counts in."""
+        taken = {member.cell for member in self.members.values()}
+        return next(cell for cell in range(1, len(taken) + 2) if cell not in taken)
+
+
+def joined(group: Group, member: Member, assignor: str, topics: Mapping[str, GroupTopic]) -> Group:
+    """With the member, or with it in the place of the one that has its instance id: that takes nothing from anybody else.
+
+    ``topics`` are all that any member wants, as they are now.
+    """
+    before = group.member_of_instance(member.instance_id)
+    members = {id_: other for id_, other in group.members.items() if other is not before}
+    if before is not None:
+        member = member._replace(target=before.target)
+    return retargeted(group._replace(assignor=assignor, members={**members, member.id: member}), topics)
+
+
+def left(group: Group, ids: Collection[str], topics: Mapping[str, GroupTopic]) -> Group:
+    """Without these members, who may be dead, or have been silent for too long."""
+    return retargeted(
+        group._replace(members={id_: member for id_, member in group.members.items() if id_ not in ids}), topics
+    )
+
+
+def resubscribed(group: Group, id_: str, wanted: frozenset[str], topics: Mapping[str, GroupTopic]) -> Group:
+    """With another choice of topics of one member."""
+    return retargeted(
+        group._replace(members={**group.members, id_: group.members[id_]._replace(topics=wanted)}), topics
+    )
+
+
+def retargeted(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
+    """The next generation: a new division of what is there now."""
+    wanted = {name for member in group.members.values() for name in member.topics}
+    topics = {name: topic for name, topic in sorted(topics.items()) if name in wanted}
+    replaced = {name for name, topic in group.topics.items() if name in topics and topics[name].id != topic.id}
+
+    def still(partitions: Iterable[TopicPartition]) -> Partitions:
+        """Without those of topics that were deleted and created again: what one had of them is gone."""
+        return frozenset(partition for partition in partitions if partition.topic not in replaced)
+
+    members = {
+        id_: member._replace(owned=still(member.owned), target=still(member.target))
+        for id_, member in group.members.items()
+    }
+    target = ASSIGNORS[group.assignor](
+        {name: topic.partitions for name, topic in topics.items()},
+        {id_: Share(member.topics, member.target) for id_, member in members.items()},
+    ) if members else {}  # fmt: skip
+    return group._replace(
+        generation=group.generation + 1,
+        members={id_: member._replace(target=frozenset(target[id_])) for id_, member in members.items()},
+        topics=topics,
+        starts={p: offset for p, offset in group.starts.items() if p.topic in topics and p.topic not in replaced}
+        if members
+        else {},
+    )
+
+
+def reconciled(group: Group, id_: str, released: Partitions) -> Group:
+    """With what the member has given up, and all that is its own and free by that. The same group where that is nothing."""
+    me = group.members[id_]
+    others = NONE.union(*(member.owned for other, member in group.members.items() if other != id_))
+    owned = (me.owned - released) | (me.target - others)
+    if owned == me.owned:
+        return group
+    return group._replace(members={**group.members, id_: me._replace(owned=owned)})
+
+
+def started(group: Group, starts: Mapping[TopicPartition, int]) -> Group:
+    """With positions that the group begins from, where it has none yet."""
+    return group._replace(starts={**starts, **group.starts})

@@ -1,0 +1,221 @@
+"""The ``state`` file of a group: two slots, written in turn, that point to what they publish in the same file.
+
+A slot is published after what it points to is written, to a place where the slot before does not point. So whoever reads sees
+one state or the next, without a lock, and a writer that dies in between has changed nothing. It is never synced: a group's
+members do not outlive the boot they were in, only its committed offsets do, and those are records of a log.
+
+Layout of a slot, 64 bytes, big-endian (our own, see docs/format.md):
+
+    0  uint32 CRC-32C of bytes 4..63     4  uint32 sequence (wraps)     8  uint32 boot     12 uint32 position of the state
+    16 uint32 bytes of the state        20 uint32 its CRC-32C          24 int64 generation            32 zeros
+
+The state is JSON: the group as ``state.py`` has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import Any, NamedTuple
+
+from pylog.codec.checksum import crc32c
+from pylog.errors import CorruptSegment
+from pylog.group.assignor import ASSIGNORS
+from pylog.group.heartbeats import CELLS_MAX
+from pylog.group.state import Group, GroupTopic, Member
+from pylog.model import TopicPartition
+from pylog.storage import AppendableFile, ReadableFile
+
+SLOT_BYTES = 64
+SLOTS_BYTES = 2 * SLOT_BYTES
+STATE_LIMIT_BYTES = 64 << 20
+
+_CRC = Struct(">I")
+_BODY = Struct(">IIIIIq32x")
+_WRAP = 1 << 32
+_READS_MAX = 100
+_NAME_LIMIT = 1024
+_INT64_MAX = 2**63 - 1
+
+
+class Slot(NamedTuple):
+    """What one slot says."""
+
+    sequence: int
+    boot: int
+    position: int
+    size_bytes: int
+    crc: int
+    generation: int
+
+    def encode(self) -> bytes:
+        body = _BODY.pack(*self)
+        return _CRC.pack(crc32c(body)) + body
+
+
+def decode_slots(data: bytes) -> Slot | None:
+    """The later of the two valid slots, or None where neither is valid."""
+    slots = [slot for at in (0, SLOT_BYTES) if (slot := _decode(data[at : at + SLOT_BYTES])) is not None]
+    if len(slots) == 2 and (slots[0].sequence - slots[1].sequence) % _WRAP < _WRAP // 2:
+        return slots[0]
+    return slots[-1] if slots else None
+
+
+def _decode(data: bytes) -> Slot | None:
+    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
+        return None
+    slot = Slot(*_BODY.unpack_from(data, _CRC.size))
+    return slot if slot.generation >= 0 and slot.size_bytes <= STATE_LIMIT_BYTES else None
+
+
+class StateFile:
+    """Reads what is published; writes with the group's lock held."""
+
+    def __init__(self, file: ReadableFile | AppendableFile, boot: int) -> None:
+        self._file = file
+        self._boot = boot
+        self._raw = b""
+        self._slot: Slot | None = None
+        self._group = Group()
+
+    def raw(self) -> bytes:
+        """The slots as they stand: another value where anything was published."""
+        return self._file.pread(SLOTS_BYTES, 0)
+
+    @property
+    def known(self) -> bytes:
+        """The slots as they stood when they were last read."""
+        return self._raw
+
+    def read(self) -> Group:
+        """What is published now. Nobody is in a group that another boot has left, nor in one that is damaged."""
+        raw, slot, group = self.raw(), None, None
+        for _ in range(_READS_MAX):
+            if raw == self._raw:
+                return self._group
+            slot = decode_slots(raw)
+            group = self._at(slot)
+            before, raw = raw, raw if group is not None else self.raw()
+            if raw == before:
+                break  # else it was published twice while this was read
+        self._raw, self._slot = raw, slot
+        self._group = group if group is not None else Group(0 if slot is None else slot.generation)
+        return self._group
+
+    def _at(self, slot: Slot | None) -> Group | None:
+        if slot is None or slot.boot != self._boot:
+            return None
+        data = self._file.pread(slot.size_bytes, slot.position)
+        if len(data) != slot.size_bytes or crc32c(data) != slot.crc:
+            return None
+        try:
+            return decode_group(data)
+        except CorruptSegment:
+            return None
+
+    def publish(self, group: Group) -> None:
+        """Make this the state. The lock is held, and what was read last under it is what is published."""
+        assert hasattr(self._file, "pwrite")
+        data, before = encode_group(group), self._slot
+        position = SLOTS_BYTES
+        if before is not None and before.position < SLOTS_BYTES + len(data):
+            position = before.position + before.size_bytes
+        sequence = 0 if before is None else (before.sequence + 1) % _WRAP
+        slot = Slot(sequence, self._boot, position, len(data), crc32c(data), group.generation)
+        self._file.pwrite(data, position)
+        at = SLOT_BYTES * (sequence & 1)
+        self._raw = b""
+        self._file.pwrite(slot.encode(), at)
+        self._slot, self._group = slot, group
+        self._raw = self.raw()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+# The group as JSON
+
+
+def encode_group(group: Group) -> bytes:
+    content = {
+        "generation": group.generation,
+        "assignor": group.assignor,
+        "topics": {name: list(topic) for name, topic in group.topics.items()},
+        "members": [
+            {
+                **member._asdict(),
+                "topics": sorted(member.topics),
+                "owned": _by_topic(member.owned),
+                "target": _by_topic(member.target),
+            }
+            for member in group.members.values()
+        ],
+        "starts": [[*partition, offset] for partition, offset in group.starts.items()],
+    }
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def decode_group(data: bytes) -> Group:
+    """``CorruptSegment`` for what is no group."""
+    try:
+        content = json.loads(data.decode())
+        topics = {_name(name): GroupTopic(_name(id_), _whole(n)) for name, (id_, n) in content["topics"].items()}
+        members = [_member(item) for item in content["members"]]
+        starts = {
+            TopicPartition(_name(topic), _whole(number)): _whole(offset) for topic, number, offset in content["starts"]
+        }
+        group = Group(_whole(content["generation"]), content["assignor"], {m.id: m for m in members}, topics, starts)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
+    if members and group.assignor not in ASSIGNORS:
+        raise CorruptSegment(f"the state of a group names an assignor {group.assignor!r}", position=0)
+    return group
+
+
+def _member(item: Mapping[str, Any]) -> Member:
+    return Member(
+        id=_name(item["id"]),
+        instance_id=_name(item["instance_id"]),
+        client_id=_name(item["client_id"]),
+        host=_name(item["host"]),
+        pid=_whole(item["pid"]),
+        cell=_cell(item["cell"]),
+        joined_ms=_whole(item["joined_ms"]),
+        max_poll_interval_ms=_whole(item["max_poll_interval_ms"]),
+        session_timeout_ms=_whole(item["session_timeout_ms"]),
+        topics=frozenset(map(_name, item["topics"])),
+        owned=_partitions(item["owned"]),
+        target=_partitions(item["target"]),
+    )
+
+
+def _partitions(by_topic: Mapping[str, list[int]]) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(_name(topic), _whole(number)) for topic, numbers in by_topic.items() for number in numbers
+    )
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _NAME_LIMIT:
+        raise ValueError(f"{value!r:.80} is no name")
+    return value
+
+
+def _cell(value: Any) -> int:
+    if _whole(value) >= CELLS_MAX:
+        raise ValueError(f"{value} is no cell, there are {CELLS_MAX}")
+    return int(value)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _INT64_MAX:
+        raise ValueError(f"{value!r:.80} is no number")
+    return value
