@@ -267,6 +267,18 @@ def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path
         thread.join()
 
 
+def test_an_interrupt_while_a_wait_has_given_its_lock_back_is_the_interrupt(tmp_log_dir: Path) -> None:
+    class Interrupted(SystemClock):
+        def wait(self, condition: threading.Condition, seconds: float) -> None:
+            condition._release_save()  # what Condition.wait calls first, and a signal handler's exception comes behind it
+            raise KeyboardInterrupt
+
+    with Log(tmp_log_dir, clock=Interrupted()) as log:
+        with pytest.raises(KeyboardInterrupt):
+            log.wait_for_change(lambda: False, 60)
+        assert log.wait_for_change(lambda: True, 60)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="watches are inotify's")
 def test_a_watch_ends_the_wait_when_something_is_published_or_a_topic_comes(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
