@@ -62,6 +62,10 @@ class PublishedView:
         except FileNotFoundError:  # removed meanwhile, or a link that leads nowhere
             return last, -1
 
+    def let_go(self) -> None:
+        """Close the slots, when the last thread that reads them is done; who asks again opens what stands there then."""
+        self._slots = None
+
     def _slots_reader(self) -> CommitSlotsReader:
         slots = self._slots
         if slots is None:
