@@ -302,6 +302,11 @@ class Partition:
         self._check_open()
         return self._view.token()
 
+    def look_anew(self) -> None:
+        """Let ``change_token`` tell of a file of publications that was replaced by hand, as with a backup."""
+        self._check_open()
+        self._view.look_anew()
+
     def close(self) -> None:
         """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
         self._closed = True
