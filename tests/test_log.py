@@ -233,6 +233,30 @@ def test_the_log_start_is_durable_even_if_the_records_were_not(tmp_log_dir: Path
         assert values(partition.read(appended)) == ["new"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_closed_log_has_no_file_open(tmp_log_dir: Path, read_only: bool) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append(one("a"), acks="all")
+    with Log(tmp_log_dir, read_only=read_only) as log:
+        partition = log.partition("t", 0)
+        assert values(partition.read(0)) == ["a"]
+        assert files_open_in(tmp_log_dir)
+    assert files_open_in(tmp_log_dir) == []
+    with pytest.raises(Closed):
+        partition.change_token()
+    assert files_open_in(tmp_log_dir) == []
+
+
+def files_open_in(directory: Path) -> list[str]:
+    """Of this process."""
+    links = Path("/proc/self/fd").iterdir()
+    return [
+        target for link in links if os.path.islink(link) and (target := os.readlink(link)).startswith(f"{directory}/")
+    ]
+
+
 def test_waiting_ends_with_an_append_or_with_the_time(tmp_log_dir: Path) -> None:
     clock = ManualClock()
     with Log(tmp_log_dir, clock=clock) as log:
@@ -265,6 +289,18 @@ def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path
         thread = call_in_thread(append)
         assert log.wait_for_change(ready, 60)
         thread.join()
+
+
+def test_an_interrupt_while_a_wait_has_given_its_lock_back_is_the_interrupt(tmp_log_dir: Path) -> None:
+    class Interrupted(SystemClock):
+        def wait(self, condition: threading.Condition, seconds: float) -> None:
+            condition._release_save()  # what Condition.wait calls first, and a signal handler's exception comes behind it
+            raise KeyboardInterrupt
+
+    with Log(tmp_log_dir, clock=Interrupted()) as log:
+        with pytest.raises(KeyboardInterrupt):
+            log.wait_for_change(lambda: False, 60)
+        assert log.wait_for_change(lambda: True, 60)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="watches are inotify's")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pylog.clock import Clock
 from pylog.storage import Watch, after_fork_in_child
+from pylog.turn import NOT_MINE
 
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
@@ -62,8 +63,14 @@ class Changes:
         if watch is not None and watch.is_open:
             return self._wait_watching(ready, deadline_s, watch)
         sleepers = self._sleepers
-        with sleepers.lock:
+        try:
+            sleepers.lock.acquire()
             return self._wait(sleepers, ready, deadline_s)
+        finally:
+            try:  # noqa: SIM105 - see turn.py
+                sleepers.lock.release()
+            except NOT_MINE:  # a signal handler's exception has come while the condition had given it back
+                pass
 
     def _wait_watching(self, ready: Callable[[], bool], deadline_s: float, watch: Watch) -> bool:
         self._watches[watch] = None  # before it is asked for the first time: a wake in between counts

@@ -93,6 +93,9 @@ class FakePartition:
         self._check_open()
         return (self._published,)
 
+    def look_anew(self) -> None:
+        """Nobody exchanges what is in memory."""
+
     def fetch(self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str) -> Fetched:
         self._check_open()
         self.fetched.append(cursor.offset)

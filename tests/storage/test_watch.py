@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from pylog.storage import OsFileSystem, os_watch
+from pylog.storage.descriptors import give_back
 from pylog.storage.os_watch import OsWatch, watch_files
 
 FS = OsFileSystem()
@@ -165,10 +168,88 @@ def test_a_child_forked_within_a_wait_reads_nothing_of_it(place: Path) -> None:
         """What the poll of a process looks like that a signal handler has forked meanwhile."""
 
         def poll(self, _: int) -> list[tuple[int, int]]:
-            descriptors = [(watch._events, 1), (watch._wakeups, 1)]
+            descriptors = [(descriptor, 1) for descriptor in watch._descriptors]
             watch._forget_parent()
             return descriptors
 
     watch._poll = Forking()  # type: ignore[assignment]
     watch.wait(LONG_S)
+    assert not watch.is_open
+
+
+def test_a_python_without_ctypes_has_to_look(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert watch_files([f"{place}/.commit"], "ext4") is None
+
+
+def test_a_process_out_of_descriptors_has_to_look(place: Path) -> None:
+    paths = [f"{place}/.commit"]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))  # not even what asks for the filesystem can be opened
+    try:
+        watch = FS.watch(paths)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert watch is None
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+MAKING = [function.__code__ for function in (OsWatch.__init__, OsWatch._opened, os_watch._c_library)]
+
+
+def interrupted_at(number: int, paths: list[str]) -> bool:
+    """Make a watch, with an interrupt before the bytecode of this number. False where there are fewer."""
+    left = number
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code not in MAKING:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        watch = OsWatch(paths)
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    watch.close()
+    return False
+
+
+def test_an_interrupt_while_a_watch_is_made_loses_no_descriptor(place: Path) -> None:
+    paths = [f"{place}/.commit", f"{place}/topics"]
+    assert not interrupted_at(-1, paths)  # ctypes is loaded
+    before = os.listdir("/proc/self/fd")
+    number = 1
+    while interrupted_at(number, paths):
+        assert os.listdir("/proc/self/fd") == before, f"interrupted at bytecode {number}"
+        number += 1
+    assert number > 50
+
+
+def test_an_interrupt_while_a_watch_is_closed_loses_no_descriptor(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.listdir("/proc/self/fd")
+    watch = watched(place)
+
+    def closed(descriptor: int) -> None:
+        give_back(descriptor)
+        raise Interrupted
+
+    monkeypatch.setattr(os_watch, "give_back", closed)
+    with pytest.raises(Interrupted):
+        watch.close()
+    monkeypatch.undo()
+    assert os.listdir("/proc/self/fd") == before
     assert not watch.is_open

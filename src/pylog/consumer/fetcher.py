@@ -135,6 +135,15 @@ class Fetcher:
             return True
         return False
 
+    def look_anew(self) -> None:
+        """Have ``changed`` notice what was replaced by hand."""
+        try:
+            for lane in self.lanes.values():
+                if not lane.paused and lane.partition is not None:
+                    lane.partition.look_anew()
+        except (Closed, TopicNotFound):
+            return  # as ``changed`` says
+
     def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
         """The next lane with records, or with a failure and no records; None after a round without either."""
         self.caught_up = True

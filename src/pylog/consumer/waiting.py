@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pylog.partition import Partition
     from pylog.storage import Watch
 
-_ASK_AGAIN_S = 5.0
-_WAIT_S_MAX = 60.0  # some systems take no longer wait, and none takes infinity
+_ASK_AGAIN_S = 5.0  # for what could not be had, and for what may have been exchanged by hand; no wait is longer
 
 Taken = TypeVar("Taken")
 
@@ -59,21 +58,26 @@ class Waiting:
             remaining_s = deadline - clock.monotonic()
             if remaining_s <= 0:
                 return taken
-            self._log.wait_for_change(self._has_news, min(remaining_s, _WAIT_S_MAX), self._current_watch())
+            self._log.wait_for_change(self._has_news, min(remaining_s, _ASK_AGAIN_S), self._current_watch())
 
     def _current_watch(self) -> Watch | None:
         """Of the partitions that are waited for: made with the first wait, and kept until they are others.
 
-        Where it can't be had now, the wait goes by looking, and one of the next asks again.
+        Where it can't be had now, the wait goes by looking, and one of the next asks again. As often the files that say what
+        is published are looked for anew.
         """
         lanes = self._fetcher.lanes.values()
         partitions = tuple(lane.partition for lane in lanes if lane.partition is not None and not lane.paused)
         is_other = partitions != self._watched or (self._watch is not None and not self._watch.is_open)
         now_s = self._log.clock.monotonic()
-        if is_other or (self._watch is None and now_s >= self._ask_again_s):
+        is_due = now_s >= self._ask_again_s
+        if is_other or is_due:
+            self._ask_again_s = now_s + _ASK_AGAIN_S
+        if is_due and not is_other:
+            self._fetcher.look_anew()
+        if is_other or (is_due and self._watch is None):
             self.close()
             self._watch, self._watched = self._log.watch(partitions), partitions
-            self._ask_again_s = now_s + _ASK_AGAIN_S
         return self._watch
 
     def close(self) -> None:

@@ -299,12 +299,19 @@ class Partition:
 
     def change_token(self) -> Any:
         """A value that differs whenever something was published since. Costs one read of 128 bytes."""
+        self._check_open()
         return self._view.token()
+
+    def look_anew(self) -> None:
+        """Let ``change_token`` tell of a file of publications that was replaced by hand, as with a backup."""
+        self._check_open()
+        self._view.look_anew()
 
     def close(self) -> None:
         """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
         self._closed = True
         self._reader.close()
+        self._view.let_go()
         if self._writer is not None:
             self._durability.close()
             self._writer.close()

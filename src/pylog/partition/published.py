@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptSegment, StorageError, TopicNotFound
 from pylog.partition import snapshots
 from pylog.partition.assessment import assess
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
@@ -61,6 +61,22 @@ class PublishedView:
             return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
         except FileNotFoundError:  # removed meanwhile, or a link that leads nowhere
             return last, -1
+
+    def let_go(self) -> None:
+        """Close the slots, when the last thread that reads them is done; who asks again opens what stands there then."""
+        self._slots = None
+
+    def look_anew(self) -> None:
+        """Read the slots that stand there now: those that are open may have been replaced, or removed, by hand."""
+        known, self._slots = self._slots, None
+        if known is None:
+            return
+        try:
+            self._slots_reader()
+        except TopicNotFound:
+            pass  # who asks next is told
+        except StorageError:  # no descriptor is left: those that are open will do
+            self._slots = known
 
     def _slots_reader(self) -> CommitSlotsReader:
         slots = self._slots

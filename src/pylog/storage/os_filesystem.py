@@ -255,7 +255,11 @@ class OsFileSystem:
             return sys.platform  # no such file: every start looks like the same boot, and CRCs alone find a torn tail
 
     def watch(self, paths: Collection[str]) -> Watch | None:
-        return watch_files(paths, self.kind(next(iter(paths))))
+        try:
+            kind = self.kind(next(iter(paths)))
+        except StorageError:  # a watch is never more than a help: no descriptor is left to ask with
+            return None
+        return watch_files(paths, kind)
 
     def process_id(self) -> int:
         return os.getpid()

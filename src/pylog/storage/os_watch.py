@@ -12,9 +12,10 @@ import os
 import select
 import sys
 import threading  # ``wake`` is for other threads
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from math import ceil
+from typing import Any
 
 from pylog.storage.descriptors import give_back
 from pylog.storage.fork import after_fork_in_child
@@ -30,22 +31,34 @@ _EVENTS_BYTES = 1 << 16
 class OsWatch:
     """Some files and directories. Its owner waits in one thread; ``wake`` may come from any, and from signal handlers."""
 
-    __slots__ = ("__weakref__", "_events", "_lock", "_poll", "_wakeups")
+    __slots__ = ("__weakref__", "_descriptors", "_lock", "_poll")
 
     def __init__(self, paths: Collection[str]) -> None:
         """``OSError`` where they can't all be watched."""
+        self._descriptors: list[int] = []  # of the events and of the wakeups; both, or it is closed
         self._lock = threading.RLock()  # a descriptor must not be closed, and be another file's, while it is written to
-        self._events = self._wakeups = -1
         after_fork_in_child(self._forget_parent)
         try:
-            self._events = _inotify(paths)
-            self._wakeups = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._poll = self._opened(self._descriptors, paths)
         except BaseException:
             self.close()
             raise
-        self._poll = select.poll()
-        self._poll.register(self._events, select.POLLIN)
-        self._poll.register(self._wakeups, select.POLLIN)
+
+    def _opened(self, descriptors: list[int], paths: Collection[str]) -> select.poll:
+        library, errno_of_call = _c_library()
+        # Each goes into the list within a call into C: else it would be lost to an exception of a signal handler, which
+        # comes behind the call as a rule, since others get the interpreter meanwhile.
+        descriptors.extend(map(library.inotify_init1, (os.O_CLOEXEC | os.O_NONBLOCK,)))
+        if descriptors[0] < 0:
+            raise OSError(errno_of_call(), "inotify_init1")
+        for path in paths:
+            if library.inotify_add_watch(descriptors[0], os.fsencode(path), _CHANGES) < 0:
+                raise OSError(errno_of_call(), "inotify_add_watch")
+        descriptors.extend(map(os.eventfd, (0,), (os.EFD_CLOEXEC | os.EFD_NONBLOCK,)))
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        return poll
 
     def wait(self, seconds: float) -> None:
         for descriptor, _ in self._poll.poll(ceil(max(0.0, seconds) * 1000)) if self.is_open else ():
@@ -55,22 +68,23 @@ class OsWatch:
 
     @property
     def is_open(self) -> bool:
-        return self._events >= 0
+        return len(self._descriptors) > 1
 
     def wake(self) -> None:
         with self._lock:
-            if self._wakeups >= 0:
+            if self.is_open:
                 with suppress(BlockingIOError):  # it was woken very often already
-                    os.eventfd_write(self._wakeups, 1)
+                    os.eventfd_write(self._descriptors[1], 1)
 
     def close(self) -> None:
         with self._lock:
-            events, wakeups = self._events, self._wakeups
-            self._events = self._wakeups = -1
-            if events >= 0:
-                give_back(events)
-            if wakeups >= 0:
-                give_back(wakeups)
+            descriptors, self._descriptors = self._descriptors, []
+            try:
+                if descriptors:
+                    give_back(descriptors[0])
+            finally:  # the kernel takes its time above: this is where an interrupt comes
+                if len(descriptors) > 1:
+                    give_back(descriptors[1])
 
     def _forget_parent(self) -> None:
         """A child would take away the events that the parent waits for."""
@@ -78,22 +92,15 @@ class OsWatch:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        if getattr(self, "_lock", None) is not None:  # else it was interrupted before it was anything
+            self.close()
 
 
-def _inotify(paths: Collection[str]) -> int:
+def _c_library() -> tuple[Any, Callable[[], int]]:
+    """It, and what says why a call into it failed."""
     import ctypes  # only where somebody waits
 
-    library = ctypes.CDLL(None, use_errno=True)
-    events: int = library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-    if events < 0:
-        raise OSError(ctypes.get_errno(), "inotify_init1")
-    for path in paths:
-        if library.inotify_add_watch(events, os.fsencode(path), _CHANGES) < 0:
-            number = ctypes.get_errno()
-            give_back(events)
-            raise OSError(number, "inotify_add_watch")
-    return events
+    return ctypes.CDLL(None, use_errno=True), ctypes.get_errno
 
 
 def watch_files(paths: Collection[str], filesystem_kind: str) -> OsWatch | None:
@@ -106,5 +113,5 @@ def watch_files(paths: Collection[str], filesystem_kind: str) -> OsWatch | None:
         ):  # another one is mounted below: of what kind, nobody has asked
             return None
         return OsWatch(paths)
-    except (OSError, AttributeError):  # limits used up, a path that is not there; a C library without inotify
+    except (OSError, AttributeError, ImportError):  # limits used up, a path is gone; a C library without it; no ctypes
         return None
