@@ -11,6 +11,8 @@ from random import Random
 
 from pylog import Log
 from pylog.errors import PylogError
+from pylog.partition.commit_slots import latest
+from pylog.segment.naming import COMMIT_SLOTS
 from pylog.testing.machine import Killed, Machine, Process, Step
 from tests.simulation.actors import ROOT, World
 from tests.simulation.crashes import PROBLEMS_MAX, Found, steps_of
@@ -31,7 +33,20 @@ def recover(machine: Machine) -> None:
 
 
 def segments_of(machine: Machine) -> dict[str, bytes | None]:
-    return {path: data for path, data in machine.disk.contents().items() if path.endswith(".log")}
+    """Every segment but those that lie wholly before the log start, which may be removed now or by the next recovery."""
+    contents = machine.disk.contents()
+    found = {path: data for path, data in contents.items() if path.endswith(".log")}
+    for path in sorted(found):
+        directory = path.rpartition("/")[0]
+        state = latest(contents.get(f"{directory}/{COMMIT_SLOTS}") or b"")
+        later = [base_of(other) for other in found if other.rpartition("/")[0] == directory and other > path]
+        if state is not None and later and min(later) <= state.log_start_offset:
+            del found[path]
+    return found
+
+
+def base_of(path: str) -> int:
+    return int(path.rpartition("/")[2].removesuffix(".log"))
 
 
 def images_of(workload: Workload, seed: int, count: int) -> list[tuple[Machine, Ledger]]:

@@ -144,6 +144,9 @@ def locked_by(first: Callable[[Any], object], *, elsewhere: bool = False) -> Wor
     return work
 
 
+HELD_ONCE = [False, True, False, True]
+
+
 def seen(*steps: Callable[[Any], object], elsewhere: bool = False) -> Work:
     """Whether others see a lock held, after each of these was done with it; and whether it can be taken by them in the end."""
 
@@ -336,7 +339,7 @@ LOCKS = [
     Situation("free after close", locked_by(lambda lock: also(lock.try_acquire(), lock.close()), elsewhere=True), True),
     Situation("free after abandon", locked_by(lambda lock: also(lock.try_acquire(), lock.abandon())), True),
     Situation("the release of one that is not held frees nothing", lock_of_a_file_made_again, (True, True)),
-    Situation("a lock is seen", seen(id, lambda lock: lock.try_acquire(), lambda lock: lock.release()), [False, True, False, True]),
+    Situation("a lock is seen", seen(id, lambda lock: lock.try_acquire(), lambda lock: lock.release()), HELD_ONCE),
     Situation("by another process", seen(lambda lock: lock.try_acquire(), elsewhere=True), [True, False]),
     Situation("looking takes nothing", seen(id, id), [False, False, True]),
     Situation("no lock is seen where there is no file", lambda at: at.fs.is_locked(at / "none"), False),
