@@ -16,12 +16,17 @@ import pylog
 PUBLIC_NAMES = [
     "AppendResult",
     "Consumer",
+    "ConsumerGroupMetadata",
     "Delivery",
+    "GroupDescription",
     "Log",
+    "MemberDescription",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetChange",
     "OffsetRange",
     "Partition",
+    "PartitionProgress",
     "Producer",
     "ProducerRecord",
     "Record",
@@ -62,7 +67,7 @@ def public_things() -> Iterator[Any]:
         thing = getattr(pylog, name, None)
         if inspect.isclass(thing):
             yield pytest.param(thing, id=name)
-            for member, value in vars(thing).items():
+            for member, value in inspect.getmembers(thing):
                 if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
                     yield pytest.param(value, id=f"{name}.{member}")
     for name, thing in vars(pylog.errors).items():

@@ -146,11 +146,32 @@ def test_options_of_transactions_are_not_there_yet(log: Log, name: str) -> None:
     Producer(log, **{name: None}).close()
 
 
-@pytest.mark.parametrize("name", ["group_id", "enable_auto_commit", "assignor"])
-def test_options_of_consumer_groups_are_not_there_yet(log: Log, name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{name}='x': consumer groups .* not in this version; .*assign.*seek"):
-        Consumer(log, **{name: "x"})  # type: ignore[arg-type]
-    Consumer(log, **{name: None}).close()
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"group_id": ""}, "a group's name is text of 1 to 200 bytes"),
+        ({"group_id": "x" * 201}, "a group's name is text of 1 to 200 bytes"),
+        ({"group_id": 7}, "a group's name is text of 1 to 200 bytes"),
+        ({"group_id": "g", "assignor": "rnage"}, "assignor='rnage'; there are 'range'"),
+        ({"group_id": "g", "enable_auto_commit": "yes"}, "enable_auto_commit"),
+        ({"group_id": "g", "max_poll_interval_ms": 0}, "max_poll_interval_ms"),
+        ({"group_id": "g", "group_instance_id": ""}, "group_instance_id is text"),
+        ({"enable_auto_commit": True}, "enable_auto_commit is for a consumer in a group: give it a group_id"),
+        ({"group_instance_id": "a"}, "group_instance_id is for a consumer in a group"),
+    ],
+)
+def test_options_of_groups_are_checked(log: Log, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        Consumer(log, **options)
+
+
+def test_a_consumer_without_a_group_says_what_committing_needs(log: Log) -> None:
+    with Consumer(log) as consumer:
+        for call in (consumer.commit, consumer.commit_async, consumer.group_metadata):
+            with pytest.raises(ConfigError, match=r"in no group.*group_id="):
+                call()
+        with pytest.raises(ConfigError, match="on_assigned: without a group_id"):
+            consumer.subscribe("t", on_assigned=print)
 
 
 @pytest.mark.parametrize("kind", [Producer, Consumer])

@@ -14,6 +14,7 @@ In short::
 #
 #   cli  spark  testing             the command line; Spark's source; a pytest plugin
 #   producer  consumer              batching and sending; fetching, positions and iteration
+#   group                           who shares a topic, and how far they have come
 #   log                             the directory, which wires the parts
 #   verification  opening           everything in the directory checked; which path may be a log
 #   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
@@ -30,6 +31,8 @@ In short::
 from pylog import errors
 from pylog.catalog import TopicConfig, TopicDescription
 from pylog.consumer import Consumer
+from pylog.consumer.commits import ConsumerGroupMetadata
+from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.log import Log
 from pylog.model import (
     AppendResult,
@@ -49,12 +52,17 @@ __version__ = "0.1.0"
 __all__ = [
     "AppendResult",
     "Consumer",
+    "ConsumerGroupMetadata",
     "Delivery",
+    "GroupDescription",
     "Log",
+    "MemberDescription",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetChange",
     "OffsetRange",
     "Partition",
+    "PartitionProgress",
     "Producer",
     "ProducerRecord",
     "Record",

@@ -37,7 +37,8 @@ from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pylog.group.groups import GroupDescription, Groups, OffsetChange
+    from pylog.group.descriptions import GroupDescription, OffsetChange
+    from pylog.group.groups import Groups
     from pylog.partition.verify import Problem, VerifyReport
 
 

@@ -204,7 +204,7 @@ class FakeLog:
         self.catalog_looks += 1
         return self._version
 
-    def watch(self, partitions: Collection[object]) -> None:
+    def watch(self, partitions: Collection[object], more: Collection[str] = ()) -> None:
         """There is none: it waits by ``wait_for_change`` alone."""
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: None = None) -> bool:

@@ -55,10 +55,3 @@ def test_the_defaults_are_kafkas_but_for_memory() -> None:
 def test_a_config_does_not_change() -> None:
     with pytest.raises(AttributeError):
         ConsumerConfig().max_poll_records = 1  # type: ignore[misc]
-
-
-def test_groups_are_visibly_absent() -> None:
-    with pytest.raises(ConfigError, match="group_id"):
-        consumer_of(FakeLog(), group_id="billing")
-    for method in ("commit", "commit_async", "committed", "group_metadata"):
-        assert not hasattr(Consumer, method)

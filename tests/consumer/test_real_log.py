@@ -226,9 +226,9 @@ def watched_by(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[list
     log, asked = consumer._log, []
     real = log.watch
 
-    def watch(partitions: Any) -> Any:
+    def watch(partitions: Any, more: Any) -> Any:
         asked.append([partition.published_path for partition in partitions])
-        return real(partitions)
+        return real(partitions, more)
 
     monkeypatch.setattr(log, "watch", watch)
     return asked
@@ -250,7 +250,7 @@ def test_what_is_paused_wakes_nobody(log: Log, monkeypatch: pytest.MonkeyPatch) 
 def test_a_watch_that_could_not_be_had_is_asked_for_again_some_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = reading(log)
     asked: list[object] = []
-    monkeypatch.setattr(log, "watch", asked.append)
+    monkeypatch.setattr(log, "watch", lambda partitions, _more: asked.append(partitions))
     for _ in range(3):
         consumer.poll(0.001)
     assert len(asked) == 1

@@ -8,10 +8,11 @@ policy, since its first records were written while this consumer was already sub
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.catalog import no_such_partition
+from pylog.checks import require_callable
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, Topic, change_of, name_of
@@ -23,7 +24,29 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.consumer")
 
+Callback = Callable[[list[TopicPartition]], object]
+
 _MIXED = "a consumer either subscribes or is assigned partitions; call unsubscribe() in between"
+
+
+class Listeners(NamedTuple):
+    """What ``subscribe`` was given to be told of partitions that come and go in a group."""
+
+    on_assigned: Callback | None = None
+    on_revoked: Callback | None = None
+    on_lost: Callback | None = None
+
+    def checked(self, group_id: str | None) -> Listeners:
+        """These, if they can be called; else ``ConfigError``."""
+        for option, callback in self._asdict().items():
+            if callback is not None:
+                require_callable(option, callback, "a list of partitions")
+                if group_id is None:
+                    raise ConfigError(
+                        f"{option}: without a group_id no partitions are assigned or revoked; leave it out",
+                        option=option,
+                    )
+        return self
 
 
 class Assignment:
@@ -31,6 +54,7 @@ class Assignment:
 
     def __init__(self, log: Log, lookup: OffsetLookup, fetcher: Fetcher) -> None:
         self.subscription: Subscription | None = None
+        self.listeners = Listeners()
         self._log = log
         self._lookup = lookup
         self._fetcher = fetcher
@@ -42,10 +66,18 @@ class Assignment:
         """True where nothing was asked for (a subscription without topics yet is not nothing)."""
         return self.subscription is None and not self._by_hand
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Follow this subscription, in place of the one before. Partitions in both keep their positions."""
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files beside the partitions' own, and the topics', that a wait should watch."""
+        return ()
+
+    def _refuse_by_hand(self) -> None:
         if self._by_hand:
             raise ConfigError(f"subscribe() after assign(): {_MIXED}")
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Follow this subscription, in place of the one before. Partitions in both keep their positions."""
+        self._refuse_by_hand()
         while True:
             version = self._log.catalog_version()
             try:
@@ -95,6 +127,13 @@ class Assignment:
                     raise
                 continue  # deleted between two looks: look again
             self._catalog_version = version
+
+    def came_back(self) -> None:
+        """The application is done with all it was given."""
+
+    def close(self, *, failed: bool) -> None:
+        """Read nothing any more. ``failed``: because of an exception."""
+        self.clear()
 
     def changed(self) -> bool:
         """True where ``refresh`` has something to look at."""

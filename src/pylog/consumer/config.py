@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pylog.checks import require_callable, require_count
+from pylog.checks import require_bool, require_callable, require_count
 from pylog.consumer.reset import OffsetReset
+from pylog.errors import ConfigError
+from pylog.group.assignor import check_assignor
+from pylog.group.place import check_group
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation
 
-NOT_YET = dict.fromkeys(
-    (
-        "group_id", "group_instance_id", "enable_auto_commit", "auto_commit_interval_ms", "max_poll_interval_ms", "assignor",
-    ),
-    "consumer groups and committed offsets are not in this version; subscribe or assign, keep position(partition) with "
-    "your results, and seek to it after a restart",
-)  # fmt: skip
+_NAME_LENGTH_MAX = 249
+
 Deserializer = Callable[[bytes], Any]
 
 
@@ -31,6 +29,14 @@ class ConsumerConfig(NamedTuple):
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     consumer_timeout_ms: int | None = None
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    client_id: str | None = None
+    assignor: str = "cooperative-sticky"
+    enable_auto_commit: bool = False
+    auto_commit_interval_ms: int = 5_000
+    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
 
     def checked(self) -> ConsumerConfig:
         """This, if every option is right; else ``ConfigError``, which names the option."""
@@ -44,4 +50,25 @@ class ConsumerConfig(NamedTuple):
                 require_callable(option, getattr(self, option), "bytes")
         if self.consumer_timeout_ms is not None:
             require_count("consumer_timeout_ms", self.consumer_timeout_ms, 0)
+        return self._checked_group()
+
+    def _checked_group(self) -> ConsumerConfig:
+        check_assignor(self.assignor)
+        require_bool("enable_auto_commit", self.enable_auto_commit)
+        for option in ("auto_commit_interval_ms", "max_poll_interval_ms", "session_timeout_ms"):
+            require_count(option, getattr(self, option), 1)
+        for option in ("client_id", "group_instance_id"):
+            value = getattr(self, option)
+            if value is not None and not (isinstance(value, str) and 0 < len(value) <= _NAME_LENGTH_MAX):
+                raise ConfigError(
+                    f"{option} is text of 1 to {_NAME_LENGTH_MAX} characters, got {value!r:.80}",
+                    option=option,
+                    value=value,
+                )
+        if self.group_id is not None:
+            check_group(self.group_id)
+            return self
+        for option in ("group_instance_id", "enable_auto_commit"):
+            if getattr(self, option):
+                raise ConfigError(f"{option} is for a consumer in a group: give it a group_id, too", option=option)
         return self

@@ -7,26 +7,27 @@ where, and how it is buffered: ``assignment``, ``fetcher``, ``lane``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pylog.checks import partition_of, partitions_of, refuse_options, require_count, require_log, require_seconds
-from pylog.consumer.assignment import Assignment
-from pylog.consumer.config import NOT_YET, ConsumerConfig, Deserializer
+from pylog.checks import partitions_of, refuse_options, require_count, require_log, require_seconds
+from pylog.consumer.assignment import Assignment, Callback, Listeners
+from pylog.consumer.commits import Commits
+from pylog.consumer.config import ConsumerConfig, Deserializer
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.flight import Flight
 from pylog.consumer.form import DECODE_RECORDS_MAX
-from pylog.consumer.lane import Lane
+from pylog.consumer.log_offsets import LogOffsets
 from pylog.consumer.lookup import OffsetLookup
-from pylog.consumer.reset import no_position
+from pylog.consumer.positions import Positions
 from pylog.consumer.sole_use import SoleUse
-from pylog.consumer.subscription import Subscription, name_of
+from pylog.consumer.subscription import Subscription
 from pylog.consumer.waiting import Taken, Waiting
-from pylog.errors import Closed, ConfigError, PylogError
-from pylog.model import EARLIEST, LATEST, OffsetAndTimestamp, Record, TopicPartition
+from pylog.errors import Closed, PylogError
+from pylog.model import Record, TopicPartition
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
 
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pylog.log import Log
-    from pylog.partition import Partition
 
 
-class Consumer:
+class Consumer(Commits, LogOffsets, Positions):
     """Reads records of topics or partitions, each partition in order.
 
     Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` where the log is):
@@ -51,9 +51,16 @@ class Consumer:
       and of each; one batch may exceed them.
     - ``key_deserializer``, ``value_deserializer``: called with bytes, never with None.
     - ``consumer_timeout_ms``: an iteration ends after waiting so long for a record; None waits for ever.
+    - ``group_id``: the group whose members share what they subscribe to, and whose committed offsets they go on from.
+    - ``assignor``: how: ``"cooperative-sticky"``, ``"sticky"``, ``"range"`` or ``"round_robin"``; all members the same.
+    - ``enable_auto_commit``: whether what the application came back from is committed every ``auto_commit_interval_ms``, when
+      partitions move, and at the end.
+    - ``max_poll_interval_ms``: who neither polls nor commits for so long is expelled, and others read its partitions.
+    - ``group_instance_id``: keeps its partitions over a restart that takes less than ``session_timeout_ms``.
+    - ``client_id``: a name to tell members by.
 
     A consumer belongs to one thread at a time: a call while another is under way raises ``WrongThread``. Only
-    ``wakeup`` may be called from anywhere.
+    ``wakeup`` may be called from anywhere. A process that dies leaves its group at once, with no timeout to wait for.
     """
 
     def __init__(
@@ -69,39 +76,70 @@ class Consumer:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         consumer_timeout_ms: int | None = None,
-        **not_yet: None,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        client_id: str | None = None,
+        assignor: str = "cooperative-sticky",
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: int = 5_000,
+        max_poll_interval_ms: int = 300_000,
+        session_timeout_ms: int = 45_000,
+        **unknown: Any,
     ) -> None:
         require_log(log, "Consumer")
-        refuse_options("Consumer", not_yet, NOT_YET)
+        refuse_options("Consumer", unknown, {})
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
+            group_id, group_instance_id, client_id, assignor, enable_auto_commit, auto_commit_interval_ms,
+            max_poll_interval_ms, session_timeout_ms,
         ).checked()  # fmt: skip
         self._iteration_s = float("inf") if consumer_timeout_ms is None else consumer_timeout_ms / 1_000
         self._log = log
         self._lookup = OffsetLookup(log, self._config)
         self._fetcher = Fetcher(self._lookup, self._config, log.clock)
-        self._assignment = Assignment(log, self._lookup, self._fetcher)
+        self._sole_use = SoleUse()
+        self._assignment = self._assignment_for(group_id)
         self._waiting = Waiting(log, self._assignment, self._fetcher)
         self._flight: Flight | None = None
         self._reading = False
         self._closed = False
-        self._sole_use = SoleUse()
         after_fork_in_child(self._begin_in_child)
+
+    def _assignment_for(self, group_id: str | None) -> Assignment:
+        if group_id is None:
+            return Assignment(self._log, self._lookup, self._fetcher)
+        from pylog.consumer.group_assignment import GroupAssignment  # most consumers are in none
+
+        return GroupAssignment(self._log, self._lookup, self._fetcher, self._config, self._sole_use)
 
     # What to read
 
-    def subscribe(self, topics: str | Iterable[str] | re.Pattern[str]) -> None:
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str],
+        *,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
         """Read all partitions of these topics, in place of the subscription before.
 
         A pattern must match a topic's whole name. Positions are resolved now, by ``auto_offset_reset``; topics and
         partitions that appear later are noticed while polling and read from their beginning, and so is a topic named
         here that does not exist yet. Partitions that were read before keep their positions. Subscribing to no topics
         is ``unsubscribe``.
+
+        With a ``group_id`` it joins the group, which gives it a share of the partitions, each read from where the group has
+        committed, or else has begun. The callbacks get lists of partitions, while polling: ``on_assigned`` those now read,
+        ``on_revoked`` those about to be given up (it may still commit), ``on_lost`` those that others have already (by default
+        ``on_revoked``). ``ConfigError`` where the members have another ``assignor``.
         """
         subscription = Subscription.of(topics)
-        with self._begin():
+        listeners = Listeners(on_assigned, on_revoked, on_lost).checked(self._config.group_id)
+        with self._begin_alone():
             self._land()
+            self._assignment.listeners = listeners
             if subscription.is_empty:
                 self._assignment.clear()
             else:
@@ -114,13 +152,13 @@ class Consumer:
         ``InvalidPartition``.
         """
         wanted = partitions_of(partitions)
-        with self._begin():
+        with self._begin_alone():
             self._land()
             self._assignment.assign(wanted)
 
     def unsubscribe(self) -> None:
         """Read nothing any more, and forget all positions."""
-        with self._begin():
+        with self._begin_alone():
             self._land()
             self._assignment.clear()
 
@@ -204,8 +242,9 @@ class Consumer:
         """
         reading = False
         try:
-            with self._begin():
+            with self._begin_alone():
                 self._land()
+                self._assignment.came_back()
                 self._fetcher.commit()
                 reading = self._reading = True
                 return self._waiting.take_within(timeout_s, take, max_records)
@@ -240,111 +279,6 @@ class Consumer:
         """
         self._waiting.wake()
 
-    # Positions
-
-    def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be returned. ``NoOffsetForPartition`` where there is none yet."""
-        with self._begin():
-            position = self._position(self._lane(partition))
-        if position is None:
-            raise no_position(partition_of(partition))
-        return position
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``. One that is not in the log is found out by the next poll."""
-        require_count("offset", offset, 0)
-        with self._begin():
-            self._land()
-            self._lane(partition).move_to(offset)
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first record kept, in these partitions or in all."""
-        self._seek_to(EARLIEST, partitions)
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on behind the last record there is now, in these partitions or in all."""
-        self._seek_to(LATEST, partitions)
-
-    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go on at the first record with this timestamp or a later one, else at the end, in these partitions or all."""
-        self._seek_to(require_count("timestamp_ms", timestamp_ms, 0), partitions)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until ``resume``; they keep their positions."""
-        with self._begin():
-            self._land()
-            for lane in [self._lane(partition) for partition in partitions]:
-                lane.paused = True
-                lane.drop_read_ahead()
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again."""
-        with self._begin():
-            for lane in [self._lane(partition) for partition in partitions]:
-                lane.paused = False
-
-    def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
-        with self._begin():
-            return {partition for partition, lane in self._fetcher.lanes.items() if lane.paused}
-
-    def _seek_to(self, target: int, partitions: tuple[TopicPartition, ...]) -> None:
-        with self._begin():
-            self._land()
-            lanes = [self._lane(partition) for partition in partitions] or list(self._fetcher.lanes.values())
-            offsets = [self._lookup.locate(self._lookup.partition(lane.topic_partition), target) for lane in lanes]
-            for lane, offset in zip(lanes, offsets, strict=True):
-                lane.move_to(offset)
-
-    def _lane(self, partition: TopicPartition) -> Lane:
-        lane = self._fetcher.lanes.get(partition_of(partition))
-        if lane is None:
-            raise ConfigError(
-                f"{name_of(partition_of(partition))} is not assigned to this consumer",
-                topic=partition[0], partition=partition[1], assignment=sorted(self._fetcher.lanes),
-            )  # fmt: skip
-        return lane
-
-    def _position(self, lane: Lane) -> int | None:
-        flight = self._flight
-        return flight.position if flight is not None and flight.lane is lane else lane.position
-
-    # Offsets of the log
-
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record kept of each partition, assigned or not."""
-        return {name: self._lookup.beginning(partition) for name, partition in self._opened(partitions)}
-
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """One past the last offset this consumer may read now (its isolation and visibility count), of each."""
-        return {name: self._lookup.end(partition) for name, partition in self._opened(partitions)}
-
-    def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record with its timestamp or a later one; None where there is none."""
-        if not isinstance(timestamps_ms, Mapping):
-            raise ConfigError(f"expected a mapping of TopicPartition to timestamp, not {timestamps_ms!r}")
-        times = {partition_of(name): require_count("timestamp_ms", ms, 0) for name, ms in timestamps_ms.items()}
-        return {name: self._lookup.at_time(partition, times[name]) for name, partition in self._opened(times)}
-
-    def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each assigned partition is behind its end; partitions without a position are left out."""
-        with self._begin():
-            return self._lag()
-
-    def _lag(self) -> dict[TopicPartition, int]:
-        positions = {name: self._position(lane) for name, lane in self._fetcher.lanes.items()}
-        return {
-            name: max(0, self._lookup.end(self._lookup.partition(name)) - position)
-            for name, position in positions.items()
-            if position is not None
-        }
-
-    def _opened(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, Partition]]:
-        with self._begin():
-            return [(name, self._lookup.partition(name)) for name in partitions_of(partitions)]
-
     def metrics(self) -> dict[str, int]:
         """Counts since the consumer was made, and its state now."""
         with self._begin():
@@ -363,14 +297,23 @@ class Consumer:
     # One thread, one life
 
     def close(self) -> None:
-        """End iterations and free what was read ahead. Closing twice is fine; any other call raises ``Closed``."""
+        """End iterations, free what was read ahead, leave the group. Closing twice is fine; other calls raise ``Closed``.
+
+        With ``enable_auto_commit`` what was returned is committed; not so where a ``with`` ends in an exception: what the
+        application was given last may not be processed then, and comes again.
+        """
+        self._close(failed=False)
+
+    def _close(self, *, failed: bool) -> None:
         if self._closed:
             return
-        with self._begin():
+        with self._begin_alone():
             self._land()
-            self._assignment.clear()
-            self._waiting.close()
-            self._closed = True
+            try:
+                self._assignment.close(failed=failed)
+            finally:
+                self._waiting.close()
+                self._closed = True
 
     def __enter__(self) -> Consumer:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
@@ -378,14 +321,20 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(failed=kind is not None)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._fetcher.lanes)} partitions"
         return f"<Consumer of {self._log.path}: {state}>"
 
     def _begin(self) -> AbstractContextManager[object]:
-        """Around every call: ``Closed``, or ``WrongThread`` where another call is under way."""
+        """Around every call: ``Closed``, or ``WrongThread`` where another call is under way. Callbacks of the group may call."""
+        if self._closed:
+            raise _closed()
+        return self._sole_use.begin_in_callback()
+
+    def _begin_alone(self) -> AbstractContextManager[object]:
+        """The same around a call that such a callback may not make."""
         if self._closed:
             raise _closed()
         return self._sole_use.begin()

@@ -28,7 +28,7 @@ class Waiting:
         self._fetcher = fetcher
         self._woken = False
         self._watch: Watch | None = None
-        self._watched: tuple[Partition, ...] | None = None
+        self._watched: tuple[Partition | str, ...] | None = None
         self._ask_again_s = 0.0
 
     def wake(self) -> None:
@@ -68,7 +68,8 @@ class Waiting:
         """
         lanes = self._fetcher.lanes.values()
         partitions = tuple(lane.partition for lane in lanes if lane.partition is not None and not lane.paused)
-        is_other = partitions != self._watched or (self._watch is not None and not self._watch.is_open)
+        paths = self._assignment.paths
+        is_other = (*partitions, *paths) != self._watched or (self._watch is not None and not self._watch.is_open)
         now_s = self._log.clock.monotonic()
         is_due = now_s >= self._ask_again_s
         if is_other or is_due:
@@ -77,7 +78,7 @@ class Waiting:
             self._fetcher.look_anew()
         if is_other or (is_due and self._watch is None):
             self.close()
-            self._watch, self._watched = self._log.watch(partitions), partitions
+            self._watch, self._watched = self._log.watch(partitions, paths), (*partitions, *paths)
         return self._watch
 
     def close(self) -> None:

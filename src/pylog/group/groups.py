@@ -6,17 +6,18 @@ Nobody has to join a group to look at it, and looking needs no lock and no permi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout
-from pylog.catalog.layout import decoded_group, encoded_group
+from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
 from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, TopicNotFound
+from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import dead_members
 from pylog.group.offset_records import METADATA_LIMIT_BYTES, Committed
 from pylog.group.offsets import Offsets, OffsetStore
-from pylog.group.place import GroupPlace
+from pylog.group.place import GroupPlace, check_group
 from pylog.group.state import Group, GroupTopic, Member, left
 from pylog.group.state_file import StateFile
 from pylog.model import OffsetAndMetadata, TopicPartition
@@ -25,48 +26,7 @@ from pylog.storage import FileSystem
 if TYPE_CHECKING:
     from pylog.log import Log
 
-NAME_BYTES_MAX = 200  # of its directory
 EMPTY, STABLE, RECONCILING = "Empty", "Stable", "Reconciling"
-
-
-class MemberDescription(NamedTuple):
-    """A member as it stands. ``assigned`` is what it reads now, ``target`` what it will, once others have given that up."""
-
-    member_id: str
-    group_instance_id: str
-    client_id: str
-    host: str
-    pid: int
-    joined_ms: int
-    assigned: tuple[TopicPartition, ...]
-    target: tuple[TopicPartition, ...]
-
-
-class PartitionProgress(NamedTuple):
-    """How far a group has come in a partition. ``committed`` and ``lag`` are None where it has committed nothing there."""
-
-    committed: OffsetAndMetadata | None
-    end_offset: int
-    lag: int | None
-    member_id: str
-
-
-class GroupDescription(NamedTuple):
-    """A group as it stands. ``state`` is ``"Empty"``, ``"Stable"``, or ``"Reconciling"`` while partitions move."""
-
-    group: str
-    state: str
-    generation: int
-    assignor: str
-    members: tuple[MemberDescription, ...]
-    partitions: dict[TopicPartition, PartitionProgress]
-
-
-class OffsetChange(NamedTuple):
-    """What a reset does to one partition. ``before`` is None where nothing was committed."""
-
-    before: int | None
-    after: int
 
 
 class Groups:
@@ -326,20 +286,6 @@ def _described(member: Member) -> MemberDescription:
     return MemberDescription(
         member.id, member.instance_id, member.client_id, member.host, member.pid, member.joined_ms,
         tuple(sorted(member.owned)), tuple(sorted(member.target)),
-    )  # fmt: skip
-
-
-def check_group(group: object) -> str:
-    """The name of a group, if it can be one; else ``ConfigError``."""
-    try:
-        if isinstance(group, str) and group and len(encoded_group(group)) <= NAME_BYTES_MAX:
-            return group
-    except UnicodeEncodeError:
-        pass
-    raise ConfigError(
-        f"a group's name is text of 1 to {NAME_BYTES_MAX} bytes (a character that no topic's name can have counts three for each "
-        f"of its bytes), got {group!r:.80}",
-        option="group_id", value=group,
     )  # fmt: skip
 
 

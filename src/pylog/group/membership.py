@@ -20,6 +20,7 @@ from pylog.group.state import (
     GroupTopic,
     Member,
     Partitions,
+    appeared_since,
     joined,
     left,
     reconciled,
@@ -190,16 +191,20 @@ class Membership:
         state.publish(group)
         return group
 
-    def want(self, wanted: frozenset[str]) -> None:
-        """Have the group divide what there is now, where that, or what this member wants, is not what it was."""
+    def want(self, wanted: frozenset[str], *, appeared: bool) -> None:
+        """Have the group divide what there is now, where that, or what this member wants, is not what it was.
+
+        Topics and partitions that have ``appeared`` while it was a member are read from their beginning: all of them is news.
+        """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            self._files.holding(lambda state: self._want(state, wanted))
+            self._files.holding(lambda state: self._want(state, wanted, appeared))
 
-    def _want(self, state: StateFile, wanted: frozenset[str]) -> None:
+    def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
         group = state.read()
         if self.id in group.members and self._is_outdated(group, wanted):
-            state.publish(resubscribed(group, self.id, wanted, self._topics_now(_wanted(group, wanted))))
+            after = resubscribed(group, self.id, wanted, self._topics_now(_wanted(group, wanted)))
+            state.publish(started(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after)
 
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
         return group.members[self.id].topics != wanted or group.topics != self._topics_now(_wanted(group, wanted))

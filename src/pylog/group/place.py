@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pylog.catalog.layout import encoded_group
 from pylog.clock import Clock
+from pylog.errors import ConfigError
 from pylog.storage import FileSystem
+
+NAME_BYTES_MAX = 200  # of its directory
 
 
 class GroupPlace(NamedTuple):
@@ -40,3 +44,17 @@ class GroupPlace(NamedTuple):
         """Make the directories. Nothing in them outlives a boot, so nothing is synced."""
         for directory in (self.directory.rpartition("/")[0], self.directory, self.members):
             self.filesystem.make_directory(directory)
+
+
+def check_group(group: object) -> str:
+    """The name of a group, if it can be one; else ``ConfigError``."""
+    try:
+        if isinstance(group, str) and group and len(encoded_group(group)) <= NAME_BYTES_MAX:
+            return group
+    except UnicodeEncodeError:
+        pass
+    raise ConfigError(
+        f"a group's name is text of 1 to {NAME_BYTES_MAX} bytes (a character that no topic's name can have counts three for each "
+        f"of its bytes), got {group!r:.80}",
+        option="group_id", value=group,
+    )  # fmt: skip

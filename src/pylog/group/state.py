@@ -139,3 +139,13 @@ def reconciled(group: Group, id_: str, released: Partitions) -> Group:
 def started(group: Group, starts: Mapping[TopicPartition, int]) -> Group:
     """With positions that the group begins from, where it has none yet."""
     return group._replace(starts={**starts, **group.starts})
+
+
+def appeared_since(before: Group, after: Group) -> Partitions:
+    """The partitions that a group divides now and did not before: of topics that are new, or others by now, or have grown."""
+    return frozenset(
+        TopicPartition(name, number)
+        for name, topic in after.topics.items()
+        for number in range(topic.partitions)
+        if name not in before.topics or before.topics[name].id != topic.id or number >= before.topics[name].partitions
+    )

@@ -1,0 +1,104 @@
+"""What a consumer in a group can do beyond one without: commit how far it has come, and ask what was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pylog.checks import partition_of, require_callable, require_count
+from pylog.consumer.parts import Parts
+from pylog.errors import ConfigError, PylogError
+from pylog.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pylog.consumer.group_assignment import GroupAssignment
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError | None], object]
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """What a member is in its group: for commits that others make in its name. ``generation`` -1 where it is no member."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class Commits(Parts):
+    """A part of ``Consumer``."""
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Have the group go on behind what was processed: from ``offsets``, the next to read of each partition, or else from
+        the positions of all assigned partitions. Inside of an iteration that is behind the record being processed.
+
+        On return others see it, and no loss of power takes it back; nor the records before it, which are made durable as well.
+        ``CommitFailed`` where this consumer is no member any more, or a partition is not its own: nothing was committed then.
+        ``LogLocked`` where a stopped process holds the group's lock for half a minute; ``StorageFull``, ``StorageError``.
+        """
+        with self._begin():
+            self._in_group().commit(self._to_commit(offsets), durable=True)
+
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+        """The same without waiting for the disk: others see it on return, but a loss of power may take it back.
+
+        What ``commit`` would raise is given to ``callback(offsets, error)``, or logged without one; None stands for success.
+        """
+        if callback is not None:
+            require_callable("callback", callback, "offsets and an error or None")
+        with self._begin():
+            group, wanted = self._in_group(), self._to_commit(offsets)
+            try:
+                group.commit(wanted, durable=False)
+                error = None
+            except PylogError as failure:
+                error = failure
+        if callback is not None:
+            callback(wanted, error)
+        elif error is not None:
+            group.report(error)
+
+    def committed(self, partition: TopicPartition, metadata: bool = False) -> Any:
+        """The offset the group has committed of a partition, assigned or not; None where there is none.
+
+        With ``metadata=True`` as an ``OffsetAndMetadata``.
+        """
+        name = partition_of(partition)
+        with self._begin():
+            found = self._in_group().committed(name)
+        if found is None or metadata:
+            return found
+        return found.offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This consumer as a member of its group."""
+        with self._begin():
+            group = self._in_group()
+            membership = group.membership
+            generation = membership.generation if membership.id else -1
+            return ConsumerGroupMetadata(group.group_id, generation, membership.id, group.instance_id)
+
+    def _in_group(self) -> GroupAssignment:
+        from pylog.consumer.group_assignment import GroupAssignment
+
+        if not isinstance(self._assignment, GroupAssignment):
+            raise ConfigError(
+                "this consumer is in no group, so there is nothing to commit to: Consumer(log, group_id=...)",
+                option="group_id", value=None,
+            )  # fmt: skip
+        return self._assignment
+
+    def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            positions = {name: self._position(lane) for name, lane in self._fetcher.lanes.items()}
+            return {name: OffsetAndMetadata(position) for name, position in positions.items() if position is not None}
+        if not isinstance(offsets, Mapping):
+            raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
+        return {partition_of(name): _offset(value) for name, value in offsets.items()}
+
+
+def _offset(value: object) -> OffsetAndMetadata:
+    if isinstance(value, OffsetAndMetadata):
+        return OffsetAndMetadata(require_count("offset", value.offset, 0), value.metadata)
+    return OffsetAndMetadata(require_count("offset", value, 0))

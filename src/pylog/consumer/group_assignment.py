@@ -1,0 +1,334 @@
+"""What a consumer in a group reads: the partitions that the group gives it, followed as members come and go.
+
+A round gives up first what is no longer this member's (auto-commit, ``on_revoked``), publishes that, and takes what is its own
+and free (committed position, ``on_assigned``). What it keeps is read on all the while. Where the group has gone on without
+it, it has lost all it had (``on_lost``), and joins anew.
+
+Partitions assigned by hand take no part in that: they are read from what the group has committed, and committed for it while
+it has no members.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from pylog.consumer.assignment import Assignment, Callback
+from pylog.consumer.config import ConsumerConfig
+from pylog.consumer.fetcher import Fetcher
+from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.sole_use import SoleUse
+from pylog.consumer.subscription import Subscription, name_of
+from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, PylogError
+from pylog.group.groups import check_metadata
+from pylog.group.membership import MemberOptions, Membership
+from pylog.group.offset_records import Committed
+from pylog.group.state import Group
+from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.storage import after_fork_in_child
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+logger = logging.getLogger("pylog.consumer")
+
+
+class GroupAssignment(Assignment):
+    """Keeps the fetcher's lanes at what the group says. For one thread at a time, as its consumer is."""
+
+    def __init__(
+        self, log: Log, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, sole_use: SoleUse
+    ) -> None:
+        super().__init__(log, lookup, fetcher)
+        log.require_writable()
+        assert config.group_id is not None
+        self.group_id = config.group_id
+        self.instance_id = config.group_instance_id
+        self._groups = log.group_access()
+        self._config = config
+        self._sole_use = sole_use
+        options = MemberOptions(
+            config.assignor, config.group_instance_id or "", config.client_id or "",
+            config.max_poll_interval_ms, config.session_timeout_ms,
+        )  # fmt: skip
+        self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
+        self._committed: dict[TopicPartition, int] = {}  # by this consumer, and what it began from
+        self._came_back: dict[TopicPartition, int] = {}  # positions behind what the application is done with
+        self._next_commit_s = 0.0
+        self._is_late = False  # the lock of the group was not free
+        _OPEN.add(self)
+        after_fork_in_child(self._forget_parent)
+
+    # Following the group
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Join the group, or want other topics from now on; what is free by that is assigned when this returns."""
+        self._refuse_by_hand()
+        self.subscription, self._catalog_version = subscription, self._log.catalog_version()
+        topics = self._existing(subscription.wanted(self._log.topics()))
+        self._warn_of_missing(subscription, topics)
+        if self.membership.id:
+            self.membership.want(self._wanted(), appeared=False)
+        else:
+            self.membership.join(self._wanted())
+        self._follow()
+
+    def refresh(self) -> None:
+        """Show that this member lives, and follow what the group has decided."""
+        if self.subscription is None:
+            super().refresh()
+            return
+        self._commit_when_due()
+        if not self.membership.id:
+            self._forget_lanes()
+            self.membership.join(self._wanted())  # a forked child, or a member that was expelled
+        version = self._log.catalog_version()
+        if version != self._catalog_version:
+            self.membership.want(self._wanted(), appeared=True)
+            self._catalog_version = version
+        self.membership.tick()
+        self._follow()
+
+    def changed(self) -> bool:
+        """True where ``refresh`` has something to do."""
+        if self.subscription is None:
+            return super().changed()
+        return self._is_late or not self.membership.id or self.membership.has_news() or super().changed()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files beside the partitions' own that a wait should watch."""
+        return tuple(self.membership.paths) if self.membership.id else ()
+
+    def clear(self) -> None:
+        """Leave the group, if it was joined, and read nothing."""
+        if self.subscription is not None:
+            self._leave_politely()
+        super().clear()
+
+    def _wanted(self) -> frozenset[str]:
+        assert self.subscription is not None
+        return frozenset(topic.name for topic in self._existing(self.subscription.wanted(self._log.topics())))
+
+    def _follow(self) -> None:
+        """One round: give up, publish, take. Nothing where all is as the group says."""
+        group = self.membership.look()
+        if self.membership.id not in group.members:
+            self._lose_everything(group)
+            return
+        me = group.members[self.membership.id]
+        lanes = self._fetcher.lanes
+        self._is_late = False
+        if me.owned == me.target == lanes.keys():
+            return
+        gone = [partition for partition in lanes if partition not in me.owned]  # with a topic that was deleted
+        self._drop(gone)
+        self._call(self.listeners.on_lost or self.listeners.on_revoked, gone)
+        self._give_up([partition for partition in lanes if partition not in me.target])
+        others = [member.owned for id_, member in group.members.items() if id_ != me.id]
+        if me.owned - me.target or (me.target - me.owned).difference(*others):
+            after = self.membership.reconcile(me.owned - me.target)
+            self._is_late = after is None
+            group = after or group
+        if self.membership.id in group.members:
+            self._take(group, group.members[self.membership.id].owned - lanes.keys())
+
+    def _give_up(self, partitions: list[TopicPartition]) -> None:
+        if not partitions:
+            return
+        if self._config.enable_auto_commit:
+            self._commit_quietly({p: offset for p, offset in self.positions().items() if p in partitions})
+        self._call(self.listeners.on_revoked, partitions)
+        self._drop(partitions)
+        logger.info("group %r: gave up %s", self.group_id, ", ".join(map(name_of, partitions)))
+
+    def _take(self, group: Group, partitions: Collection[TopicPartition]) -> None:
+        """Read these, which are this member's now, from where the group has come to."""
+        if not partitions:
+            return
+        committed = self._groups.committed(self.group_id)
+        starts: dict[TopicPartition, int | None] = {}
+        fresh: dict[TopicPartition, int] = {}
+        for partition in sorted(partitions):
+            position = self._resumed(partition, committed.get(partition))
+            if position is None:
+                position = group.starts.get(partition)
+            if position is None:
+                position = self._fetcher.start_position(self._lookup.partition(partition))
+                if position is not None:
+                    fresh[partition] = position
+            starts[partition] = position
+        if fresh:
+            self.membership.remember_starts(fresh)
+        self._apply([], starts, [self._describe(name) for name in sorted({p.topic for p in partitions})])
+        self._committed.update((partition, offset) for partition, offset in starts.items() if offset is not None)
+        logger.info("group %r: took %s", self.group_id, ", ".join(map(name_of, starts)))
+        self._call(self.listeners.on_assigned, list(starts))
+
+    def _resumed(self, partition: TopicPartition, committed: Committed | None) -> int | None:
+        """The committed position; the end of a log that has lost, with the power, what was committed."""
+        if committed is None:
+            return None
+        end = self._lookup.partition(partition).latest_offset
+        if committed.offset > end:
+            logger.warning(
+                "group %r has committed offset %d of %s, which ends at %d: records that were not durable were lost, with the "
+                "power perhaps; going on at the end", self.group_id, committed.offset, name_of(partition), end,
+            )  # fmt: skip
+        return min(committed.offset, end)
+
+    def _start_position(self, partition: TopicPartition) -> int | None:
+        """Of a partition assigned by hand."""
+        position = self._resumed(partition, self._groups.committed(self.group_id).get(partition))
+        return super()._start_position(partition) if position is None else position
+
+    def _lose_everything(self, group: Group) -> None:
+        error = self.membership.expelled(group)
+        lost = list(self._fetcher.lanes)
+        self._drop(lost)
+        if isinstance(error, InstanceFenced):
+            raise error
+        logger.warning("%s", error)
+        self._call(self.listeners.on_lost or self.listeners.on_revoked, lost)
+        self.membership.join(self._wanted())
+        self._follow()
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._fetcher.remove(partition)
+            self._committed.pop(partition, None)
+            self._came_back.pop(partition, None)
+
+    def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:
+        if callback is not None and partitions:
+            with self._sole_use.lent():
+                callback(sorted(partitions))
+
+    # Committing
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where each partition is read on, of those that have a position."""
+        return {p: lane.position for p, lane in self._fetcher.lanes.items() if lane.position is not None}
+
+    def came_back(self) -> None:
+        """The application is done with all it was given."""
+        if self._config.enable_auto_commit:
+            self._came_back = self.positions()
+
+    def _commit_when_due(self) -> None:
+        now_s = self._log.clock.monotonic()
+        if self._config.enable_auto_commit and now_s >= self._next_commit_s:
+            if self._next_commit_s:
+                self._commit_quietly(self._came_back)
+            self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
+
+    def _commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Auto-commit: what it cannot commit now it reports, and commits the next time."""
+        there = self._groups.topics_now({partition.topic for partition in offsets})
+        news = {
+            p: OffsetAndMetadata(offset)
+            for p, offset in offsets.items()
+            if self._committed.get(p) != offset and p.topic in there
+        }
+        try:
+            self.commit(news, durable=True)
+        except PylogError as error:
+            self.report(error)
+
+    def report(self, error: PylogError) -> None:
+        """What was not committed, and nobody else is told."""
+        logger.warning("group %r: could not commit: %s", self.group_id, error)
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """What the group has committed by now."""
+        found = self._groups.committed(self.group_id).get(partition)
+        return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, durable: bool) -> None:
+        """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``."""
+        if not offsets:
+            return
+        now_ms, ids = self._log.clock.now_ms(), self._ids_of(offsets)
+        committed: dict[TopicPartition, Committed | None] = {
+            p: Committed(at.offset, -1, check_metadata(at.metadata), now_ms, ids[p.topic]) for p, at in offsets.items()
+        }
+        if durable:
+            self._make_records_durable(offsets)
+        if self._by_hand or self.subscription is None:
+            end = self._commit_alone(committed)
+        else:
+            ends: list[int] = []
+            append = self._groups.offsets.append
+            self.membership.commit(offsets, lambda: ends.append(append(self.group_id, committed).last_offset + 1))
+            end = ends[0]
+        if durable:
+            self._groups.offsets.sync(self.group_id, end)
+        self._committed.update((partition, at.offset) for partition, at in offsets.items())
+        self._groups.offsets.tidy(self.group_id)
+
+    def _commit_alone(self, committed: Mapping[TopicPartition, Committed | None]) -> int:
+        try:
+            return self._groups.commit_alone(self.group_id, committed)
+        except GroupNotEmpty as error:
+            raise CommitFailed(
+                f"{error}; a consumer with partitions assigned by hand commits for a group without members",
+                **error.facts,
+            ) from error
+
+    def _make_records_durable(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """A durable commit must not outlive the records it speaks of: others would get their offsets, and be passed over."""
+        for name, at in offsets.items():
+            partition = self._lookup.partition(name)
+            end = min(at.offset, partition.latest_offset)
+            if partition.durable_offset < end:
+                partition.sync(end)
+
+    def _ids_of(self, offsets: Iterable[TopicPartition]) -> dict[str, str]:
+        return {topic: self._log.describe_topic(topic).id for topic in {partition.topic for partition in offsets}}
+
+    # The end
+
+    def _leave_politely(self) -> None:
+        """Commit and tell the application, as when partitions move; then be no member."""
+        try:
+            if self.membership.id in self.membership.look().members:
+                self._give_up(list(self._fetcher.lanes))
+        finally:
+            self.membership.leave()
+            self._drop(list(self._fetcher.lanes))
+
+    def close(self, *, failed: bool) -> None:
+        """Leave the group. ``failed``: what the application was given last it may not be done with, so that is not committed."""
+        _OPEN.discard(self)
+        if failed:
+            for partition, lane in self._fetcher.lanes.items():
+                lane.move_to(self._came_back.get(partition, self._committed.get(partition, lane.position)))
+        self.clear()
+
+    def leave_at_exit(self) -> None:
+        """At the end of the interpreter: others need not wait to find out. Nothing is committed, and nobody is told."""
+        with suppress(PylogError, OSError):
+            self.membership.leave()
+
+    def _forget_lanes(self) -> None:
+        self._drop(list(self._fetcher.lanes))
+
+    def _forget_parent(self) -> None:
+        """In a forked child: the member is the parent's. The child joins as another one when it polls."""
+        self.membership.forget_parent()
+        _OPEN.discard(self)
+
+
+_OPEN: WeakSet[GroupAssignment] = WeakSet()
+
+
+def _leave_all() -> None:
+    for assignment in list(_OPEN):
+        assignment.leave_at_exit()
+
+
+atexit.register(_leave_all)
