@@ -41,6 +41,11 @@ class Member(NamedTuple):
     target: Partitions = NONE
 
     @property
+    def name(self) -> str:
+        """What assignors know it by: the same over a restart where it has an instance id."""
+        return self.instance_id or self.id
+
+    @property
     def is_settled(self) -> bool:
         """Whether it has all that is its own, and nothing else."""
         return self.owned == self.target
@@ -114,11 +119,11 @@ def retargeted(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
     }
     target = ASSIGNORS[group.assignor](
         {name: topic.partitions for name, topic in topics.items()},
-        {id_: Share(member.topics, member.target) for id_, member in members.items()},
+        {member.name: Share(member.topics, member.target) for member in members.values()},
     ) if members else {}  # fmt: skip
     return group._replace(
         generation=group.generation + 1,
-        members={id_: member._replace(target=frozenset(target[id_])) for id_, member in members.items()},
+        members={id_: member._replace(target=frozenset(target[member.name])) for id_, member in members.items()},
         topics=topics,
         starts={p: offset for p, offset in group.starts.items() if p.topic in topics and p.topic not in replaced}
         if members

@@ -1,0 +1,151 @@
+"""Committed offsets as others see them: from the log, from a checkpoint, after damage, whatever was deleted meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pylog import Log, TopicPartition
+from pylog.group import offsets as offsets_module
+from pylog.group.offset_records import OFFSETS_TOPIC, Committed
+from pylog.group.offsets import OffsetStore
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def log(tmpfs_dir: Path) -> Iterator[Log]:
+    with Log(tmpfs_dir / "log") as opened:
+        opened.create_topic("t", partitions=2)
+        yield opened
+
+
+def store_of(log: Log) -> OffsetStore:
+    """One that knows nothing yet, as in another process."""
+    return Log(log.path).group_access().offsets
+
+
+def at(offset: int, metadata: str = "") -> Committed:
+    return Committed(offset, -1, metadata, 1_700_000_000_000, "")
+
+
+def test_nothing_is_committed_in_a_log_without_commits(log: Log) -> None:
+    assert store_of(log).committed("g") == {}
+    assert store_of(log).groups() == set()
+    assert OFFSETS_TOPIC not in log.topics()  # looking makes nothing
+
+
+def test_the_last_commit_of_each_partition_counts_and_groups_are_apart(log: Log) -> None:
+    store, other = store_of(log), store_of(log)
+    store.append("g", {T0: at(1), T1: at(2)})
+    assert other.committed("g") == {T0: at(1), T1: at(2)}
+    store.append("g", {T0: at(5, "note")})
+    store.append("h", {T0: at(9)})
+    assert other.committed("g") == {T0: at(5, "note"), T1: at(2)}
+    assert other.committed("h") == {T0: at(9)}
+    assert other.groups() == {"g", "h"}
+    store.append("h", {T0: None})
+    assert (other.committed("h"), other.groups()) == ({}, {"g"})
+
+
+def test_a_checkpoint_spares_the_history(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 50)
+    store = store_of(log)
+    for offset in range(120):
+        store.append("g", {T0: at(offset)})
+        store.append("h", {T1: at(1000 + offset)})
+        store.tidy("g")
+    assert (log.path / ".pylog" / "offsets-0.checkpoint").exists()
+    fresh = store_of(log)
+    taken = []
+    monkeypatch.setattr(offsets_module._Known, "take_in", lambda self, key, value: taken.append(key))
+    fresh.committed("g")
+    assert len(taken) < 60  # of 240
+    monkeypatch.undo()
+    assert store_of(log).committed("g") == {T0: at(119)}
+    assert store_of(log).committed("h") == {T1: at(1119)}
+
+
+def test_whoever_is_far_behind_goes_on_from_a_checkpoint(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind, store = store_of(log), store_of(log)
+    store.append("gone", {T1: at(3)})
+    assert behind.committed("gone") == {T1: at(3)}
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 20)
+    monkeypatch.setattr(offsets_module, "_FAR_RECORDS", 30)
+    store.append("gone", {T1: None})
+    for offset in range(100):
+        store.append("g", {T0: at(offset)})
+        store.tidy("g")
+    assert behind.committed("g") == {T0: at(99)}
+    assert behind.groups() == {"g"}
+
+
+@pytest.mark.parametrize("at_byte", [0, 9, 12, 20, 40, -1])
+def test_a_damaged_checkpoint_is_worth_as_much_as_none(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, at_byte: int
+) -> None:
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 5)
+    store = store_of(log)
+    for offset in range(12):
+        store.append("g", {T0: at(offset)})
+        store.tidy("g")
+    path = log.path / ".pylog" / "offsets-0.checkpoint"
+    data = bytearray(path.read_bytes())
+    data[at_byte] ^= 1
+    path.write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        assert store_of(log).committed("g") == {T0: at(11)}
+    assert "no checkpoint of committed offsets" in caplog.text
+    for offset in range(12, 30):
+        store.append("g", {T0: at(offset)})
+        store.tidy("g")
+    assert store_of(log).committed("g") == {T0: at(29)}
+
+
+def test_a_checkpoint_of_another_life_of_the_topic_says_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 5)
+    store = store_of(log)
+    for offset in range(12):
+        store.append("g", {T0: at(offset)})
+        store.tidy("g")
+    log.delete_topic(OFFSETS_TOPIC)
+    assert store.committed("g") == {}
+    store.append("h", {T0: at(1)})
+    assert (store_of(log).committed("g"), store_of(log).committed("h")) == ({}, {T0: at(1)})
+
+
+def test_records_that_say_nothing_are_passed_over(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    store = store_of(log)
+    store.append("g", {T0: at(1)})
+    with Log(log.path) as other:
+        from pylog import Producer
+
+        with Producer(other) as producer:
+            producer.send(OFFSETS_TOPIC, b"\xff\xff", key=b"\0\1\0\1g")
+            producer.send(OFFSETS_TOPIC, b"x", key=None)
+            producer.send(OFFSETS_TOPIC, b"x", key=b"\0\2\0\1g")
+    with caplog.at_level(logging.WARNING):
+        assert store_of(log).committed("g") == {T0: at(1)}
+    assert caplog.text.count("is passed over") == 1
+
+
+def test_commits_whose_log_was_cut_short_in_front_are_not_read(log: Log) -> None:
+    store = store_of(log)
+    for offset in range(10):
+        store.append("g", {T0: at(offset)})
+    log.delete_records(TopicPartition(OFFSETS_TOPIC, 0), 8)
+    assert store_of(log).committed("g") == {T0: at(9)}
+
+
+def test_offsets_of_a_topic_that_was_created_again_count_no_more(log: Log) -> None:
+    groups = log.group_access()
+    id_ = log.describe_topic("t").id
+    groups.commit_alone("g", {T0: at(7)._replace(topic_id=id_)})
+    assert groups.committed("g") == {T0: at(7)._replace(topic_id=id_)}
+    log.delete_topic("t")
+    assert groups.committed("g") == {}
+    log.create_topic("t", partitions=2)
+    assert groups.committed("g") == {}

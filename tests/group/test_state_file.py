@@ -1,0 +1,118 @@
+"""The state file: whoever reads sees one state or the next, whatever a writer's death or damage leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylog.errors import CorruptSegment
+from pylog.group.state import Group, GroupTopic, Member
+from pylog.group.state_file import SLOT_BYTES, SLOTS_BYTES, Slot, StateFile, decode_group, decode_slots, encode_group
+from pylog.model import TopicPartition
+from pylog.storage import OsFileSystem
+
+FS = OsFileSystem()
+BOOT = 7
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = st.integers(0, 2**31)
+partitions = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "b", "ü"]), st.integers(0, 99)))
+members = st.builds(
+    Member, names, names, names, names, numbers, st.integers(0, 100), numbers, numbers, numbers, st.frozensets(names),
+    partitions, partitions,
+)  # fmt: skip
+groups = st.builds(
+    lambda generation, some, topics, starts: Group(generation, "range", {m.id: m for m in some}, topics, starts),
+    numbers, st.lists(members, max_size=4), st.dictionaries(names, st.builds(GroupTopic, names, numbers)),
+    st.dictionaries(st.builds(TopicPartition, names, numbers), numbers),
+)  # fmt: skip
+
+
+def opened(directory: Path, boot: int = BOOT) -> StateFile:
+    return StateFile(FS.open_appendable(f"{directory}/state"), boot)
+
+
+@given(groups)
+def test_a_group_comes_back(group: Group) -> None:
+    assert decode_group(encode_group(group)) == group
+
+
+def group_of(generation: int, size: int = 1) -> Group:
+    return Group(generation, "", {}, {"t" * size: GroupTopic("id", 1)}, {})
+
+
+def test_others_see_every_state_that_is_published(tmp_path: Path) -> None:
+    writer, reader = opened(tmp_path), opened(tmp_path)
+    assert reader.read() == Group()
+    for generation in range(20):
+        writer.publish(group_of(generation, size=1 + generation * 37 % 11))
+        assert reader.raw() != reader.known
+        assert reader.read() == writer.read() == group_of(generation, size=1 + generation * 37 % 11)
+        assert reader.raw() == reader.known
+    assert (tmp_path / "state").stat().st_size < SLOTS_BYTES + 4 * len(encode_group(group_of(1, 11)))
+
+
+@given(st.lists(st.integers(1, 400), min_size=2, max_size=12))
+def test_a_writer_that_dies_before_its_slot_has_changed_nothing(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
+) -> None:
+    directory = tmp_path_factory.mktemp("group")
+    writer = opened(directory)
+    for generation, size in enumerate(sizes):
+        before = writer.raw()
+        writer.publish(group_of(generation, size))
+        if generation:
+            with (directory / "state").open("r+b") as file:
+                file.write(before)  # as if the last slot had not been written
+            assert opened(directory).read() == group_of(generation - 1, sizes[generation - 1])
+            with (directory / "state").open("r+b") as file:
+                file.write(writer.known)
+
+
+def test_nobody_is_in_a_group_of_another_boot_and_generations_go_on(tmp_path: Path) -> None:
+    opened(tmp_path).publish(group_of(41))
+    after = opened(tmp_path, boot=BOOT + 1)
+    assert after.read() == Group(41)
+    after.publish(group_of(42))
+    assert opened(tmp_path, boot=BOOT + 1).read() == group_of(42)
+
+
+@pytest.mark.parametrize("at", [0, 5, SLOT_BYTES + 1, SLOTS_BYTES + 3])
+def test_a_flipped_bit_leaves_the_state_before_or_an_empty_group(tmp_path: Path, at: int) -> None:
+    writer = opened(tmp_path)
+    for generation in (1, 2, 3):
+        writer.publish(group_of(generation))
+    data = bytearray((tmp_path / "state").read_bytes())
+    data[at] ^= 0x40
+    (tmp_path / "state").write_bytes(data)
+    found = opened(tmp_path).read()
+    assert found.generation in (2, 3)
+    assert found in (group_of(2), group_of(3), Group(2), Group(3))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_slots_or_none(data: bytes) -> None:
+    slot = decode_slots(data)
+    assert slot is None or isinstance(slot, Slot)
+
+
+@given(
+    st.sampled_from(
+        [
+            b"", b"null", b"[]", b"{}", b"\xff", b'{"generation": 1e400}', b"[" * 100_000,
+            b'{"generation":1,"assignor":"","topics":{"a":[1,2]},"members":[],"starts":[]}',
+            b'{"generation":-1,"assignor":"","topics":{},"members":[],"starts":[]}',
+            b'{"generation":true,"assignor":"","topics":{},"members":[],"starts":[]}',
+            b'{"generation":1,"assignor":"x","topics":{},"members":[{}],"starts":[]}',
+            b'{"generation":1,"assignor":"x","topics":{},"members":5,"starts":[]}',
+            b'{"generation":1,"assignor":"x","topics":{},"members":[],"starts":[["a",0]]}',
+        ]
+    )
+    | st.binary(max_size=50)
+)  # fmt: skip
+def test_what_is_no_group_is_named(data: bytes) -> None:
+    with pytest.raises(CorruptSegment, match="state of a group"):
+        decode_group(data)
