@@ -12,6 +12,7 @@ from benchmarks.workloads import (
     consume,
     durable,
     fallback,
+    groups,
     latency,
     limits,
     memory,
@@ -20,7 +21,7 @@ from benchmarks.workloads import (
     size,
 )
 
-_MODULES = (limits, append, durable, processes, consume, fallback, latency, opening, compression, memory, size)
+_MODULES = (limits, append, durable, processes, consume, fallback, latency, groups, opening, compression, memory, size)
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload

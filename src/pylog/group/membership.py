@@ -264,7 +264,7 @@ class Membership:
 
     def _expel_now(self, state: StateFile, gone: set[str], counters: tuple[int, ...]) -> None:
         assert self._heartbeats is not None
-        group, now = state.read(), self._heartbeats.all()
+        group, now, group_name = state.read(), self._heartbeats.all(), self._place.group
         dead = self._dead(group)
         still = {
             id_
@@ -273,11 +273,15 @@ class Membership:
         }
         for id_ in sorted(still):
             member = group.members[id_]
-            logger.warning(
-                "member %s of group %r (process %d on %s) %s; going on without it",
-                id_, self._place.group, member.pid, member.host,
-                "is gone" if id_ in dead else f"did not poll for {member.max_poll_interval_ms} ms (max_poll_interval_ms)",
-            )  # fmt: skip
+            if id_ in dead:
+                logger.info(
+                    "member %s (process %d on %s) of group %r is gone", id_, member.pid, member.host, group_name
+                )
+            else:
+                logger.warning(
+                    "member %s (process %d on %s) of group %r did not poll for %d ms (max_poll_interval_ms): going on without it",
+                    id_, member.pid, member.host, group_name, member.max_poll_interval_ms,
+                )  # fmt: skip
         if still and self.id in group.members:
             self._publish_without(state, still)
             for id_ in still & dead:
