@@ -107,9 +107,9 @@ def test_what_a_document_prints_runs_and_runs_again(document: Path, tmp_path: Pa
 
 
 @pytest.mark.processes
-def test_the_consumer_that_keeps_its_positions_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_the_consumer_that_commits_goes_on_where_it_stopped(tmp_path: Path) -> None:
     found = [block for block in blocks(PROJECT / "README.md") if block.language == "python"]
-    send, go_on = found[0], next(block for block in found if "consumer.seek(" in block.code)
+    send, go_on = found[0], next(block for block in found if "consumer.commit()" in block.code)
     run(send, tmp_path)
     assert run(go_on, tmp_path) == "billing b'400 USD'\n"
     assert run(go_on, tmp_path) == ""
