@@ -12,7 +12,7 @@ from pylog.turn import NOT_MINE
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
 _WAIT_GROWTH = 1.3
-_LOOK_EVERY_S = 0.1  # where a watch is trusted: an event that is lost costs no more than this
+_LOOK_EVERY_S = 0.2  # where a watch is trusted: an event that is lost costs no more than this
 
 
 class _Sleepers:

@@ -60,6 +60,7 @@ class GroupAssignment(Assignment):
         self._came_back: dict[TopicPartition, int] = {}  # positions behind what the application is done with
         self._next_commit_s = 0.0
         self._is_late = False  # the lock of the group was not free
+        self._settled: Group | None = None  # what was published last, where all is as it says
         _OPEN.add(self)
         after_fork_in_child(self._forget_parent)
 
@@ -117,6 +118,8 @@ class GroupAssignment(Assignment):
     def _follow(self) -> None:
         """One round: give up, publish, take. Nothing where all is as the group says."""
         group = self.membership.look()
+        if group is self._settled:
+            return
         if self.membership.id not in group.members:
             self._lose_everything(group)
             return
@@ -124,6 +127,7 @@ class GroupAssignment(Assignment):
         lanes = self._fetcher.lanes
         self._is_late = False
         if me.owned == me.target == lanes.keys():
+            self._settled = group
             return
         gone = [partition for partition in lanes if partition not in me.owned]  # with a topic that was deleted
         self._drop(gone)
@@ -198,6 +202,7 @@ class GroupAssignment(Assignment):
         self._follow()
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        self._settled = None
         for partition in partitions:
             self._fetcher.remove(partition)
             self._committed.pop(partition, None)
