@@ -38,7 +38,7 @@ class Commits(Parts):
         ``LogLocked`` where a stopped process holds the group's lock for half a minute; ``StorageFull``, ``StorageError``.
         """
         with self._begin():
-            self._in_group().commit(self._to_commit(offsets), durable=True)
+            self._in_group().commit(self._to_commit(offsets), durable=True, again=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """The same without waiting for the disk: others see it on return, but a loss of power may take it back.
@@ -50,7 +50,7 @@ class Commits(Parts):
         with self._begin():
             group, wanted = self._in_group(), self._to_commit(offsets)
             try:
-                group.commit(wanted, durable=False)
+                group.commit(wanted, durable=False, again=offsets is not None)
                 error = None
             except PylogError as failure:
                 error = failure

@@ -56,8 +56,8 @@ class GroupAssignment(Assignment):
             config.max_poll_interval_ms, config.session_timeout_ms,
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
-        self._committed: dict[TopicPartition, int] = {}  # by this consumer, and what it began from
-        self._came_back: dict[TopicPartition, int] = {}  # positions behind what the application is done with
+        self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
+        self._came_back: dict[TopicPartition, int] = {}  # where it began, then behind what the application is done with
         self._next_commit_s = 0.0
         self._is_late = False  # the lock of the group was not free
         self._settled: Group | None = None  # what was published last, where all is as it says
@@ -169,7 +169,10 @@ class GroupAssignment(Assignment):
         if fresh:
             self.membership.remember_starts(fresh)
         self._apply([], starts, [self._describe(name) for name in sorted({p.topic for p in partitions})])
-        self._committed.update((partition, offset) for partition, offset in starts.items() if offset is not None)
+        self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
+        self._committed.update(
+            (partition, committed[partition].offset) for partition in starts if partition in committed
+        )
         logger.info("group %r: took %s", self.group_id, ", ".join(map(name_of, starts)))
         self._call(self.listeners.on_assigned, list(starts))
 
@@ -234,13 +237,9 @@ class GroupAssignment(Assignment):
     def _commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Auto-commit: what it cannot commit now it reports, and commits the next time."""
         there = self._groups.topics_now({partition.topic for partition in offsets})
-        news = {
-            p: OffsetAndMetadata(offset)
-            for p, offset in offsets.items()
-            if self._committed.get(p) != offset and p.topic in there
-        }
+        wanted = {p: OffsetAndMetadata(offset) for p, offset in offsets.items() if p.topic in there}
         try:
-            self.commit(news, durable=True)
+            self.commit(wanted, durable=True, again=False)
         except PylogError as error:
             self.report(error)
 
@@ -253,27 +252,43 @@ class GroupAssignment(Assignment):
         found = self._groups.committed(self.group_id).get(partition)
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, durable: bool) -> None:
-        """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``."""
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, durable: bool, again: bool) -> None:
+        """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
+
+        ``again``: also what this consumer has committed already, which else costs a look at its membership alone.
+        """
         if not offsets:
             return
-        now_ms, ids = self._log.clock.now_ms(), self._ids_of(offsets)
+        news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
+        now_ms, ids = self._log.clock.now_ms(), self._ids_of(news)
         committed: dict[TopicPartition, Committed | None] = {
-            p: Committed(at.offset, -1, check_metadata(at.metadata), now_ms, ids[p.topic]) for p, at in offsets.items()
+            p: Committed(at.offset, -1, check_metadata(at.metadata), now_ms, ids[p.topic]) for p, at in news.items()
         }
         if durable:
-            self._make_records_durable(offsets)
-        if self._by_hand or self.subscription is None:
-            end = self._commit_alone(committed)
-        else:
-            ends: list[int] = []
-            append = self._groups.offsets.append
-            self.membership.commit(offsets, lambda: ends.append(append(self.group_id, committed).last_offset + 1))
-            end = ends[0]
+            self._make_records_durable(news)
+        end = self._commit_as_member(offsets, committed) if self._is_member() else self._commit_alone(committed)
+        if not news:
+            return
         if durable:
             self._groups.offsets.sync(self.group_id, end)
-        self._committed.update((partition, at.offset) for partition, at in offsets.items())
+        self._committed.update((partition, at.offset) for partition, at in news.items())
         self._groups.offsets.tidy(self.group_id)
+
+    def _is_member(self) -> bool:
+        return self.subscription is not None
+
+    def _commit_as_member(
+        self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, Committed | None]
+    ) -> int:
+        end = 0
+
+        def append() -> None:
+            nonlocal end
+            if committed:
+                end = self._groups.offsets.append(self.group_id, committed).last_offset + 1
+
+        self.membership.commit(partitions, append)
+        return end
 
     def _commit_alone(self, committed: Mapping[TopicPartition, Committed | None]) -> int:
         try:
@@ -311,7 +326,7 @@ class GroupAssignment(Assignment):
         _OPEN.discard(self)
         if failed:
             for partition, lane in self._fetcher.lanes.items():
-                lane.move_to(self._came_back.get(partition, self._committed.get(partition, lane.position)))
+                lane.move_to(self._came_back.get(partition, lane.position))
         self.clear()
 
     def leave_at_exit(self) -> None:

@@ -10,16 +10,24 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
 
-_methods: list[weakref.WeakMethod[Callable[[], None]]] = []
+_methods: dict[int, tuple[weakref.ref[object], Callable[[object], None]]] = {}  # in the order of registration
+_numbers = count()
 _forks = 0
 
 
 def after_fork_in_child(method: Callable[[], None]) -> None:
     """Call the bound ``method`` in every child forked from now on, for as long as its object lives."""
-    if len(_methods) % 64 == 0:
-        _methods[:] = [reference for reference in _methods if reference() is not None]
-    _methods.append(weakref.WeakMethod(method))
+    number = next(_numbers)
+    forget = partial(_forget, _methods, number)  # at the interpreter's end, when this module has no names any more, too
+    _methods[number] = weakref.ref(method.__self__, forget), method.__func__  # type: ignore[attr-defined]
+
+
+def _forget(methods: dict[int, Any], number: int, _reference: object) -> None:
+    methods.pop(number, None)
 
 
 def forks() -> int:
@@ -33,10 +41,10 @@ def _count() -> None:
 
 
 def _run() -> None:
-    for reference in list(_methods):
-        method = reference()
-        if method is not None:
-            method()
+    for reference, function in list(_methods.values()):
+        owner = reference()
+        if owner is not None:
+            function(owner)
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch - the system's own
