@@ -83,7 +83,7 @@ def require_log(log: Any, reader: str) -> None:
             value=log,
         )
     if log.closed:
-        raise Closed(f"the log {log.path} has been closed; open a new one", path=str(log.path))
+        raise Closed(f"the log {str(log.path)!r} has been closed; open a new one", path=str(log.path))
 
 
 def refuse_options(owner: str, given: Mapping[str, object], not_yet: Mapping[str, str]) -> None:

@@ -377,13 +377,13 @@ class Log:
         return self._closed
 
     def flush_on_close(self, producer: Flushable) -> None:
-        """Have ``close`` write what the producer, if it is there still, has not written by then."""
+        """Have ``close`` write what the producer, if it is there still, has not written by then, and end it."""
         self._to_flush.add(producer)
 
     def close(self) -> None:
         """Write what producers of this log hold, and give all files back. Closing twice is allowed."""
         for producer in [] if self._closed else list(self._to_flush):
-            producer.flush(None)
+            producer.log_closes()
         with self._mutex:
             self._closed = True
             partitions, self._partitions = list(self._partitions.values()), {}
@@ -393,7 +393,7 @@ class Log:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"the log {self._layout.root} has been closed", path=self._layout.root)
+            raise Closed(f"the log {self._layout.root!r} has been closed", path=self._layout.root)
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pylog.clock import SystemClock
 from pylog.codec import RecordEncoder
-from pylog.errors import BufferTimeout, Closed, ForkedHandle, RecordTooLarge
+from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
@@ -122,7 +122,7 @@ class Accumulator:
         batch.done = batch.called = self._config.acks == 0
         with buffer.lock:
             if self._topics.is_closed:
-                raise Closed("the producer is closed")
+                raise self._topics.refusal()
             if buffer.topic.is_abandoned:
                 raise ForkedHandle(
                     "a signal handler forked in the midst of this send: the parent process sends the record"
