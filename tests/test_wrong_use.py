@@ -231,7 +231,8 @@ WRONG_CALLS_OF_A_PARTITION: dict[str, tuple[Callable[[Any], object], type[PylogE
     "read(-1)": (lambda p: p.read(-1), OffsetOutOfRange, "the log holds 0 to 3"),
     "max_bytes=0": (lambda p: p.read(0, max_bytes=0), ConfigError, f"max_bytes {WHOLE} of at least 1, not 0"),
     "max_bytes=-1": (lambda p: p.read(0, max_bytes=-1), ConfigError, "max_bytes .* not -1"),
-    "max_records=-1": (lambda p: p.read(0, max_records=-1), ConfigError, "max_records .* of at least 0, not -1"),
+    "max_records=-1": (lambda p: p.read(0, max_records=-1), ConfigError, "max_records .* of at least 1, not -1"),
+    "max_records=0": (lambda p: p.read(0, max_records=0), ConfigError, f"max_records {WHOLE} of at least 1, not 0"),
     "max_records=str": (lambda p: p.read(0, max_records="a"), ConfigError, f"max_records {WHOLE}"),
     "isolation_level": (lambda p: p.read(0, isolation_level=3), ConfigError, "isolation_level=3, expected"),
     "scan(str)": (lambda p: p.scan("a"), ConfigError, f"start {WHOLE}, not 'a'"),
@@ -272,6 +273,11 @@ WRONG_CALLS_OF_A_LOG: dict[str, tuple[Callable[[Any], object], type[PylogError],
     "delete_records(int)": (lambda log: log.delete_records(5, 0), ConfigError, "expected a TopicPartition"),
     "delete_records(before)": (lambda log: log.delete_records(("t", 0), "1"), ConfigError, f"offset {WHOLE}"),
     "verify(5)": (lambda log: log.verify(5), InvalidTopicName, "a topic name is a str, got int"),
+    "alter_topic()": (
+        lambda log: log.alter_topic("t"),
+        ConfigError,
+        "nothing to alter of 't': name options as keywords",
+    ),
     "find_problems(str)": (lambda log: log.find_problems("t"), ConfigError, "topics must be several values"),
 }
 

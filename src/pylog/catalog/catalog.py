@@ -171,6 +171,11 @@ class Catalog:
         return self._publish(topic._replace(partitions=total))
 
     def alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+        if not changes:
+            raise ConfigError(
+                f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, retention_ms=...)",
+                option="config",
+            )
         return self.locked(partial(self._alter, name, changes))
 
     def _alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:

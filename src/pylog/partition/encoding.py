@@ -12,6 +12,7 @@ from pylog.model import ProducerRecord
 
 _NONE_YET = ProducerRecord(None)
 _RECORDS_AT_ONCE = 1024
+_RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 
 
 def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> bytearray:
@@ -59,7 +60,10 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not, ``ConfigError`` what may not be appended."""
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:
-        raise CorruptRecord(f"a batch has at least {HEADER_BYTES} bytes, got {len(batch)}", size_bytes=len(batch))
+        raise CorruptRecord(
+            f"bytes are taken for a whole encoded batch, which has at least {HEADER_BYTES}, got {len(batch)}; {_RECORDS}",
+            size_bytes=len(batch),
+        )
     header = read_header(batch)
     problem = check_header(header)
     if problem is None and header.size_bytes != len(batch):
@@ -67,7 +71,7 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     if problem is None and header.last_offset_delta != header.count - 1:
         problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
     if problem is not None:
-        raise CorruptRecord(f"not a batch: {problem}", problem=problem)
+        raise CorruptRecord(f"bytes are taken for a whole encoded batch, but {problem}; {_RECORDS}", problem=problem)
     _refuse_what_the_log_writes(header)
     view = BatchView(batch, header)
     view.check_crc()

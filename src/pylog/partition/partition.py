@@ -178,7 +178,7 @@ class Partition:
                 decoder.skip_to(offset)
                 while decoder.remaining and (max_records is None or len(records) < max_records):
                     records += decoder.take(decoder.remaining if max_records is None else max_records - len(records))
-            if fetched.cursor.offset == cursor.offset or max_records == 0:
+            if fetched.cursor.offset == cursor.offset:
                 break
             cursor = fetched.cursor
         return records
