@@ -23,7 +23,7 @@ from pylog.catalog import (
     no_such_partition,
 )
 from pylog.changes import Changes
-from pylog.checks import partition_of, require_bool, require_bools, require_several
+from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.model import Flushable, TopicPartition
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pylog.partition.verify import Problem, VerifyReport
 
 
-class Log:
+class Log(OfOneProcess):
     """A directory of topics, shared by every process that opens it.
 
     A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it

@@ -111,7 +111,7 @@ def _send_all(
         try:
             if len(line) > limit_bytes:
                 raise RecordTooLarge(
-                    f"longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow",
+                    f"longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow; raise it with alter_topic",
                     limit_bytes=limit_bytes,
                 )
             value, key, headers, timestamp_ms, partition = read_line(line)

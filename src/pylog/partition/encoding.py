@@ -29,6 +29,8 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
             value, key, headers, timestamp_ms = record
             if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):
                 raise _too_many(records, encoder.count, limit_bytes)
+    except RecordTooLarge as error:
+        raise _with_advice(error) from None
     except (TypeError, ValueError):
         if isinstance(record, ProducerRecord):  # then it is about what is in the record, or from the iterable itself
             raise
@@ -45,6 +47,12 @@ def _no_record(given: object, index: int | None) -> ConfigError:
         "append([ProducerRecord(value, key)])",
         option="records", value=given, index=index,
     )  # fmt: skip
+
+
+def _with_advice(error: RecordTooLarge) -> RecordTooLarge:
+    if "size_bytes" not in error.facts:
+        return error
+    return RecordTooLarge(f"{error}, the topic's max_message_bytes; raise it with alter_topic", **error.facts)
 
 
 def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int) -> RecordTooLarge:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pylog.checks import require_count, require_whole
+from pylog.checks import OfOneProcess, require_count, require_whole
 from pylog.clock import Clock
 from pylog.codec.batch import BatchView
 from pylog.errors import Closed, NotAppended, OffsetOutOfRange, OutcomeUnknown, ReadOnlyLog, StorageError
@@ -34,7 +34,7 @@ _DEFAULT_TIMEOUT_MS = 120_000
 _DEFAULT_FETCH_BYTES = 1 << 20
 
 
-class Partition:
+class Partition(OfOneProcess):
     """One partition of a topic. Get it from ``Log.partition(topic, number)``."""
 
     def __init__(

@@ -137,9 +137,13 @@ class Accumulator:
             return size_bytes
         if size_bytes < 0:
             raise error
+        is_topics = buffer.topic.max_message_bytes <= self._memory.limit_bytes
+        whose = (
+            "the topic's max_message_bytes; raise it with alter_topic" if is_topics else "the producer's buffer_bytes"
+        )
         raise RecordTooLarge(
             f"record of {size_bytes} bytes with its batch header to {buffer.topic.name}-{buffer.number}, but the limit is "
-            f"{limit_bytes}: the smaller of the topic's max_message_bytes and the producer's buffer_bytes",
+            f"{limit_bytes}, {whose}",
             topic=buffer.topic.name, partition=buffer.number, size_bytes=size_bytes, limit_bytes=limit_bytes,
         ) from None  # fmt: skip
 
