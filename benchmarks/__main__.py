@@ -11,31 +11,53 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import report
-from benchmarks.rounds import Result, run
+from benchmarks import plot, report
+from benchmarks.options import parse
+from benchmarks.rivals import RIVALS
+from benchmarks.rounds import InterruptedRun, Result, run
 from benchmarks.settings import Scale
 from benchmarks.workloads import WORKLOADS
 
-ALL = "all"
 SMOKE_SHARE = 0.002
+FAILED, INTERRUPTED = 1, 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _options(arguments)
+    options = parse(arguments, __doc__)
     if options.list or not options.workloads:
         for workload in WORKLOADS.values():
             print(f"{workload.name:16} {workload.summary}")
+        print(f"\n--without leaves out: {', '.join(RIVALS)}, or another contender of a workload")
         return 0
-    names = list(WORKLOADS) if ALL in options.workloads else list(dict.fromkeys(options.workloads))
-    scale = Scale(SMOKE_SHARE if options.smoke else 1.0)
-    directory = Path(tempfile.mkdtemp(dir=options.directory, prefix="pylog-benchmark-"))
     results: list[Result] = []
     try:
-        for name in names:
-            rounds = 1 if options.smoke else options.rounds
-            results.append(run(WORKLOADS[name], directory, scale, rounds, without=options.without, progress=_say))
+        _run_all(options, results)
+    except KeyboardInterrupt as interruption:
+        if isinstance(interruption, InterruptedRun) and interruption.result.rounds:
+            results.append(interruption.result)
+            if not options.json:
+                print(report.measured(results[-1]), end="\n\n")
+        _say("")
+        print(f"interrupted: {'what was measured until then follows' if results else 'nothing was measured'}",
+              file=sys.stderr)  # fmt: skip
+        if results:
+            _publish(results, options)
+        return INTERRUPTED
+    return _publish(results, options)
+
+
+def _run_all(options: argparse.Namespace, results: list[Result]) -> None:
+    """Each workload's result as soon as it is there."""
+    directory = Path(tempfile.mkdtemp(dir=options.directory, prefix="pylog-benchmark-"))
+    rounds = 1 if options.smoke else options.rounds
+    try:
+        for name in options.workloads:
+            results.append(
+                run(WORKLOADS[name], directory, _scale(options), rounds, without=options.without, progress=_say)
+            )
             _say("")
             shutil.rmtree(directory)
             directory.mkdir()
@@ -43,40 +65,33 @@ def main(arguments: list[str] | None = None) -> int:
                 print(report.measured(results[-1]), end="\n\n", flush=True)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    written = json.dumps(report.as_json(results, scale.share), indent=1)
-    if options.json:
-        print(written)
-    else:
-        print(report.figures(results))
-    if options.output:
-        options.output.write_text(written + "\n")
-    if options.plot:
-        from benchmarks.plot import draw
-
-        draw(results, options.plot)
-    return 0
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("workloads", nargs="*", metavar="NAME", help=f"what to run; {ALL} for everything")
-    parser.add_argument("--list", action="store_true", help="say what there is")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each contender runs (5)")
-    parser.add_argument("--without", action="append", default=[], metavar="RIVAL", help="leave a contender out")
-    parser.add_argument("--directory", help="where to write; the filesystem matters")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON here as well")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a PNG (needs matplotlib)")
-    parser.add_argument("--smoke", action="store_true", help="one tiny round each: that it runs, not how fast")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.workloads if name not in WORKLOADS and name != ALL]
-    if unknown:
-        parser.error(f"there is no workload {', '.join(unknown)}; --list says what there is")
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {options.rounds}")
-    return options
+def _scale(options: argparse.Namespace) -> Scale:
+    return Scale(SMOKE_SHARE if options.smoke else 1.0)
+
+
+def _publish(results: Sequence[Result], options: argparse.Namespace) -> int:
+    """Print, write and draw. What fails of it is named, and does not keep the rest from being done."""
+    written = json.dumps(report.as_json(results, _scale(options).share), indent=1)
+    print(written if options.json else report.figures(results, _scale(options).share))
+    status = 0
+    try:
+        if options.output:
+            options.output.write_text(written + "\n")
+    except OSError as error:
+        status = _failed(f"--output {options.output}: {error.strerror}")
+    try:
+        if options.plot and not plot.draw(results, options.plot):
+            status = _failed(f"--plot {options.plot}: nothing was measured that could be drawn")
+    except OSError as error:
+        status = _failed(f"--plot {options.plot}: {error.strerror}")
+    return status
+
+
+def _failed(text: str) -> int:
+    print(f"python -m benchmarks: error: {text}", file=sys.stderr)
+    return FAILED
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.report import bound, number
 from benchmarks.rounds import Result, Spread
-from benchmarks.workload import Value
+from benchmarks.workload import Value, Workload
 
 OURS, THEIRS, SHORT = "#1b6ca8", "#b8bcc2", "#d1495b"
 CURVES = {
@@ -19,17 +19,35 @@ CURVES = {
 }
 
 
-def draw(results: Sequence[Result], path: Path) -> None:
-    """A PNG of what these results have. ``ImportError`` without matplotlib."""
+BARS = {"append_send": "Writing, records/s", "consume": "Reading, records/s"}
+
+
+def problem_of(path: Path, workloads: Sequence[Workload]) -> str | None:
+    """Why no plot of these could be drawn there, to be known before they have run."""
+    try:
+        import matplotlib as mpl  # noqa: F401
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        return "--plot needs matplotlib, which is not installed: pip install -r benchmarks/requirements.txt"
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in known:
+        return f"--plot {path}: matplotlib writes no files of that name; name it {path.stem or 'results'}.png"
+    if workloads and not any(workload.figures or workload.name in {*BARS, *CURVES} for workload in workloads):
+        return f"--plot: there is nothing to draw of {', '.join(workload.name for workload in workloads)}"
+    return None
+
+
+def draw(results: Sequence[Result], path: Path) -> bool:
+    """A PNG of what these results have. False if they have nothing to draw. ``ImportError`` without matplotlib."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    by_name = {result.workload.name: result for result in results}
+    by_name = {result.workload.name: result for result in results if _has_drawn(result)}
     panels: list[Callable[[Any], None]] = [
         lambda axes, name=name, title=title: _bars(axes, by_name[name], title)  # type: ignore[misc]
-        for name, title in (("append_send", "Writing, records/s"), ("consume", "Reading, records/s"))
+        for name, title in BARS.items()
         if name in by_name
     ]
     panels += [
@@ -37,10 +55,12 @@ def draw(results: Sequence[Result], path: Path) -> None:
         for name in CURVES
         if name in by_name
     ]
-    if any(result.workload.figures for result in results):
-        panels.append(lambda axes: _distances(axes, results))
-    columns = max(1, min(2, len(panels)))
-    rows = max(1, -(-len(panels) // columns))
+    if distances := _distances(results):
+        panels.append(lambda axes: _logarithmic(axes, distances))
+    if not panels:
+        return False
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(7.5 * columns, 4.2 * rows), squeeze=False)
     for axes, panel in zip(grid.flat, panels, strict=False):
         panel(axes)
@@ -51,6 +71,13 @@ def draw(results: Sequence[Result], path: Path) -> None:
         figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
+    return True
+
+
+def _has_drawn(result: Result) -> bool:
+    """Whether any contender measured what its bars or curves are of."""
+    metrics = CURVES.get(result.workload.name, ("records_per_s",))
+    return any(metric in samples[0] for samples in result.samples.values() for metric in metrics)
 
 
 def _bars(axes: Any, result: Result, title: str) -> None:
@@ -78,23 +105,29 @@ def _bars(axes: Any, result: Result, title: str) -> None:
 
 def _curves(axes: Any, result: Result) -> None:
     """What the contenders measured, beside the first of them."""
-    top = 1.5
+    top, first = 1.5, ""
     for metric in CURVES[result.workload.name]:
         names = [one.name for one in result.workload.contenders if metric in result.samples.get(one.name, [{}])[0]]
+        if not names:
+            continue
+        first = names[0]
         medians = [Spread.of(result.values(Value(name, metric)) or []).median for name in names]
         relative = [median / medians[0] for median in medians]
         top = max(top, 1.15 * max(relative))
         axes.plot(names, relative, marker="o", label=metric.replace("_per_s", "/s").replace("_", " "))
     axes.axhline(1, color=THEIRS, linewidth=1, zorder=0)
     axes.set_ylim(0, top)
-    axes.set_title(f"{result.workload.name}: beside {names[0]}")
+    axes.set_title(f"{result.workload.name}: beside {first}")
     axes.legend(frameon=False)
     _bare(axes)
 
 
-def _distances(axes: Any, results: Sequence[Result]) -> None:
-    """How many times as good as asked, on a logarithmic axis: 1 is what was to be reached."""
-    rows = []
+_Distance = tuple[str, float, str, bool]
+
+
+def _distances(results: Sequence[Result]) -> list[_Distance]:
+    """Of each figure how many times as good as asked it is; with its name, what to say of it, and whether it was reached."""
+    rows: list[_Distance] = []
     for result in results:
         for figure in result.workload.figures:
             spread = result.spread(figure)
@@ -104,7 +137,11 @@ def _distances(axes: Any, results: Sequence[Result]) -> None:
                 times = spread.median / asked if figure.at_least is not None else asked / spread.median
                 text = f"{number(spread.median, figure.unit)}, asked {bound(figure)}"
                 rows.append((f"{result.workload.name}: {figure.title}", times, text, figure.reached(spread.median)))
-    rows.reverse()
+    return rows[::-1]
+
+
+def _logarithmic(axes: Any, rows: Sequence[_Distance]) -> None:
+    """Distances on a logarithmic axis: 1 is what was to be reached."""
     axes.barh(range(len(rows)), [times - 1 for _, times, _, _ in rows], left=1,
               color=[OURS if good else SHORT for *_, good in rows])  # fmt: skip
     axes.set_yticks(range(len(rows)), [label for label, *_ in rows], fontsize=6.5)

@@ -69,8 +69,11 @@ def measured(result: Result) -> str:
     return "\n".join(lines)
 
 
-def figures(results: Iterable[Result]) -> str:
-    """A table of the figures to reach, and what was reached."""
+def figures(results: Iterable[Result], share: float = 1.0) -> str:
+    """A table of the figures to reach, and what was reached; of a smoke run no verdict. A sentence if there are none."""
+    results = [result for result in results if result.workload.figures]
+    if not results:
+        return "These workloads have no figures to reach."
     lines = [
         "| workload | beside, or of | to reach | measured: median (least to most) | |",
         "| --- | --- | --- | --- | --- |",
@@ -82,8 +85,12 @@ def figures(results: Iterable[Result]) -> str:
                 lines.append(f"| `{result.workload.name}` | {figure.title} | {bound(figure)} | missing | |")
                 continue
             verdict = "reached" if figure.reached(spread.median) else "**not reached**"
+            if share < 1:
+                verdict = "smoke run"
             text = spread_text(spread, figure.unit)
             lines.append(f"| `{result.workload.name}` | {figure.title} | {bound(figure)} | {text} | {verdict} |")
+    if share < 1:
+        lines += ["", "This was a smoke run: its figures say that everything runs, and nothing about how fast."]
     return "\n".join(lines)
 
 
@@ -118,7 +125,7 @@ def as_json(results: Iterable[Result], share: float) -> dict[str, Any]:
                         "title": figure.title, "unit": figure.unit, "at_least": figure.at_least, "at_most": figure.at_most,
                         **({} if (spread := result.spread(figure)) is None else {
                             "median": spread.median, "least": spread.least, "most": spread.most,
-                            "reached": figure.reached(spread.median),
+                            **({"reached": figure.reached(spread.median)} if share == 1 else {}),
                         }),
                     }
                     for figure in result.workload.figures

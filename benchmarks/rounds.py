@@ -30,6 +30,14 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
 
+class InterruptedRun(KeyboardInterrupt):
+    """Ctrl-C, with the rounds that were whole by then."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
+
+
 @dataclass(frozen=True)
 class Result:
     """What the rounds of one workload brought, round by round."""
@@ -65,10 +73,26 @@ def run(
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Result:
-    """All rounds of one workload, below ``directory``. Contenders ``without`` which it is to be run count as missing."""
+    """All rounds of one workload, below ``directory``. Contenders ``without`` which it is to be run count as missing.
+
+    Raises ``InterruptedRun`` on Ctrl-C.
+    """
     rounds = min(rounds, workload.rounds_max or rounds)
     samples: dict[str, list[Sample]] = {}
     missing: dict[str, str] = {}
+    try:
+        _run(workload, directory, scale, rounds, without, progress, samples, missing)
+    except KeyboardInterrupt:
+        whole = min((len(taken) for taken in samples.values()), default=0)
+        samples = {name: taken[:whole] for name, taken in samples.items() if whole}
+        raise InterruptedRun(Result(workload, samples, missing)) from None
+    return Result(workload, samples, missing)
+
+
+def _run(
+    workload: Workload, directory: Path, scale: Scale, rounds: int, without: Collection[str],
+    progress: Callable[[str], None], samples: dict[str, list[Sample]], missing: dict[str, str],
+) -> None:  # fmt: skip
     with ExitStack() as stack:
         measures: dict[str, Measure] = {}
         for number, contender in enumerate(workload.contenders):
@@ -90,7 +114,6 @@ def run(
                 sample = measures[name]()
                 if round_number >= warm_up:
                     samples.setdefault(name, []).append(sample)
-    return Result(workload, samples, missing)
 
 
 def _order(names: list[str], round_number: int) -> list[str]:

@@ -23,6 +23,11 @@ class MissingError(Exception):
     """A contender that is not on this machine, and how to get it."""
 
 
+def no_package(name: str) -> MissingError:
+    """The error for a contender whose Python package is not installed."""
+    return MissingError(f"the Python package {name} is not installed (pip install -r benchmarks/requirements.txt)")
+
+
 @dataclass(frozen=True)
 class Contender:
     """One that runs in a workload. ``settings`` is what a reader must know to call the comparison fair."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import errno
+import pickle
 import shutil
 import traceback
 from collections.abc import Callable, Iterator
@@ -24,6 +27,7 @@ from pylog.errors import (
     SerializationError,
     StorageError,
     TopicExists,
+    TopicNotFound,
 )
 from pylog.log import Log
 from pylog.model import ProducerRecord, TopicPartition
@@ -174,6 +178,116 @@ def test_a_consumer_without_a_group_says_what_committing_needs(log: Log) -> None
             consumer.subscribe("t", on_assigned=print)
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("batch_size", "here it is batch_bytes"),
+        ("compression_type", "here it is compression"),
+        ("linger.ms", "here it is linger_ms"),
+        ("lingerms", r"did you mean linger_ms\?"),
+        ("bootstrap_servers", "there are no servers"),
+        ("colour", "there are acks, linger_ms, .*, on_delivery$"),
+    ],
+)
+def test_what_may_have_been_meant_is_said_of_an_option_that_no_producer_has(log: Log, option: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"Producer has no option '{option}'; {hint}"):
+        Producer(log, **{option: 5})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("readonly", r"did you mean read_only of Log\(path\)\?"),
+        ("retention", r"did you mean retention_ms\?"),
+        ("num_partitions", r"create_topic\(name, partitions=n\), later with add_partitions"),
+        ("replication.factor", "there are no replicas"),
+        ("cleanup_policy", "compaction is not in this version"),
+        ("colour", "there are segment_bytes, .*, retention_bytes$"),
+    ],
+)
+def test_what_may_have_been_meant_is_said_of_an_option_that_no_topic_has(log: Log, option: str, hint: str) -> None:
+    options: dict[str, Any] = {option: 5}
+    for call in (lambda: log.create_topic("new", **options), lambda: log.alter_topic("t", **options)):
+        with pytest.raises(ConfigError, match=f"no topic option '{option}'; .*{hint}"):
+            call()
+    with pytest.raises(ConfigError, match=f"no topic option '{option}'; .*{hint}"):
+        Log(log.path, **options)
+    for call in (lambda: log.alter_topic("t", partitions=4), lambda: Log(log.path, partitions=4)):
+        with pytest.raises(ConfigError, match=r"no topic option 'partitions'; .*add_partitions\(name, total\)"):
+            call()
+
+
+def test_a_path_where_no_log_is_and_none_is_made_says_how_one_is(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for options in ({}, {"create": False}, {"read_only": True}):
+        with pytest.raises(LogNotFound, match="file' is a file, and a log is a directory") as caught:
+            Log(tmp_path / "file", **options)
+        assert caught.value.path == str(tmp_path / "file")
+    for options in ({"create": False}, {"read_only": True}):
+        with pytest.raises(LogNotFound, match=r"no log at .*missing'; correct the path, or .* create=True"):
+            Log(tmp_path / "missing", **options)
+
+
+def test_who_may_not_read_a_log_is_told_whose_it_is(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = StorageError("cannot open 'manifest.json': Permission denied", path="manifest.json", errno=errno.EACCES)
+
+    def read_manifest(*_: object) -> None:
+        raise refused
+
+    monkeypatch.setattr("pylog.catalog.looking.read_manifest", read_manifest)
+    with pytest.raises(StorageError, match=r"Permission denied; a log is its owner's alone, .* shared_group") as caught:
+        Log(log.path)
+    assert caught.value.facts == refused.facts
+    refused.errno = errno.EIO
+    with pytest.raises(StorageError, match=r"Permission denied$"):
+        Log(log.path)
+
+
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_what_has_files_and_locks_is_not_sent_to_another_process(log: Log, way: Callable[[object], object]) -> None:
+    with Producer(log) as producer:
+        for handle in (log, log.partition("t", 0), producer):
+            with pytest.raises(TypeError, match=f"a {type(handle).__name__} can't be pickled: open .* in each process"):
+                way(handle)
+
+
+def test_no_topic_is_to_be_created_by_who_wanted_to_change_or_check_one(log: Log) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: log.delete_topic("nope"),
+        lambda: log.alter_topic("nope", retention_ms=5),
+        lambda: log.add_partitions("nope", 2),
+        lambda: log.verify("nope"),
+    ]
+    for call in calls:
+        with pytest.raises(TopicNotFound, match=r"no topic 'nope' in .* \(topics: t\)$"):
+            call()
+    with pytest.raises(TopicNotFound, match="; create it with create_topic"):
+        log.partition("nope", 0)
+
+
+def test_who_sends_too_large_a_record_is_told_which_limit_to_raise(log: Log) -> None:
+    log.create_topic("large", max_message_bytes=1 << 24)
+    record = ProducerRecord(b"x" * 2_000_000)
+    with pytest.raises(RecordTooLarge, match="the topic's max_message_bytes; raise it with alter_topic") as caught:
+        log.partition("t", 0).append([record])
+    assert caught.value.limit_bytes == log.describe_topic("t").config.max_message_bytes
+    for buffer_bytes, whose in (
+        (1 << 20, "is 1048576, the producer's buffer_bytes"),
+        (1 << 24, "the topic's max_message_bytes; raise it with alter_topic"),
+    ):
+        topic = "large" if buffer_bytes == 1 << 20 else "t"
+        with Producer(log, buffer_bytes=buffer_bytes) as producer, pytest.raises(RecordTooLarge, match=whose):
+            producer.send(topic, record.value)
+
+
+@pytest.mark.parametrize("pattern", ["^ord.*", "a|b", "t[0-9]"])
+def test_a_pattern_that_was_not_compiled_is_no_topic(log: Log, pattern: str) -> None:
+    with Consumer(log) as consumer:
+        with pytest.raises(InvalidTopicName) as caught:
+            consumer.subscribe(pattern)
+        assert str(caught.value).endswith(f"a pattern of topics is compiled: subscribe(re.compile({pattern!r}))")
+
+
 @pytest.mark.parametrize("kind", [Producer, Consumer])
 def test_a_misspelled_option_is_named(kind: Any, log: Log) -> None:
     with pytest.raises(ConfigError, match=rf"{kind.__name__} has no option 'max_pol_records'"):
@@ -231,7 +345,8 @@ WRONG_CALLS_OF_A_PARTITION: dict[str, tuple[Callable[[Any], object], type[PylogE
     "read(-1)": (lambda p: p.read(-1), OffsetOutOfRange, "the log holds 0 to 3"),
     "max_bytes=0": (lambda p: p.read(0, max_bytes=0), ConfigError, f"max_bytes {WHOLE} of at least 1, not 0"),
     "max_bytes=-1": (lambda p: p.read(0, max_bytes=-1), ConfigError, "max_bytes .* not -1"),
-    "max_records=-1": (lambda p: p.read(0, max_records=-1), ConfigError, "max_records .* of at least 0, not -1"),
+    "max_records=-1": (lambda p: p.read(0, max_records=-1), ConfigError, "max_records .* of at least 1, not -1"),
+    "max_records=0": (lambda p: p.read(0, max_records=0), ConfigError, f"max_records {WHOLE} of at least 1, not 0"),
     "max_records=str": (lambda p: p.read(0, max_records="a"), ConfigError, f"max_records {WHOLE}"),
     "isolation_level": (lambda p: p.read(0, isolation_level=3), ConfigError, "isolation_level=3, expected"),
     "scan(str)": (lambda p: p.scan("a"), ConfigError, f"start {WHOLE}, not 'a'"),
@@ -272,6 +387,11 @@ WRONG_CALLS_OF_A_LOG: dict[str, tuple[Callable[[Any], object], type[PylogError],
     "delete_records(int)": (lambda log: log.delete_records(5, 0), ConfigError, "expected a TopicPartition"),
     "delete_records(before)": (lambda log: log.delete_records(("t", 0), "1"), ConfigError, f"offset {WHOLE}"),
     "verify(5)": (lambda log: log.verify(5), InvalidTopicName, "a topic name is a str, got int"),
+    "alter_topic()": (
+        lambda log: log.alter_topic("t"),
+        ConfigError,
+        "nothing to alter of 't': name options as keywords",
+    ),
     "find_problems(str)": (lambda log: log.find_problems("t"), ConfigError, "topics must be several values"),
 }
 

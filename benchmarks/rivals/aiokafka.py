@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.settings import VALUE, Scale, check_count, keys, seconds
-from benchmarks.workload import Measure, MissingError
+from benchmarks.workload import Measure, no_package
 
 WRITING = "no I/O: DefaultRecordBatchBuilder.append into batches of 1 MiB, built"
 READING = "no I/O: MemoryRecords over those batches, CRCs checked, every record made"
@@ -19,7 +19,7 @@ def _batches(keys_: list[bytes]) -> list[bytes]:
     try:
         from aiokafka.record.default_records import DefaultRecordBatchBuilder
     except ImportError:
-        raise MissingError("the Python package aiokafka is not installed") from None
+        raise no_package("aiokafka") from None
 
     def builder() -> Any:
         return DefaultRecordBatchBuilder(

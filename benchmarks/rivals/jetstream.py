@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.rivals.server import free_port, listens, program, running
 from benchmarks.settings import VALUE, Scale, check_count, keys, seconds
-from benchmarks.workload import Measure, MissingError, Sample
+from benchmarks.workload import Measure, Sample, no_package
 
 WRITING = "file storage, its own syncs every two minutes; publish_async, 4,000 unacknowledged at most"
 READING = "a pull consumer without acknowledgements, 1,000 messages a fetch"
@@ -65,7 +65,7 @@ def _stream(directory: Path) -> Iterator[_Stream]:
     try:
         import nats  # noqa: F401
     except ImportError:
-        raise MissingError("the Python package nats-py is not installed") from None
+        raise no_package("nats-py") from None
     port = free_port()
     command = [
         program("nats-server", "nats-server"), "--jetstream", "--store_dir", str(directory), "--addr", "127.0.0.1",

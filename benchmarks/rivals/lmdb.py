@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.settings import VALUE, Scale, check_count, fresh, keys, seconds
-from benchmarks.workload import Measure, MissingError, Sample
+from benchmarks.workload import Measure, Sample, no_package
 
 WRITING = "page cache: sync=False; transactions of 8,000 puts, append mode"
 READING = "a cursor over key and value, both copied to bytes"
@@ -20,7 +20,7 @@ def _open(directory: Path) -> Any:
     try:
         import lmdb
     except ImportError:
-        raise MissingError("the Python package lmdb is not installed") from None
+        raise no_package("lmdb") from None
     return lmdb.open(str(directory), map_size=MAP_BYTES, sync=False, metasync=False)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.rivals.server import program, running
 from benchmarks.settings import VALUE, Scale, check_count, keys, seconds
-from benchmarks.workload import Measure, MissingError, Sample
+from benchmarks.workload import Measure, Sample, no_package
 
 WRITING = "append-only file synced every second; XADD in pipelines of 1,000 over a Unix socket"
 READING = "XRANGE of 1,000 entries a call over a Unix socket"
@@ -23,7 +23,7 @@ def _client(directory: Path) -> Iterator[Any]:
     try:
         import redis
     except ImportError:
-        raise MissingError("the Python package redis is not installed") from None
+        raise no_package("redis") from None
     address = directory / "redis.sock"
     client = redis.Redis(unix_socket_path=str(address))
     command = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.rivals import RIVALS
 from benchmarks.settings import TOPIC, Scale, check_count, keys, seconds
-from benchmarks.workload import Contender, Figure, Measure, MissingError, Sample, Value, Workload
+from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload, no_package
 from benchmarks.workloads import pylog_log
 from benchmarks.workloads.append import log_bytes
 from benchmarks.workloads.pylog_log import NAME
@@ -22,7 +22,7 @@ def _to_arrow(place: Path, scale: Scale) -> Iterator[Measure]:
     try:
         import pyarrow as pa  # noqa: F401
     except ImportError:
-        raise MissingError("pyarrow is not installed (pip install 'pylog-embedded[arrow]')") from None
+        raise no_package("pyarrow") from None
     keys_ = keys(scale.of(2_000_000))
     with Log(place / "log") as log:
         pylog_log.fill(log, keys_)

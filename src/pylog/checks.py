@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeVar
 
 from pylog.errors import Closed, ConfigError
 from pylog.model import TopicPartition
@@ -83,17 +84,45 @@ def require_log(log: Any, reader: str) -> None:
             value=log,
         )
     if log.closed:
-        raise Closed(f"the log {log.path} has been closed; open a new one", path=str(log.path))
+        raise Closed(f"the log {str(log.path)!r} has been closed; open a new one", path=str(log.path))
 
 
-def refuse_options(owner: str, given: Mapping[str, object], not_yet: Mapping[str, str]) -> None:
-    """``ConfigError`` for keywords that ``owner`` does not have. Those of ``not_yet`` may be None, or False, which ask for
-    nothing."""
+def refuse_options(
+    owner: str,
+    given: Mapping[str, object],
+    not_yet: Mapping[str, str],
+    known: Collection[str] = (),
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """``ConfigError`` for keywords that ``owner`` does not have, with what may have been meant (``meant``). Those of
+    ``not_yet`` may be None, or False, which ask for nothing."""
     for option, value in given.items():
         if option not in not_yet:
-            raise ConfigError(f"{owner} has no option {option!r}", option=option, value=value)
+            hint = f"; {meant(option, known, elsewhere)}" if known else ""
+            raise ConfigError(f"{owner} has no option {option!r:.80}{hint}", option=option, value=value)
         if value is not None and value is not False:
             raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
+
+
+def meant(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
+    """What to say of an option that is not there: what ``elsewhere`` says of other clients' names, the known one that is
+    nearly the same, or all that are known."""
+    from difflib import get_close_matches  # for an error alone
+
+    here = option.replace(".", "_").replace("-", "_")
+    if here in elsewhere:
+        return elsewhere[here]
+    if here in known:
+        return f"here it is {here}"
+    close = get_close_matches(here, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+
+
+class OfOneProcess:
+    """What can't be sent to another process: it has files, locks and threads of this one."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} can't be pickled: open the log's directory in each process")
 
 
 def partition_of(value: object) -> TopicPartition:

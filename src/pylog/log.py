@@ -23,7 +23,7 @@ from pylog.catalog import (
     no_such_partition,
 )
 from pylog.changes import Changes
-from pylog.checks import partition_of, require_bool, require_bools, require_several
+from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.model import Flushable, TopicPartition
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pylog.partition.verify import Problem, VerifyReport
 
 
-class Log:
+class Log(OfOneProcess):
     """A directory of topics, shared by every process that opens it.
 
     A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it
@@ -377,13 +377,13 @@ class Log:
         return self._closed
 
     def flush_on_close(self, producer: Flushable) -> None:
-        """Have ``close`` write what the producer, if it is there still, has not written by then."""
+        """Have ``close`` write what the producer, if it is there still, has not written by then, and end it."""
         self._to_flush.add(producer)
 
     def close(self) -> None:
         """Write what producers of this log hold, and give all files back. Closing twice is allowed."""
         for producer in [] if self._closed else list(self._to_flush):
-            producer.flush(None)
+            producer.log_closes()
         with self._mutex:
             self._closed = True
             partitions, self._partitions = list(self._partitions.values()), {}
@@ -393,7 +393,7 @@ class Log:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"the log {self._layout.root} has been closed", path=self._layout.root)
+            raise Closed(f"the log {self._layout.root!r} has been closed", path=self._layout.root)
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()

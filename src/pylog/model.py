@@ -90,7 +90,7 @@ class OffsetRange(NamedTuple):
 
 
 class Flushable(Protocol):
-    """A producer, as a log that is closed sees it."""
+    """A part of a producer, as a log that is closed sees it."""
 
-    def flush(self, timeout_s: float | None) -> bool:
-        """Write all, or have it fail."""
+    def log_closes(self) -> None:
+        """Take no more records, and write all, or have it fail."""

@@ -15,6 +15,7 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.catalog.layout import PRIVATE
+from pylog.checks import meant
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
 from pylog.partition.checkpoint import LOG_START, read_offsets
@@ -30,6 +31,17 @@ from pylog.storage import (
 )
 
 NAMES_SHOWN = 3
+LOG_OPTIONS = ("create", "read_only", "auto_create_topics", "shared_group", "clock", "filesystem")
+_PARTITIONS = (
+    "how many partitions is said with create_topic(name, partitions=n), later with add_partitions(name, total)"
+)
+ELSEWHERE = {
+    "partitions": _PARTITIONS,
+    "num_partitions": _PARTITIONS,
+    "replication_factor": "there are no replicas: a log is a directory of one machine",
+    "cleanup_policy": "compaction is not in this version, and nothing is deleted by itself",
+}
+"""What to say of options of Kafka's topics that are none here."""
 
 
 def checked_path(path: object) -> str:
@@ -78,9 +90,7 @@ def open_directory(
 ) -> Opened:
     """See ``Log`` for what may be opened, and what is raised."""
     if not filesystem.is_directory(layout.root):
-        if not create or read_only:
-            raise LogNotFound(f"no log at {layout.root!r}", path=layout.root)
-        make_root(filesystem, layout.root, shared_group=shared_group)
+        make_root(filesystem, layout.root, may_create=create and not read_only, shared_group=shared_group)
     manifest, is_kafka_directory = look_at(filesystem, layout)
     if is_kafka_directory:  # it is only read, and its partitions may be links to other disks
         starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
@@ -108,8 +118,15 @@ def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> tuple[Manif
     return write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms()), FIRST_BLOCK
 
 
-def make_root(filesystem: FileSystem, root: str, *, shared_group: bool) -> None:
-    """A new root, and what is missing above it: for its owner alone, or for its group as well."""
+def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_group: bool) -> None:
+    """A new root, and what is missing above it: for its owner alone, or for its group as well. ``LogNotFound``."""
+    is_there = filesystem.exists(root)  # before the next question: another process may be creating it
+    if is_there and not filesystem.is_directory(root):
+        raise LogNotFound(f"{root!r} is a file, and a log is a directory; name one, or a new one", path=root)
+    if not may_create:
+        raise LogNotFound(
+            f"no log at {root!r}; correct the path, or have one made there: create=True, without read_only", path=root
+        )
     make_directory_durably(filesystem, root, SHARED_GROUP_MODE if shared_group else PRIVATE_MODE)
 
 
@@ -169,11 +186,17 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
 
 
 def check_topic_options(options: dict[str, object]) -> None:
-    """``ConfigError`` for Kafka's dotted name of an option, with the name it has here."""
+    """``ConfigError`` for options that no topic has, as ``Log``, ``create_topic`` and ``alter_topic`` may get them: with the
+    name that Kafka's has here, or what may have been meant."""
     for option in options:
+        if option in TopicConfig._fields:
+            continue
         here = option.replace(".", "_").replace("-", "_")
-        if here != option and here in TopicConfig._fields:
-            raise ConfigError(f"no topic option {option!r}; here it is {here}", option=option, expected=here)
+        facts = {"expected": here} if here in TopicConfig._fields else {}
+        hint = meant(option, TopicConfig._fields, ELSEWHERE)
+        if hint.startswith("there are") and (close := meant(option, LOG_OPTIONS, {})).startswith("did you mean"):
+            hint = f"{close.removesuffix('?')} of Log(path)?"
+        raise ConfigError(f"no topic option {option!r:.80}; {hint}", option=option, **facts)
 
 
 def why_read_only(asked: bool, is_kafka_directory: bool) -> str:

@@ -35,7 +35,7 @@ def verify_log(
     partitions: list[tuple[TopicPartition, TopicDescription]] = []
     for name in names:
         try:
-            topic = catalog.describe(name)
+            topic = catalog.describe(name, "")
             partitions += [(TopicPartition(name, number), topic) for number in topic.numbers]
         except LogNotFound:
             raise

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pylog.cli import produce
+from pylog.cli import tally
 from pylog.cli.main import main
 from pylog.errors import StorageFull
 from pylog.log import Log
@@ -189,7 +189,7 @@ def test_a_line_without_end_is_not_taken_into_memory(pylog: Run, log: Log) -> No
     before = sys.stdin
     try:
         sys.stdin = Stdin()  # type: ignore[assignment]
-        assert main(["produce", "t"]) == 2
+        assert main(["produce", "t"]) == 1  # as for any record that is too large
     finally:
         sys.stdin = before
     assert sum(asked) < 200_000
@@ -232,10 +232,59 @@ def test_a_full_disk_is_code_6_and_what_was_written_is_counted(
     assert err == "pylog: error: line 2: cannot write: No space left on device; free space and try again\n"
 
 
+@pytest.fixture
+def full_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch finds the disk full, there is room for those that come later."""
+    from pylog.partition.partition import Partition
+
+    append, calls = Partition.append_batch, []
+
+    def full(self: Partition, batch: bytearray, **options: Any) -> Any:
+        calls.append(batch)
+        if len(calls) == 1:
+            raise StorageFull("cannot write: No space left on device", errno=28)
+        return append(self, batch, **options)
+
+    monkeypatch.setattr(Partition, "append_batch", full)
+
+
+@pytest.mark.usefixtures("full_at_first")
+def test_lines_in_the_log_behind_a_refused_one_are_named_and_no_more_are_sent(pylog: Run, log: Log, topic: str) -> None:
+    lines = [b"%d" % number * 2_000 for number in range(1, 1_000)]
+    code, out, err = pylog("produce", topic, "--json", stdin=b"\n".join(lines))
+    answer = json.loads(out)
+    [[first, last]] = answer["later_lines"]
+    assert [record.value for record in records(log)] == lines[first - 1 : last]
+    assert 1 < first <= last < first + 50  # whoever found the disk full was filling the next batch
+    assert (code, answer["refused_line"], answer["records"]) == (6, 1, last - first + 1)
+    assert answer["unknown_lines"] == []
+    named = f"line {first} behind it is" if first == last else f"lines {first}-{last} behind it are"
+    assert err == f"pylog: error: line 1: cannot write: No space left on device (but {named} in the log)\n"
+
+
+@pytest.mark.usefixtures("full_at_first")
+def test_the_first_line_that_was_refused_is_told_though_a_later_one_was_found_out_sooner(
+    pylog: Run, log: Log, topic: str
+) -> None:
+    code, out, err = pylog("produce", topic, "--input-format", "json", stdin=b'{"value": "a"}\nnonsense\n')
+    assert (code, out) == (6, "0 records to t\n")
+    assert err == "pylog: error: line 1: cannot write: No space left on device\n"
+
+
+def test_lines_are_told_in_few_words() -> None:
+    told = tally.Tally("t")
+    told.refuse(3, StorageFull("full"))
+    for line in (4, 5, 6, 9):
+        told._later.add(line)
+    assert str(told.failure()) == "line 3: full (but lines 4-6, 9 behind it are in the log)"
+    told._unknown.add(40)
+    assert str(told.failure()).endswith(" in the log) (whether line 40 is in the log is unknown)")
+
+
 def test_deliveries_are_taken_in_when_there_are_very_many(
     pylog: Run, log: Log, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce, "_UNDECIDED_RECORDS_MAX", 3)
+    monkeypatch.setattr(tally, "_UNDECIDED_RECORDS_MAX", 3)
     assert pylog("produce", topic, stdin=b"a\n" * 20).out == "20 records to t (partition 0: 0-19)\n"
 
 

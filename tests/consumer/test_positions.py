@@ -237,6 +237,6 @@ def test_metrics_count_what_was_returned() -> None:
 
 def test_a_consumer_shows_what_it_is() -> None:
     consumer = consumer_of(hourly_log(), "orders")
-    assert re.fullmatch("<Consumer of fake: 1 partitions>", repr(consumer))
+    assert re.fullmatch("<Consumer of fake: 1 partition>", repr(consumer))
     consumer.close()
     assert "closed" in repr(consumer)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "demo"
+PROJECT = Path(__file__).parents[2]
+SCRIPT = PROJECT / "scripts" / "demo"
 
 
 @pytest.fixture
@@ -17,16 +18,17 @@ def venv(tmp_path: Path) -> Path:
     programs = tmp_path / "venv" / "bin"
     programs.mkdir(parents=True)
     for name in ("python", "pip"):
-        (programs / name).write_text('#!/bin/sh\necho "ran $PYLOG_DEMO: $*"\n')
+        (programs / name).write_text('#!/bin/sh\necho "ran $PYLOG_DEMO in $PWD: $*"\n')
         (programs / name).chmod(0o755)
     return programs.parent
 
 
-def demo(venv: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def demo(venv: Path, *arguments: str, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
     no_java = {"JAVA_HOME": str(venv / "nowhere"), "PYLOG_VENV": str(venv)}
     return subprocess.run(
-        ["bash", SCRIPT, *arguments], env={**os.environ, **no_java}, capture_output=True, text=True, timeout=50
-    )
+        ["bash", script, *arguments], env={**os.environ, **no_java}, capture_output=True, text=True, timeout=50,
+        cwd=venv.parent,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments", [("--no-spark",), ("--limit", "5", "--no-spark"), ("--help",)])
@@ -34,8 +36,16 @@ def test_without_spark_no_java_is_asked_for(venv: Path, arguments: tuple[str, ..
     done = demo(venv, *arguments)
     assert done.returncode == 0, done.stderr
     assert "the first time this takes a minute or more" in done.stdout
-    wanted = f"ran scripts/demo: examples/departures/run.py {' '.join(arguments)}"
+    wanted = f"ran scripts/demo in {venv.parent}: {PROJECT}/examples/departures/run.py {' '.join(arguments)}"
     assert done.stdout.splitlines()[-1] == wanted
+
+
+def test_paths_begin_where_the_user_is_however_the_script_is_named(venv: Path) -> None:
+    named = Path(os.path.relpath(SCRIPT, venv.parent.resolve()))
+    done = demo(venv, "--no-spark", "--directory", "mylog", script=named)
+    assert done.stdout.splitlines()[-1] == (
+        f"ran scripts/demo in {venv.parent}: {PROJECT}/examples/departures/run.py --no-spark --directory mylog"
+    )
 
 
 def test_without_java_the_message_names_the_way_without(venv: Path) -> None:

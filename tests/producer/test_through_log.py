@@ -145,9 +145,25 @@ def test_a_producer_whose_log_was_closed_first_has_written_what_it_held_and_take
     assert delivery.result(timeout=0).offset == 0
     with pytest.raises(Closed):
         producer.send("new", b"v")
-    with pytest.raises((Closed, NotAppended)):
-        producer.send("t", b"late").result()
     producer.close()
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_producer_that_has_sent_refuses_every_record_from_the_close_of_its_log_on(
+    tmp_log_dir: Path, acks: Any, partitions: int
+) -> None:
+    log = Log(tmp_log_dir)
+    log.create_topic("t", partitions=partitions)
+    producer = Producer(log, acks=acks)
+    producer.send("t", b"v").result()
+    log.close()
+    for send in (producer.send, producer.send_many) * 2:
+        with pytest.raises(Closed, match=rf"^the log '{log.path}' has been closed; open a new one, and a new producer"):
+            send("t", b"late" if send == producer.send else [b"late"])  # type: ignore[operator]
+    producer.close()
+    with pytest.raises(Closed, match="the log"):
+        producer.send("t", b"later still")
 
 
 def test_a_topic_deleted_under_a_producer_fails_what_was_on_its_way(tmp_log_dir: Path) -> None:

@@ -56,6 +56,9 @@ Retire = Callable[[str], None]
 """Fences off the writers of a partition directory that goes."""
 
 
+_NO_ADVICE = ""  # to create a topic, for who wanted to change or remove it
+
+
 class Catalog:
     """The topics of one log with side files."""
 
@@ -90,11 +93,15 @@ class Catalog:
             if name.endswith(TOPIC_SUFFIX)
         }
 
-    def describe(self, name: str) -> TopicDescription:
+    def describe(self, name: str, advice: str = "; create it with create_topic") -> TopicDescription:
+        """The topic. ``TopicNotFound``, with ``advice``."""
         try:
             return self._read(name, self._layout.topic(check_topic_name(name)))
         except FileNotFoundError:
-            raise self.not_found(name) from None
+            there = ", ".join(self.names()[:10]) or "none"
+            raise TopicNotFound(
+                f"no topic {name!r} in {self._layout.root} (topics: {there}){advice}", topic=name
+            ) from None
 
     def _read(self, name: str, path: str) -> TopicDescription:
         content = read_json(self._filesystem, path)
@@ -112,12 +119,6 @@ class Catalog:
                 f"{path} is damaged: in config, {error}; restore the file from a copy",
                 path=path, position=0, field=f"config.{error.option}", value=changes.get(error.option),
             ) from error  # fmt: skip
-
-    def not_found(self, name: str) -> TopicNotFound:
-        there = ", ".join(self.names()[:10]) or "none"
-        return TopicNotFound(
-            f"no topic {name!r} in {self._layout.root} (topics: {there}); create it with create_topic", topic=name
-        )
 
     def create(
         self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare, retire: Retire
@@ -159,10 +160,11 @@ class Catalog:
         return self.locked(partial(self._add_partitions, name, total, prepare))
 
     def _add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
-        topic = self.describe(name)
+        topic = self.describe(name, _NO_ADVICE)
         if total <= topic.partitions:
             raise ConfigError(
-                f"{name!r} has {topic.partitions} partitions; their number only grows, got {total}",
+                f"{name!r} has {topic.partitions} partition{'s' if topic.partitions > 1 else ''}; "
+                f"their number only grows, got {total}",
                 option="total",
                 value=total,
                 partitions=topic.partitions,
@@ -171,10 +173,15 @@ class Catalog:
         return self._publish(topic._replace(partitions=total))
 
     def alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+        if not changes:
+            raise ConfigError(
+                f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, retention_ms=...)",
+                option="config",
+            )
         return self.locked(partial(self._alter, name, changes))
 
     def _alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
-        topic = self.describe(name)
+        topic = self.describe(name, _NO_ADVICE)
         return self._publish(topic._replace(config=topic.config.with_changes(changes)))
 
     def delete(self, name: str, retire: Retire) -> None:
@@ -190,7 +197,7 @@ class Catalog:
     def _delete(self, name: str, retire: Retire) -> None:
         filesystem = self._filesystem
         try:
-            topic = self.describe(name)
+            topic = self.describe(name, _NO_ADVICE)
         except TopicNotFound:
             filesystem.sync_directory(self._layout.topics)  # by whoever has deleted it, it may not be yet
             raise
@@ -328,10 +335,10 @@ class KafkaCatalog:
         """Every name found, lawful or not, and a path that bears it."""
         return {name: self._layout.partition(name, numbers[0]) for name, numbers in self._partitions().items()}
 
-    def describe(self, name: str) -> TopicDescription:
+    def describe(self, name: str, advice: str = "") -> TopicDescription:
         numbers = self._partitions().get(check_topic_name(name))
         if numbers is None:
-            raise TopicNotFound(f"no topic {name!r} in {self._layout.root}", topic=name)
+            raise TopicNotFound(f"no topic {name!r} in {self._layout.root}{advice}", topic=name)
         count = numbers[-1] + 1
         present = None if len(numbers) == count else tuple(numbers)
         return TopicDescription(name, self._topic_id(name, numbers[0]), count, TopicConfig(), present)

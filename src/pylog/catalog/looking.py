@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, META_PROPERTIES, TOPIC_SUFFIX, Layout, parse_partition
 from pylog.catalog.manifest import Manifest, read_manifest
-from pylog.errors import CorruptSegment, PylogError
+from pylog.errors import CorruptSegment, PylogError, StorageError
 from pylog.segment.naming import COMMIT_SLOTS, base_offsets
 from pylog.storage import FileSystem
 
@@ -18,7 +19,15 @@ def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bo
 
     ``CorruptSegment`` where the manifest is lost.
     """
-    manifest = read_manifest(filesystem, layout.manifest)
+    try:
+        manifest = read_manifest(filesystem, layout.manifest)
+    except StorageError as error:
+        if error.errno != errno.EACCES:
+            raise
+        raise StorageError(
+            f"{error}; a log is its owner's alone, unless it was made with shared_group=True: then it is its group's as well",
+            **error.facts,
+        ) from error
     if manifest is not None:
         return manifest, False
     is_kafka = _looks_like_kafka(filesystem, layout.root)

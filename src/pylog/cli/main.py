@@ -103,7 +103,10 @@ def _run(argv: Sequence[str]) -> int:
 
 def _one_line(error: Exception) -> str:
     text = str(error) or type(error).__name__
-    hints = {"create it with create_topic": "create it with pylog topics create"}
+    hints = {
+        "create it with create_topic": "create it with pylog topics create",
+        "raise it with alter_topic": "raise it with pylog topics alter",
+    }
     for library, command in hints.items():
         text = text.replace(library, command)
     return text

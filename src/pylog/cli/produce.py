@@ -1,7 +1,7 @@
 """``pylog produce``: lines or JSON objects from stdin or a file become records of a topic.
 
-Every record is sent before the command ends, whatever ends it: the end of the input, Ctrl-C, or a line that cannot become
-a record. What was acknowledged is counted and printed in each case; the first failure is told with its line.
+Every line read is sent before the command ends, whatever ends it: the end of the input, Ctrl-C, or a line that is refused.
+What was acknowledged is counted and printed in each case (tally.py); the first failure is told with its line.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import json
 import os
 import stat
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from pylog.cli.exits import OK, InputError, UsageError
+from pylog.cli.exits import OK, UsageError
 from pylog.cli.formats import unescaped
 from pylog.cli.options import Commands, header_pair, log_options, open_log, whole_number
-from pylog.cli.output import count_text, print_json, print_line
 from pylog.cli.progress import Meter
-from pylog.errors import PylogError, StorageError
-from pylog.model import Header, RecordMetadata
+from pylog.cli.tally import Tally
+from pylog.errors import PylogError, RecordTooLarge, StorageError
+from pylog.model import Header
 
 if TYPE_CHECKING:
-    from pylog.producer import Delivery, Producer
+    from pylog.producer import Producer
 
-_UNDECIDED_RECORDS_MAX = 65_536  # asking for a result writes its batch, so ask late
 _SPARE_LINE_BYTES = 1 << 16
 _JSON_GROWTH = 6  # a byte takes at most six characters of JSON text: \u0000
 _JSON_TYPES = {
@@ -46,53 +44,6 @@ class Input(NamedTuple):
     headers: tuple[Header, ...] = ()
     timestamp_ms: int | None = None
     partition: int | None = None
-
-
-class Tally:
-    """What became of the records sent. Keeps the undecided ones only."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.records = 0
-        self.ranges: dict[int, tuple[int, int]] = {}
-        self.failure: InputError | None = None
-        self._undecided: deque[tuple[int, Delivery]] = deque()
-
-    def add(self, line: int, delivery: Delivery) -> None:
-        self._undecided.append((line, delivery))
-        while len(self._undecided) > _UNDECIDED_RECORDS_MAX or (self._undecided and self._undecided[0][1].done()):
-            self._settle(*self._undecided.popleft())
-
-    def finish(self) -> None:
-        """Take in all that is still undecided, waiting for it."""
-        while self._undecided:
-            self._settle(*self._undecided.popleft())
-
-    def _settle(self, line: int, delivery: Delivery) -> None:
-        try:
-            self._count(delivery.result())
-        except PylogError as error:
-            if self.failure is None:
-                self.failure = at_line(line, error)
-
-    def _count(self, metadata: RecordMetadata) -> None:
-        self.records += 1
-        if metadata.offset >= 0:
-            first, last = self.ranges.get(metadata.partition, (metadata.offset, metadata.offset))
-            self.ranges[metadata.partition] = min(first, metadata.offset), max(last, metadata.offset)
-
-    def print(self, as_json: bool) -> None:
-        if as_json:
-            offsets = [
-                {"partition": number, "first_offset": first, "last_offset": last}
-                for number, (first, last) in sorted(self.ranges.items())
-            ]
-            print_json({"topic": self.topic, "records": self.records, "partitions": offsets})
-            return
-        places = ", ".join(
-            f"partition {number}: {first}-{last}" for number, (first, last) in sorted(self.ranges.items())
-        )
-        print_line(f"{count_text(self.records, 'record')} to {self.topic}" + (f" ({places})" if places else ""))
 
 
 def add_parser(commands: Commands) -> None:
@@ -136,39 +87,41 @@ def _run(arguments: argparse.Namespace) -> int:
             try:
                 with Producer(log, acks=arguments.acks, compression=arguments.compression) as producer:
                     try:
-                        _send_all(producer, _lines(file, limit_bytes, meter), read_line, tally)
+                        _send_all(producer, _lines(file, limit_bytes, meter), limit_bytes, read_line, tally)
                     finally:
                         producer.flush()
                         tally.finish()
             finally:
                 meter.pause()
                 tally.print(arguments.json)
-    if tally.failure is not None:
-        raise tally.failure
+    failure = tally.failure()
+    if failure is not None:
+        raise failure
     return OK
 
 
 def _send_all(
-    producer: Producer, lines: Iterator[tuple[int, bytes]], read_line: Callable[[bytes], Input], tally: Tally
-) -> None:
+    producer: Producer, lines: Iterator[tuple[int, bytes]], limit_bytes: int, read_line: Callable[[bytes], Input],
+    tally: Tally,
+) -> None:  # fmt: skip
+    """Up to the first line that is refused. Asked before each, since the one before may have written a full batch in vain."""
     for number, line in lines:
+        if not tally.take_in():
+            return
         try:
+            if len(line) > limit_bytes:
+                raise RecordTooLarge(
+                    f"longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow; raise it with alter_topic",
+                    limit_bytes=limit_bytes,
+                )
             value, key, headers, timestamp_ms, partition = read_line(line)
             delivery = producer.send(
                 tally.topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
             )
         except (PylogError, UsageError) as error:
-            raise at_line(number, error) from error
-        tally.add(number, delivery)
-        if tally.failure is not None:
+            tally.refuse(number, error)
             return
-
-
-def at_line(number: int, error: Exception) -> InputError:
-    """``error`` with the line of the input it happened at; its exit code is that of ``error``."""
-    located = InputError(f"line {number}: {error}")
-    located.__cause__ = error
-    return located
+        tally.add(number, delivery)
 
 
 # Input
@@ -195,7 +148,7 @@ def _size(file: IO[bytes]) -> int | None:
 
 
 def _lines(file: IO[bytes], limit_bytes: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
-    """The lines by number, from 1, without their newlines. Nothing longer than ``limit_bytes`` is held."""
+    """The lines by number, from 1, without their newlines. Of one that is longer than ``limit_bytes`` a byte more is read."""
     number = 0
     while True:
         number += 1
@@ -205,10 +158,6 @@ def _lines(file: IO[bytes], limit_bytes: int, meter: Meter) -> Iterator[tuple[in
             raise StorageError(f"cannot read the input: {error.strerror}", errno=error.errno) from error
         if not line:
             return
-        if len(line) > limit_bytes:
-            raise InputError(
-                f"line {number}: longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow"
-            )
         meter.advance(len(line))
         yield number, line.removesuffix(b"\n")
 

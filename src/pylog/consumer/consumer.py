@@ -87,7 +87,7 @@ class Consumer(Commits, LogOffsets, Positions):
         **unknown: Any,
     ) -> None:
         require_log(log, "Consumer")
-        refuse_options("Consumer", unknown, {})
+        refuse_options("Consumer", unknown, {}, ConsumerConfig._fields)
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
@@ -324,7 +324,8 @@ class Consumer(Commits, LogOffsets, Positions):
         self._close(failed=kind is not None)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._fetcher.lanes)} partitions"
+        count = len(self._fetcher.lanes)
+        state = "closed" if self._closed else f"{count} partition{'' if count == 1 else 's'}"
         return f"<Consumer of {self._log.path}: {state}>"
 
     def _begin(self) -> AbstractContextManager[object]:

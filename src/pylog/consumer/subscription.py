@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pylog.errors import ConfigError
+from pylog.errors import ConfigError, InvalidTopicName
 from pylog.model import TopicPartition
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
+_OF_PATTERNS = frozenset("^$*+?()[]{}|\\")  # none of them is in any topic's name
 
 TopicId = object
 """What tells a topic from a later one of the same name; only compared."""
@@ -38,6 +40,11 @@ class Subscription(NamedTuple):
                 raise ConfigError("a pattern of topics must be made from str, not bytes", pattern=topics.pattern)
             return cls(frozenset(), topics)
         if isinstance(topics, str):
+            if _OF_PATTERNS & {*topics}:
+                raise InvalidTopicName(
+                    f"{topics!r:.80} is no topic name; a pattern of topics is compiled: subscribe(re.compile({topics!r:.80}))",
+                    name=topics,
+                )
             return cls(frozenset({topics}))
         if not isinstance(topics, Iterable) or isinstance(topics, bytes | bytearray | memoryview):
             raise ConfigError(

@@ -21,7 +21,7 @@ def check_read(offset: object, max_bytes: object, max_records: object, isolation
     require_whole("offset", offset)
     require_count("max_bytes", max_bytes, 1)
     if max_records is not None:
-        require_count("max_records", max_records, 0)
+        require_count("max_records", max_records, 1)
     check_isolation(isolation_level)
 
 

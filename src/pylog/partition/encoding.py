@@ -12,6 +12,7 @@ from pylog.model import ProducerRecord
 
 _NONE_YET = ProducerRecord(None)
 _RECORDS_AT_ONCE = 1024
+_RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 
 
 def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> bytearray:
@@ -28,6 +29,8 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
             value, key, headers, timestamp_ms = record
             if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):
                 raise _too_many(records, encoder.count, limit_bytes)
+    except RecordTooLarge as error:
+        raise _with_advice(error) from None
     except (TypeError, ValueError):
         if isinstance(record, ProducerRecord):  # then it is about what is in the record, or from the iterable itself
             raise
@@ -46,6 +49,12 @@ def _no_record(given: object, index: int | None) -> ConfigError:
     )  # fmt: skip
 
 
+def _with_advice(error: RecordTooLarge) -> RecordTooLarge:
+    if "size_bytes" not in error.facts:
+        return error
+    return RecordTooLarge(f"{error}, the topic's max_message_bytes; raise it with alter_topic", **error.facts)
+
+
 def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int) -> RecordTooLarge:
     count = len(records) if isinstance(records, Sized) else None
     return RecordTooLarge(
@@ -59,7 +68,10 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not, ``ConfigError`` what may not be appended."""
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:
-        raise CorruptRecord(f"a batch has at least {HEADER_BYTES} bytes, got {len(batch)}", size_bytes=len(batch))
+        raise CorruptRecord(
+            f"bytes are taken for a whole encoded batch, which has at least {HEADER_BYTES}, got {len(batch)}; {_RECORDS}",
+            size_bytes=len(batch),
+        )
     header = read_header(batch)
     problem = check_header(header)
     if problem is None and header.size_bytes != len(batch):
@@ -67,7 +79,7 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     if problem is None and header.last_offset_delta != header.count - 1:
         problem = f"its last offset delta is {header.last_offset_delta}, but it has {header.count} records"
     if problem is not None:
-        raise CorruptRecord(f"not a batch: {problem}", problem=problem)
+        raise CorruptRecord(f"bytes are taken for a whole encoded batch, but {problem}; {_RECORDS}", problem=problem)
     _refuse_what_the_log_writes(header)
     view = BatchView(batch, header)
     view.check_crc()

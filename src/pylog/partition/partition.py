@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pylog.checks import require_count, require_whole
+from pylog.checks import OfOneProcess, require_count, require_whole
 from pylog.clock import Clock
 from pylog.codec.batch import BatchView
 from pylog.errors import Closed, NotAppended, OffsetOutOfRange, OutcomeUnknown, ReadOnlyLog, StorageError
@@ -34,7 +34,7 @@ _DEFAULT_TIMEOUT_MS = 120_000
 _DEFAULT_FETCH_BYTES = 1 << 20
 
 
-class Partition:
+class Partition(OfOneProcess):
     """One partition of a topic. Get it from ``Log.partition(topic, number)``."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Partition:
                 decoder.skip_to(offset)
                 while decoder.remaining and (max_records is None or len(records) < max_records):
                     records += decoder.take(decoder.remaining if max_records is None else max_records - len(records))
-            if fetched.cursor.offset == cursor.offset or max_records == 0:
+            if fetched.cursor.offset == cursor.offset:
                 break
             cursor = fetched.cursor
         return records

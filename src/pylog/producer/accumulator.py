@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pylog.clock import SystemClock
 from pylog.codec import RecordEncoder
-from pylog.errors import BufferTimeout, Closed, ForkedHandle, RecordTooLarge
+from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
@@ -122,7 +122,7 @@ class Accumulator:
         batch.done = batch.called = self._config.acks == 0
         with buffer.lock:
             if self._topics.is_closed:
-                raise Closed("the producer is closed")
+                raise self._topics.refusal()
             if buffer.topic.is_abandoned:
                 raise ForkedHandle(
                     "a signal handler forked in the midst of this send: the parent process sends the record"
@@ -137,9 +137,13 @@ class Accumulator:
             return size_bytes
         if size_bytes < 0:
             raise error
+        is_topics = buffer.topic.max_message_bytes <= self._memory.limit_bytes
+        whose = (
+            "the topic's max_message_bytes; raise it with alter_topic" if is_topics else "the producer's buffer_bytes"
+        )
         raise RecordTooLarge(
             f"record of {size_bytes} bytes with its batch header to {buffer.topic.name}-{buffer.number}, but the limit is "
-            f"{limit_bytes}: the smaller of the topic's max_message_bytes and the producer's buffer_bytes",
+            f"{limit_bytes}, {whose}",
             topic=buffer.topic.name, partition=buffer.number, size_bytes=size_bytes, limit_bytes=limit_bytes,
         ) from None  # fmt: skip
 

@@ -57,6 +57,9 @@ class Driver(Protocol):
     def hurry(self, batch: PendingBatch) -> None:
         """Have the batch written soon by another thread."""
 
+    def log_closes(self) -> None:
+        """Bring every batch to its end."""
+
 
 class TopicBuffers:
     """The buffers of one topic, one for each partition, and the settings of the topic that a producer acts on."""

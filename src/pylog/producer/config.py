@@ -24,6 +24,15 @@ NOT_YET = dict.fromkeys(
     "transactions are not in this version; Partition.append writes the records of one partition all or none, and "
     "expected_offset tells whether somebody else wrote meanwhile",
 )
+KAFKAS_NAMES = {
+    "batch_size": "here it is batch_bytes",
+    "buffer_memory": "here it is buffer_bytes",
+    "compression_type": "here it is compression",
+    "bootstrap_servers": "there are no servers: Producer(Log(directory))",
+    "max_request_size": "the topic's max_message_bytes is the limit of a record",
+    "retries": "a batch that finds its partition locked is tried until delivery_timeout_ms",
+    "request_timeout_ms": "here it is delivery_timeout_ms",
+}
 _SMALLEST_BATCH_BYTES = HEADER_BYTES + MAX_RECORD_OVERHEAD
 
 Serializer = Callable[[Any], bytes]
@@ -68,6 +77,11 @@ class ProducerConfig:
                 "a batch would be given up before it is due",
                 delivery_timeout_ms=delivery_timeout_ms, linger_ms=linger_ms,
             )  # fmt: skip
+
+    @classmethod
+    def options(cls) -> list[str]:
+        """Their names."""
+        return list(cls.__init__.__kwdefaults__ or ())
 
     @property
     def linger_s(self) -> float:

@@ -79,7 +79,7 @@ class Deliveries(Sequence[Delivery]):
         return [delivery.result(timeout) for delivery in self]
 
     def __repr__(self) -> str:
-        return f"<Deliveries of {len(self)} records>"
+        return f"<Deliveries of {len(self)} record{'' if len(self) == 1 else 's'}>"
 
 
 class SpreadDeliveries(Deliveries):

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import check_topic_name
-from pylog.checks import refuse_options, require_log, require_several, require_timeout
+from pylog.checks import OfOneProcess, refuse_options, require_log, require_several, require_timeout
 from pylog.errors import ConfigError, ForkedHandle, PylogError
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import TopicBuffers
 from pylog.producer.bulk import BulkSender
-from pylog.producer.config import ACKS_ALL, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
+from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
 from pylog.producer.memory import Memory
@@ -39,7 +39,7 @@ Headers = Sequence[Header] | Mapping[str, bytes | None]
 _NO_HEADERS: Headers = ()  # there is one empty tuple: to ask for it is cheaper than to ask for truth
 
 
-class Producer:
+class Producer(OfOneProcess):
     """Sends records to the topics of a log. Safe to share among threads; goes on working in a forked child.
 
     ``acks`` says what an acknowledged record has survived: ``"all"`` the loss of power (synced to the disk), ``1`` the
@@ -82,7 +82,7 @@ class Producer:
     ) -> None:
         require_log(log, "Producer")
         log.require_writable()
-        refuse_options("Producer", not_yet, NOT_YET)
+        refuse_options("Producer", not_yet, NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
         self._config = config = ProducerConfig(
             acks=acks,
             linger_ms=linger_ms,
@@ -273,7 +273,8 @@ class Producer:
         }
 
     def __repr__(self) -> str:
-        state = "closed" if self._topics.is_closed else f"{len(self._memory.unsettled)} batches under way"
+        batches = len(self._memory.unsettled)
+        state = "closed" if self._topics.is_closed else f"{batches} batch{'' if batches == 1 else 'es'} under way"
         return f"<Producer acks={'all' if self._config.acks == ACKS_ALL else self._config.acks} {state}>"
 
     def _forget_parent(self) -> None:

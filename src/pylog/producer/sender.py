@@ -100,6 +100,10 @@ class Sender:
             return True
         return all(self._call_back(buffer, end_s - self._monotonic()) for buffer in buffers)
 
+    def log_closes(self) -> None:
+        """Write everything, also where the producer has gone, and with it the topics that would ask for this."""
+        self.flush(None)
+
     def flush_due(self) -> float | None:
         """Write the batches that have lingered long enough; seconds until the next one, None where none is left."""
         next_s: float | None = None

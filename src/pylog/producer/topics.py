@@ -39,6 +39,8 @@ class Topics:
         self._random = Random()
         self.known: dict[str, TopicBuffers] = {}
         self.is_closed = False
+        self._is_log_closed = False
+        log.flush_on_close(self)
         self.forget_parent()
 
     def forget_parent(self) -> None:
@@ -60,12 +62,24 @@ class Topics:
             )
         with self._lock:
             if self.is_closed:
-                raise Closed("the producer is closed")
+                raise self.refusal()
             if name not in self.known:
                 if not self.known:
                     self._version = self._log.catalog_version()
                 self.known[name] = self._read(name, None)
             return self.known[name]
+
+    def refusal(self) -> Closed:
+        """Why nothing is taken any more."""
+        if self._is_log_closed:
+            return Closed(f"the log {str(self._log.path)!r} has been closed; open a new one, and a new producer of it")
+        return Closed("the producer is closed")
+
+    def log_closes(self) -> None:
+        """Refuse records from now on, and write those that were taken."""
+        self._is_log_closed = self._is_log_closed or not self.is_closed  # an interrupted close comes again
+        self.close()
+        self._driver.log_closes()
 
     def close(self) -> None:
         """Let ``find`` refuse everything from now on. On return, no more batches are opened."""

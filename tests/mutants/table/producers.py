@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _PRODUCERS = "tests/partition/test_producers.py"
 _EXPIRY = "tests/partition/test_producer_expiry.py"
+_THROUGH = "tests/producer/test_through_log.py"
 _STATE = "partition/producer_state.py"
 
 MUTANTS = (
@@ -202,5 +203,13 @@ MUTANTS = (
         "            pass\n",
         "every later batch is out of order, or passes for a repeat",
         ("tests/producer/test_failures.py::test_after_an_uncertain_outcome_all_goes_on_under_a_new_id",),
+    ),
+    Mutant(
+        "a producer outlives its log",
+        "producer/topics.py",
+        "        self.close()\n        self._driver.log_closes()\n",
+        "        self._driver.log_closes()\n",
+        "records are accepted after the log was closed, and with acks=0 lost without a word",
+        (f"{_THROUGH}::test_a_producer_that_has_sent_refuses_every_record_from_the_close_of_its_log_on",),
     ),
 )

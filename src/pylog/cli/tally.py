@@ -1,0 +1,123 @@
+"""What became of the lines that ``pylog produce`` sent: counts, offsets, the first that was refused, and exactly which lines
+behind that one are in the log all the same.
+
+Lines are sent in batches, one after the other in each partition. When a batch is refused, the next one may be on its way
+already, or another partition's be written: who goes on from the refused line has to leave those lines out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pylog.cli.exits import InputError
+from pylog.cli.output import count_text, print_json, print_line
+from pylog.errors import OutcomeUnknown, PylogError
+from pylog.model import RecordMetadata
+
+if TYPE_CHECKING:
+    from pylog.producer import Delivery
+
+_UNDECIDED_RECORDS_MAX = 65_536  # asking for a result writes its batch, so ask late
+
+
+class Tally:
+    """What became of the records sent. Keeps the undecided ones only."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.records = 0
+        self.ranges: dict[int, tuple[int, int]] = {}
+        self.refused_line: int | None = None
+        self._error: Exception | None = None
+        self._later = _Lines()
+        self._unknown = _Lines()
+        self._undecided: deque[tuple[int, Delivery]] = deque()
+
+    def add(self, line: int, delivery: Delivery) -> None:
+        """One more line was sent."""
+        self._undecided.append((line, delivery))
+
+    def take_in(self) -> bool:
+        """Take in what is decided. False once a line was refused: nothing more is to be sent."""
+        while len(self._undecided) > _UNDECIDED_RECORDS_MAX or (self._undecided and self._undecided[0][1].done()):
+            self._settle(*self._undecided.popleft())
+        return self._error is None
+
+    def finish(self) -> None:
+        """Take in all that is still undecided, waiting for it."""
+        while self._undecided:
+            self._settle(*self._undecided.popleft())
+
+    def refuse(self, line: int, error: Exception) -> None:
+        """The line did not become a record. The first such line counts."""
+        if self.refused_line is None or line < self.refused_line:
+            self.refused_line, self._error = line, error
+
+    def failure(self) -> InputError | None:
+        """The first line that was refused, why, and what has to be left out by who goes on from there."""
+        if self._error is None:
+            return None
+        message = f"line {self.refused_line}: {self._error}"
+        if self._later.runs:
+            message += f" (but {self._later} behind it {'is' if self._later.is_one() else 'are'} in the log)"
+        if self._unknown.runs and not (self._unknown.is_one() and self._unknown.runs[0][0] == self.refused_line):
+            message += f" (whether {self._unknown} {'is' if self._unknown.is_one() else 'are'} in the log is unknown)"
+        located = InputError(message)
+        located.__cause__ = self._error
+        return located
+
+    def _settle(self, line: int, delivery: Delivery) -> None:
+        try:
+            self._count(delivery.result())
+        except PylogError as error:
+            if isinstance(error, OutcomeUnknown):
+                self._unknown.add(line)
+            self.refuse(line, error)
+        else:
+            if self.refused_line is not None and line > self.refused_line:
+                self._later.add(line)
+
+    def _count(self, metadata: RecordMetadata) -> None:
+        self.records += 1
+        if metadata.offset >= 0:
+            first, last = self.ranges.get(metadata.partition, (metadata.offset, metadata.offset))
+            self.ranges[metadata.partition] = min(first, metadata.offset), max(last, metadata.offset)
+
+    def print(self, as_json: bool) -> None:
+        """The answer of the command."""
+        if as_json:
+            offsets = [
+                {"partition": number, "first_offset": first, "last_offset": last}
+                for number, (first, last) in sorted(self.ranges.items())
+            ]
+            answer = {"topic": self.topic, "records": self.records, "partitions": offsets}
+            if self.refused_line is not None:
+                answer["refused_line"] = self.refused_line
+                answer["later_lines"], answer["unknown_lines"] = self._later.runs, self._unknown.runs
+            print_json(answer)
+            return
+        places = ", ".join(
+            f"partition {number}: {first}-{last}" for number, (first, last) in sorted(self.ranges.items())
+        )
+        print_line(f"{count_text(self.records, 'record')} to {self.topic}" + (f" ({places})" if places else ""))
+
+
+class _Lines:
+    """Numbers of lines in rising order, as runs from one to another."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+
+    def add(self, line: int) -> None:
+        if self.runs and self.runs[-1][1] == line - 1:
+            self.runs[-1][1] = line
+        else:
+            self.runs.append([line, line])
+
+    def is_one(self) -> bool:
+        return len(self.runs) == 1 and self.runs[0][0] == self.runs[0][1]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in self.runs)
+        return f"line{'' if self.is_one() else 's'} {shown}"
