@@ -26,6 +26,7 @@ from pylog.group.membership import TICK_S
 from pylog.testing import ManualClock
 
 ROUNDS = 6
+GOLDEN = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
 
 
 @pytest.fixture
@@ -601,3 +602,40 @@ def test_any_text_may_name_a_group(log: Log, name: str) -> None:
     assert not (log.path / "x").exists()
     log.delete_group(name)
     assert log.groups() == []
+
+
+def test_a_consumer_outlives_its_log_and_leaves_without_a_word(tmpfs_dir: Path) -> None:
+    log = Log(tmpfs_dir / "log")
+    log.create_topic("t", partitions=2)
+    one = member(log, enable_auto_commit=True)
+    log.close()
+    one.close()
+    with Log(tmpfs_dir / "log") as again, member(again) as other:
+        assert len(other.assignment()) == 2
+
+
+def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
+    import shutil
+
+    one = member(log)
+    shutil.rmtree(log.path / ".pylog" / "groups")
+    other = member(log)
+    while len(one.assignment()) + len(other.assignment()) != 4 or one.assignment() & other.assignment():
+        one.poll(TICK_S / 4)
+        other.poll(TICK_S / 4)
+    assert len(log.describe_group("g").members) == 2
+    one.close()
+    other.close()
+
+
+def test_the_groups_of_a_kafka_directory_are_told() -> None:
+    with Log(GOLDEN) as log:
+        assert log.groups() == ["golden-group", "golden-transactional-group"]
+        assert log.lag("golden-group")[place(1, "keyed")] == log.partition("keyed", 1).latest_offset - 12
+        found = log.describe_group("golden-group")
+        assert (found.state, found.members) == ("Empty", ())
+        assert found.partitions[place(0, "keyed")].committed == OffsetAndMetadata(7, "seven")
+        with pytest.raises(ReadOnlyLog):
+            log.reset_offsets("golden-group", to="earliest")
+        with pytest.raises(ReadOnlyLog):
+            log.delete_group("golden-group")

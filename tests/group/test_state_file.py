@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ BOOT = 7
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(0, 2**31)
 partitions = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "b", "ü"]), st.integers(0, 99)))
+ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
 members = st.builds(
-    Member, names, names, names, names, numbers, st.integers(0, 100), numbers, numbers, numbers, st.frozensets(names),
+    Member, ids, names, names, names, numbers, st.integers(0, 100), numbers, numbers, numbers, st.frozensets(names),
     partitions, partitions,
 )  # fmt: skip
 groups = st.builds(
@@ -116,3 +118,13 @@ def test_any_bytes_are_slots_or_none(data: bytes) -> None:
 def test_what_is_no_group_is_named(data: bytes) -> None:
     with pytest.raises(CorruptSegment, match="state of a group"):
         decode_group(data)
+
+
+@pytest.mark.parametrize("id_", ["../../../x", "", "A" * 32, "0" * 31, "0" * 32 + "/..", 7, None])
+def test_a_members_id_that_could_lead_elsewhere_is_none(id_: object) -> None:
+    """It is a file's name, which is asked about and removed."""
+    group = Group(1, "range", {"0" * 32: Member("0" * 32, "", "", "h", 1, 1, 0, 1, 1)}, {}, {})
+    data = json.loads(encode_group(group))
+    data["members"][0]["id"] = id_
+    with pytest.raises(CorruptSegment, match="no member's id"):
+        decode_group(json.dumps(data).encode())

@@ -23,7 +23,7 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
-from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, PylogError
+from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError
 from pylog.group.groups import check_metadata
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import Committed
@@ -89,8 +89,9 @@ class GroupAssignment(Assignment):
             self.membership.join(self._wanted())  # a forked child, or a member that was expelled
         version = self._log.catalog_version()
         if version != self._catalog_version:
-            self.membership.want(self._wanted(), appeared=True)
-            self._catalog_version = version
+            with suppress(LogLocked):  # the next poll asks again
+                self.membership.want(self._wanted(), appeared=True)
+                self._catalog_version = version
         self.membership.tick()
         self._follow()
 
@@ -236,9 +237,9 @@ class GroupAssignment(Assignment):
 
     def _commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Auto-commit: what it cannot commit now it reports, and commits the next time."""
-        there = self._groups.topics_now({partition.topic for partition in offsets})
-        wanted = {p: OffsetAndMetadata(offset) for p, offset in offsets.items() if p.topic in there}
         try:
+            there = self._groups.topics_now({partition.topic for partition in offsets})
+            wanted = {p: OffsetAndMetadata(offset) for p, offset in offsets.items() if p.topic in there}
             self.commit(wanted, durable=True, again=False)
         except PylogError as error:
             self.report(error)

@@ -46,6 +46,11 @@ class GroupFiles:
                 lock.release()
             self.close()  # the group was deleted, and this lock with it
 
+    def check_in_place(self) -> None:
+        """Open the files that stand there now, where others have removed these: whoever holds the old lock is alone with it."""
+        if self._lock is not None and not self._lock.is_in_place():
+            self.close()
+
     def _open(self) -> FileLock:
         place = self._place
         place.make()

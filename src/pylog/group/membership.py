@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked
+from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError
 from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
 from pylog.group.heartbeats import ROUNDS, Heartbeats, Silence
-from pylog.group.place import GroupPlace
+from pylog.group.place import MEMBER_ID_BYTES, GroupPlace
 from pylog.group.state import (
     Group,
     GroupTopic,
@@ -37,7 +37,7 @@ TICK_S = 0.2
 _SHORT_S = (
     0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
 )
-_ID_BYTES = 16
+_LEAVE_S = 1.0
 
 TopicsNow = Callable[[Iterable[str]], Mapping[str, GroupTopic]]
 
@@ -94,7 +94,7 @@ class Membership:
             )  # fmt: skip
         group = group._replace(members=others)
         self._sweep(group)
-        id_ = place.filesystem.random_bytes(_ID_BYTES).hex()
+        id_ = place.filesystem.random_bytes(MEMBER_ID_BYTES).hex()
         alive = place.filesystem.lock(place.member(id_))
         self._alive = alive
         alive.try_acquire()
@@ -111,10 +111,15 @@ class Membership:
         return group
 
     def leave(self) -> None:
-        """Be no member any more. One with a ``group_instance_id`` stays listed until its session is over, or it comes back."""
+        """Be no member any more. One with a ``group_instance_id`` stays listed until its session is over, or it comes back.
+
+        Where that can't be published now, the others find out as they do when a process dies.
+        """
         try:
             if self.id and not self._options.instance_id:
-                self._files.holding(lambda state: self._publish_without(state, {self.id}))
+                self._files.holding(lambda state: self._publish_without(state, {self.id}), _LEAVE_S)
+        except PylogError as error:
+            logger.info("member %s leaves group %r without a word: %s", self.id, self._place.group, error)
         finally:
             self._drop()
             self._files.close()
@@ -195,10 +200,12 @@ class Membership:
         """Have the group divide what there is now, where that, or what this member wants, is not what it was.
 
         Topics and partitions that have ``appeared`` while it was a member are read from their beginning: all of them is news.
+        ``LogLocked`` where the group's lock is not free: soon, if that is noticed in a poll.
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            self._files.holding(lambda state: self._want(state, wanted, appeared))
+            timeout_s = _SHORT_S if appeared else LOCK_TIMEOUT_S
+            self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s)
 
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
         group = state.read()
@@ -218,6 +225,7 @@ class Membership:
             return
         self._next_tick_s = now_s + TICK_S
         self._heartbeats.beat(self._cell)
+        self._files.check_in_place()
         group = self.look()
         if len(group.members) < 2:
             return

@@ -10,6 +10,7 @@ from pylog.errors import ConfigError
 from pylog.storage import FileSystem
 
 NAME_BYTES_MAX = 200  # of its directory
+MEMBER_ID_BYTES = 16  # its hexadecimal digits are its name, and its file's
 
 
 class GroupPlace(NamedTuple):

@@ -15,6 +15,7 @@ The state is JSON: the group as ``state.py`` has it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment
 from pylog.group.assignor import ASSIGNORS
 from pylog.group.heartbeats import CELLS_MAX
+from pylog.group.place import MEMBER_ID_BYTES
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.model import TopicPartition
 from pylog.storage import AppendableFile, ReadableFile
@@ -37,6 +39,7 @@ _WRAP = 1 << 32
 _READS_MAX = 100
 _NAME_LIMIT = 1024
 _INT64_MAX = 2**63 - 1
+_MEMBER_ID = re.compile(f"[0-9a-f]{{{2 * MEMBER_ID_BYTES}}}")
 
 
 class Slot(NamedTuple):
@@ -182,7 +185,7 @@ def decode_group(data: bytes) -> Group:
 
 def _member(item: Mapping[str, Any]) -> Member:
     return Member(
-        id=_name(item["id"]),
+        id=_member_id(item["id"]),
         instance_id=_name(item["instance_id"]),
         client_id=_name(item["client_id"]),
         host=_name(item["host"]),
@@ -206,6 +209,13 @@ def _partitions(by_topic: Mapping[str, list[int]]) -> frozenset[TopicPartition]:
 def _name(value: Any) -> str:
     if not isinstance(value, str) or len(value) > _NAME_LIMIT:
         raise ValueError(f"{value!r:.80} is no name")
+    return value
+
+
+def _member_id(value: Any) -> str:
+    """A name that is a file's, too: nothing else may come out of a file and be one."""
+    if not isinstance(value, str) or not _MEMBER_ID.fullmatch(value):
+        raise ValueError(f"{value!r:.80} is no member's id")
     return value
 
 
