@@ -137,8 +137,10 @@ class GroupAssignment(Assignment):
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if me.owned - me.target or (me.target - me.owned).difference(*others):
             after = self.membership.reconcile(me.owned - me.target)
-            self._is_late = after is None
-            group = after or group
+            if after is None:
+                self._is_late = True
+                return
+            group = after
         if self.membership.id in group.members:
             self._take(group, group.members[self.membership.id].owned - lanes.keys())
 

@@ -1,0 +1,135 @@
+"""Somebody is stopped with the group's lock in his hands: others read on, and do what is due once he has let go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pylog import Consumer, Log
+from pylog.errors import LogLocked
+from pylog.group import files
+from pylog.group.files import GroupFiles, read_group
+from pylog.group.membership import TICK_S
+from pylog.testing import ManualClock
+from tests.group.test_consumers import fill, member, place, settle
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(tmpfs_dir: Path, clock: ManualClock) -> Iterator[Log]:
+    with Log(tmpfs_dir / "log", clock=clock) as opened:
+        opened.create_topic("t", partitions=4)
+        yield opened
+
+
+def while_held(log: Log, work: Callable[[], object]) -> None:
+    """As if another process were stopped in the midst of a change."""
+    holder = GroupFiles(log.group_access().place("g"))
+    holder.holding(lambda _state: work())
+    holder.close()
+
+
+def test_a_poll_reads_on_and_hands_over_later(log: Log) -> None:
+    fill(log, 3)
+    one = member(log)
+    other = member(log)
+
+    def poll() -> None:
+        assert {record.partition for record in one.poll(0)} == {place.partition for place in one.assignment()}
+        assert len(one.assignment()) == 2  # given up already,
+        assert len(read_group(log.group_access().place("g")).owned) == 4  # and not told yet
+
+    while_held(log, poll)
+    assert one._assignment.changed()
+    assert [len(some) for some in settle(one, other)] == [2, 2]
+    one.close()
+    other.close()
+
+
+def test_a_dead_member_is_expelled_later(log: Log, clock: ManualClock) -> None:
+    one, other = member(log), member(log)
+    settle(one, other)
+    other._assignment.membership._alive.abandon()  # type: ignore[attr-defined]
+
+    def poll() -> None:
+        for _ in range(5):
+            clock.advance(TICK_S)
+            one.poll(0)
+        assert len(one.assignment()) == 2
+
+    while_held(log, poll)
+    for _ in range(3):
+        clock.advance(TICK_S)
+        one.poll(0)
+    assert len(one.assignment()) == 4
+    one.close()
+
+
+def test_a_topic_that_appears_is_taken_up_later(log: Log) -> None:
+    one = member(log, topics=re.compile("[tu]"))
+    log.create_topic("u")
+    while_held(log, lambda: one.poll(0))
+    assert len(one.assignment()) == 4
+    one.poll(0)
+    assert place(0, "u") in one.assignment()
+    one.close()
+
+
+def test_a_commit_waits_and_says_who_may_hold_it_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.group.membership.LOCK_TIMEOUT_S", 0.0)
+    one = member(log)
+
+    def commit() -> None:
+        with pytest.raises(
+            LogLocked, match=r"stayed locked for 0 s: a process of the group 'g' may be stopped"
+        ) as caught:
+            one.commit({place(0): 1})
+        assert (caught.value.group, caught.value.retriable) == ("g", True)
+        one.commit_async({place(0): 1})  # is logged
+
+    while_held(log, commit)
+    assert one.committed(place(0)) is None
+    one.close()
+
+
+def test_who_can_not_say_that_it_leaves_is_found_gone(log: Log, clock: ManualClock) -> None:
+    one, other = member(log), member(log)
+    settle(one, other)
+    while_held(log, other.close)
+    for _ in range(4):
+        clock.advance(TICK_S)
+        one.poll(0)
+    assert len(one.assignment()) == 4
+    one.close()
+
+
+def test_joining_waits_and_then_gives_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.GroupFiles.holding, "__defaults__", (0.0,))
+
+    def join() -> None:
+        with pytest.raises(LogLocked):
+            member(log)
+
+    while_held(log, join)
+    with member(log) as one:
+        assert len(one.assignment()) == 4
+
+
+def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) -> None:
+    """It was expelled between its last look and what it was about to publish."""
+    with Consumer(log, group_id="g") as one:
+        one.subscribe("t")
+        membership = one._assignment.membership  # type: ignore[attr-defined]
+        membership.id = "0" * 32
+        before = read_group(log.group_access().place("g"))
+        assert membership.reconcile(frozenset()).members.keys() == before.members.keys()
+        membership.remember_starts({place(0): 5})
+        membership.want(frozenset({"u"}), appeared=True)
+        assert read_group(log.group_access().place("g")) == before
