@@ -396,6 +396,20 @@ def test_an_error_of_a_callback_is_the_callers_and_the_member_goes_on(log: Log) 
     one.close()
 
 
+def test_others_get_what_is_revoked_whatever_the_callback_raises(log: Log) -> None:
+    one = Consumer(log, group_id="g", auto_offset_reset="earliest")
+    one.subscribe("t", on_revoked=lambda _: 1 / 0)
+    other = member(log)
+    with pytest.raises(ZeroDivisionError):
+        one.poll(0)
+    assert [len(some) for some in settle(one, other)] == [2, 2]
+    other.close()
+    with pytest.raises(ZeroDivisionError):
+        one.close()
+    with member(log) as again:
+        assert len(again.assignment()) == 4
+
+
 # Expelled, fenced, forked
 
 

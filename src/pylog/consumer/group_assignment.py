@@ -149,8 +149,10 @@ class GroupAssignment(Assignment):
             return
         if self._config.enable_auto_commit:
             self._commit_quietly({p: offset for p, offset in self.positions().items() if p in partitions})
-        self._call(self.listeners.on_revoked, partitions)
-        self._drop(partitions)
+        try:
+            self._call(self.listeners.on_revoked, partitions)
+        finally:
+            self._drop(partitions)  # whatever it raises: others wait for them
         logger.info("group %r: gave up %s", self.group_id, ", ".join(map(name_of, partitions)))
 
     def _take(self, group: Group, partitions: Collection[TopicPartition]) -> None:
