@@ -144,6 +144,7 @@ def test_a_log_that_is_not_there_is_not_made(pylog: Run, log_dir: Path) -> None:
         ["stats"],
         ["groups", "list"],
         ["groups", "reset", "g", "--to-latest", "--execute"],
+        ["consume", "t", "--group", "g"],
         ["topics", "delete", "t"],
     ):
         code, out, err = pylog(*argv)
