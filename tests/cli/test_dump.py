@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pylog.log import Log
+from pylog.model import ProducerRecord
 from pylog.testing import produce_all
 from tests.cli.conftest import Run
 from tests.partition.logs import add, batch, file_of, flip, headers, headers_that_claim_everything, log_file, marker
@@ -283,3 +284,51 @@ def test_a_path_that_is_not_there_is_code_3_whatever_its_name(pylog: Run, tmp_pa
     for name in ("missing", "00000000000000000000.log"):
         path = tmp_path / name
         assert pylog("dump", path) == (3, "", f"pylog: error: {path}: No such file or directory\n")
+
+
+# Committed offsets
+
+
+def test_commits_of_kafkas_are_decoded(pylog: Run) -> None:
+    ran = pylog("dump", KAFKA / "log" / "__consumer_offsets-0", "--offsets-decoder", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found = [item for item in ran.objects if item["type"] == "committed_offset"]
+    first = found[0]
+    assert first == {
+        "type": "committed_offset", "file": first["file"], "offset": 0, "timestamp_ms": first["timestamp_ms"],
+        "group": "golden-group", "topic": "codec-none", "partition": 0, "committed_offset": 10, "leader_epoch": -1,
+        "metadata": "", "commit_timestamp_ms": first["commit_timestamp_ms"], "topic_id": first["topic_id"],
+    }  # fmt: skip
+    latest = {
+        (item["group"], item["topic"], item["partition"]): item for item in found if item["offset"] != 6
+    }  # aborted
+    wanted = [json.loads(line) for line in (KAFKA / "expected" / "groups.jsonl").read_text().splitlines()]
+    for row in wanted:
+        item = latest.pop((row["group"], row["topic"], row["partition"]))
+        assert (item["committed_offset"], item["metadata"]) == (row["offset"], row["metadata"])
+        assert item["leader_epoch"] == (-1 if row["leader_epoch"] is None else row["leader_epoch"])
+    assert latest == {}
+    text = pylog("dump", KAFKA / "log" / "__consumer_offsets-0", "--offsets-decoder").lines
+    assert any(line.endswith("group golden-group, keyed-1: committed 12, metadata moved") for line in text)
+    assert sum(item["type"] == "record" for item in ran.objects) == 2  # the markers
+
+
+def test_commits_and_what_was_removed_and_what_is_no_commit(pylog: Run, log: Log, log_dir: Path) -> None:
+    log.create_topic("t")
+    log.reset_offsets("g\x1b", ["t"], to=0)
+    log.delete_group("g\x1b")
+    partition = log.partition("__consumer_offsets", 0)
+    partition.append([ProducerRecord(b"v", b"\x00"), ProducerRecord(b"v", b"\x00\x02ab"), ProducerRecord(b"v")], acks=1)
+    kept = (log_dir / "__consumer_offsets-0").glob("*.log")
+    lines = pylog("dump", *kept, "--offsets-decoder").lines
+    said = [line.partition("Z, ")[2] for line in lines if line.startswith("    offset ")]
+    assert said[:2] == ["group g\\x1b, t-0: committed 0", "group g\\x1b, t-0: removed"]
+    assert said[2].startswith("key \\x00, value v (the key of a committed offset is damaged: ")
+    assert said[3:] == ["key \\x00\\x02ab, value v", "key null, value v"]
+    ran = pylog("dump", log_dir / "__consumer_offsets-0", "--offsets-decoder", "--json")
+    assert ran.code == 0
+    removed = [item for item in ran.objects if item["type"] == "committed_offset"][1]
+    assert {name for name, value in removed.items() if value is None} == {
+        "committed_offset", "leader_epoch", "metadata", "commit_timestamp_ms", "topic_id",
+    }  # fmt: skip
+    assert [list(item)[-1] for item in ran.objects if item["type"] == "record"] == ["problem", "headers", "headers"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pylog.consumer import Consumer
 from pylog.log import Log
 from pylog.testing import produce_all
 from tests.cli.conftest import Run
@@ -22,6 +23,16 @@ COMMANDS = (
     ("dump", "{log}", "--records"),
     ("consume", "t", "--from-beginning", "--isolation-level", "read_committed"),
     ("consume", "t", "--from-time", "1700000000005"),
+)
+GROUP_COMMANDS = (
+    ("groups", "list"),
+    ("groups", "describe", "g"),
+    ("groups", "reset", "g", "--to-earliest"),
+    ("dump", "{log}", "--offsets-decoder"),
+    ("verify",),
+    ("consume", "t", "--group", "g", "--from-beginning"),
+    ("groups", "reset", "g", "--shift-by", "-1", "--execute"),
+    ("groups", "delete", "g"),
 )
 ROUNDS = 12
 
@@ -47,6 +58,23 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(KAFKA_LOG / "transactions-0", path / "t-0")
     shutil.copy(KAFKA_LOG / "meta.properties", path)
     return path
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A group with commits of several, and a member that died."""
+    path = tmp_path_factory.mktemp("groups") / "log"
+    with Log(path) as log:
+        log.create_topic("t", partitions=2)
+        produce_all(log, "t", [b"v"] * 5, partition=0)
+        for group in ("g", "h"):
+            for offset in range(3):
+                log.reset_offsets(group, ["t"], to=offset)
+        with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("t")
+            consumer.poll()
+            shutil.copytree(path, path.with_name("copy"))
+    return path.with_name("copy")
 
 
 def break_something(log: Path, chance: random.Random) -> str:
@@ -77,15 +105,20 @@ def break_something(log: Path, chance: random.Random) -> str:
     return f"{how} at {at} of {path.relative_to(log)}"
 
 
-@pytest.mark.parametrize("origin", ["ours", "kafkas"])
+@pytest.mark.parametrize(("origin", "commands"), [("ours", COMMANDS), ("kafkas", COMMANDS), ("groups", GROUP_COMMANDS)])
 def test_whatever_is_broken_every_command_answers(
-    pylog: Run, request: pytest.FixtureRequest, tmp_path: Path, seed: int, origin: str
+    pylog: Run,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    seed: int,
+    origin: str,
+    commands: tuple[tuple[str, ...], ...],
 ) -> None:
     chance = random.Random(seed)
     for number in range(ROUNDS):
         log = Path(shutil.copytree(request.getfixturevalue(origin), tmp_path / str(number)))
         done = [break_something(log, chance) for _ in range(chance.choice([1, 1, 2, 5]))]
-        for command in COMMANDS:
+        for command in commands:
             ran = pylog(
                 *(word.format(log=log) for word in command), "--json", *(() if command[0] == "dump" else ("--log", log))
             )

@@ -37,6 +37,7 @@ def with_cause(error: Exception, cause: Exception) -> Exception:
         (errors.InvalidTimestamp("x"), 2),
         (errors.LogNotFound("x"), 3),
         (errors.TopicNotFound("x"), 3),
+        (errors.GroupNotFound("x"), 3),
         (errors.InvalidPartition("x"), 3),
         (errors.OffsetOutOfRange("x"), 3),
         (FileNotFoundError("x"), 3),
@@ -53,6 +54,8 @@ def with_cause(error: Exception, cause: Exception) -> Exception:
         (errors.StorageError("x", errno=errno.EIO), 6),
         (OSError(errno.EIO, "x"), 6),
         (errors.TopicExists("x"), 1),
+        (errors.GroupNotEmpty("x"), 1),
+        (errors.CommitFailed("x"), 1),
         (errors.RecordTooLarge("x"), 1),
         (errors.OutcomeUnknown("x"), 1),
         (errors.MissingCodec("x"), 1),
@@ -94,6 +97,9 @@ def test_every_error_of_the_library_has_an_exit_code() -> None:
         ["produce", "t", "--header", "x"],
         ["dump", "/dev/null"],
         ["topics", "alter", "t"],
+        ["groups"],
+        ["groups", "describe"],
+        ["groups", "reset", "g"],
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(pylog: Run, log: Log, argv: list[str]) -> None:
@@ -112,6 +118,8 @@ def test_without_a_log_named_every_command_asks_for_one(pylog: Run, monkeypatch:
         ["produce", "t"],
         ["verify"],
         ["stats"],
+        ["groups", "list"],
+        ["groups", "delete", "g"],
         ["topics", "create", "t"],
     ):
         code, out, err = pylog(*argv)
@@ -134,6 +142,9 @@ def test_a_log_that_is_not_there_is_not_made(pylog: Run, log_dir: Path) -> None:
         ["produce", "t"],
         ["verify"],
         ["stats"],
+        ["groups", "list"],
+        ["groups", "reset", "g", "--to-latest", "--execute"],
+        ["consume", "t", "--group", "g"],
         ["topics", "delete", "t"],
     ):
         code, out, err = pylog(*argv)

@@ -90,3 +90,17 @@ def test_delete_is_for_good(pylog: Run, log: Log, log_dir: Path) -> None:
     assert pylog("topics", "delete", "t", "--if-exists") == (0, "", "")
     log.create_topic("t")
     assert pylog("topics", "delete", "t", "--json").objects == [{"topic": "t", "deleted": True}]
+
+
+def test_internal_topics_are_shown_unless_told_not_to(pylog: Run, log: Log) -> None:
+    log.create_topic("t")
+    log.reset_offsets("g", ["t"], to="latest")
+    assert pylog("topics", "list").lines == ["__consumer_offsets", "t"]
+    assert pylog("topics", "list", "--exclude-internal").lines == ["t"]
+    assert [shown["topic"] for shown in pylog("topics", "describe", "--json").objects] == ["__consumer_offsets", "t"]
+    assert [shown["topic"] for shown in pylog("topics", "describe", "--exclude-internal", "--json").objects] == ["t"]
+    for command in ("verify", "stats"):
+        ran = pylog(command)
+        assert (ran.code, ran.err) == (0, "")
+    assert [line.split()[0] for line in pylog("stats").lines[1:]] == ["__consumer_offsets-0", "t-0"]
+    assert pylog("consume", "__consumer_offsets", "--from-beginning", "--json").objects[0]["offset"] == 0

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from pylog.cli.dump import _files, dump_file
+from pylog.cli.dumped_records import record_item
 from pylog.cli.exits import UsageError
 from pylog.cli.output import json_line, safe
 from pylog.codec import RecordEncoder
@@ -241,7 +242,7 @@ def _dump(path: Path) -> str:
     try:
         for name in _files(filesystem, str(path)):
             try:
-                for item in dump_file(filesystem, name, with_records=True):
+                for item in dump_file(filesystem, name, record_item):
                     require_harmless(safe(item.pop("text")), "a line")
                     require(json_line(item).isascii(), "JSON that is not ASCII")
                     lines += 1

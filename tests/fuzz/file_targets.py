@@ -13,6 +13,7 @@ from pylog.catalog.catalog import Catalog
 from pylog.catalog.layout import Layout, parse_partition, parse_stray
 from pylog.catalog.topic import check_topic_name, collision_key
 from pylog.cli.dump import dump_file
+from pylog.cli.dumped_records import record_item
 from pylog.cli.exits import UsageError
 from pylog.cli.formats import record_fields, text_format
 from pylog.cli.output import json_line, safe, safe_bytes
@@ -270,7 +271,7 @@ def run_dump(data: bytes) -> str:
         return "no input"
     name = _DUMPED[data[0] % len(_DUMPED)]
     said = []
-    for number, item in enumerate(dump_file(Files({f"d/{name}": data[1:]}), f"d/{name}", with_records=True)):
+    for number, item in enumerate(dump_file(Files({f"d/{name}": data[1:]}), f"d/{name}", record_item)):
         require(number < 5 * SIZE_LIMIT, "dumping does not end")
         require_harmless(safe(item.pop("text")), "a line")
         line = json_line(item)

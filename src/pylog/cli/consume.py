@@ -1,7 +1,8 @@
 """``pylog consume``: records of topics on stdout, as far as they are there, or as they come (``--follow``).
 
-Starts at the end unless told otherwise, as Kafka's console consumer. Nothing is committed and nothing remembered. Without
-``--follow`` it ends at the end that the log had when it began, so a busy log cannot keep it running.
+Starts at the end unless told otherwise, as Kafka's console consumer. Without ``--follow`` it ends at the end that the log had
+when it began, so a busy log cannot keep it running. Nothing is committed and nothing remembered, but for a group (``--group``):
+of that it is a member, goes on from what was committed, and commits what it has printed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 3600.0
 _POLL_RECORDS = 1000
+_CLIENT_ID = "pylog-consume"
 
 Writer = Callable[[list[Record]], None]
 
@@ -48,6 +50,11 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--partition", type=whole_number(0), action="append", metavar="N", help="only this partition; may be repeated"
     )
+    parser.add_argument(
+        "--group", metavar="NAME",
+        help="as a member of this group: the partitions it gives, from where it has come to; commits what was printed. "
+        "--from-beginning is then for partitions in which it has committed nothing",
+    )  # fmt: skip
     parser.add_argument("--max-records", type=whole_number(1), metavar="N", help="end after so many records")
     parser.add_argument("--follow", action="store_true", help="wait for more records at the end")
     parser.add_argument("--isolation-level", choices=ISOLATION_LEVELS, default=ISOLATION_LEVELS[0])
@@ -66,6 +73,8 @@ def _run(arguments: argparse.Namespace) -> int:
     write = _writer(arguments)
     if arguments.offset is not None and not arguments.partition:
         raise UsageError("--offset belongs to a partition: name it with --partition")
+    if arguments.group is not None:
+        return _consume_in_group(arguments, write)
     with open_log(arguments) as log:
         from pylog.consumer import Consumer
 
@@ -114,18 +123,27 @@ def _seek(consumer: Consumer, log: Log, partitions: list[TopicPartition], argume
 
 
 def _follow(consumer: Consumer, write: Writer, max_records: int | None) -> int:
-    left = max_records
     try:
-        while left is None or left > 0:
-            records = consumer.poll(_POLL_S, left if left is not None and left < _POLL_RECORDS else None)
-            write(records)
-            sys.stdout.flush()
-            left = None if left is None else left - len(records)
+        _print_what_comes(consumer, write, max_records)
     except Terminated:
         raise
     except KeyboardInterrupt:  # the way this ends
         sys.stdout.flush()
     return OK
+
+
+def _print_what_comes(consumer: Consumer, write: Writer, max_records: int | None) -> None:
+    left = max_records
+    while left is None or left > 0:
+        records = consumer.poll(_POLL_S, _at_most(left))
+        write(records)
+        sys.stdout.flush()
+        left = None if left is None else left - len(records)
+
+
+def _at_most(left: int | None) -> int | None:
+    """How many records a poll may return, so that no more than ``left`` come."""
+    return left if left is not None and left < _POLL_RECORDS else None
 
 
 def _read_to_end(
@@ -138,7 +156,7 @@ def _read_to_end(
     consumer.pause(*(partition for partition in partitions if partition not in unread))
     left = arguments.max_records
     while unread and left != 0:
-        records = consumer.poll(0.0, left if left is not None and left < _POLL_RECORDS else None)
+        records = consumer.poll(0.0, _at_most(left))
         if not records:
             return
         wanted = [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
@@ -158,6 +176,64 @@ def _may_have_records(consumer: Consumer, partition: TopicPartition, end: int) -
 def _hint_where_nothing_can_come(arguments: argparse.Namespace) -> None:
     if not arguments.from_beginning and arguments.from_time is None and arguments.offset is None:
         complain("note", "starting at the end, where nothing can come without --follow; or use --from-beginning")
+
+
+# In a group
+
+
+def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
+    """As a member. The consumer commits by itself what it came back from: so that is flushed before it polls again."""
+    if arguments.partition or arguments.offset is not None or arguments.from_time is not None:
+        raise UsageError(
+            "--group excludes --partition, --offset and --from-time: the group says what is read, and from where; "
+            "pylog groups reset changes that"
+        )
+    with open_log(arguments, writing=True) as log:
+        from pylog.consumer import Consumer
+
+        partitions = [TopicPartition(name, n) for name in arguments.topics for n in log.describe_topic(name).numbers]
+        try:
+            # An interrupt has to leave this block as an exception: what was being printed then is not committed.
+            with Consumer(
+                log, group_id=arguments.group, enable_auto_commit=True, client_id=_CLIENT_ID,
+                auto_offset_reset="earliest" if arguments.from_beginning else "latest",
+                isolation_level=arguments.isolation_level, max_poll_records=_POLL_RECORDS,
+            ) as consumer:  # fmt: skip
+                consumer.subscribe(arguments.topics)
+                if arguments.follow:
+                    _print_what_comes(consumer, write, arguments.max_records)
+                else:
+                    _read_share_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
+                consumer.commit()  # here, where a failure is an exit code, and not while closing
+        except Terminated:
+            raise
+        except KeyboardInterrupt:
+            if not arguments.follow:
+                raise
+    return OK
+
+
+def _read_share_to_end(
+    consumer: Consumer, ends: dict[TopicPartition, int], write: Writer, max_records: int | None
+) -> None:
+    """What the group gives this member now, up to the ends as they were."""
+    left = max_records
+    while left != 0:
+        records = consumer.poll(0.0, _at_most(left))
+        if not records:
+            return
+        names = [TopicPartition(record.topic, record.partition) for record in records]
+        wanted = [
+            record for name, record in zip(names, records, strict=True) if record.offset < ends.get(name, record.offset)
+        ]
+        write(wanted)
+        sys.stdout.flush()
+        left = None if left is None else left - len(wanted)
+        for name in set(names):
+            end = ends.setdefault(name, 0)  # a partition that was added since
+            if consumer.position(name) >= end:
+                consumer.seek(name, end)  # what was not printed is not to be committed
+                consumer.pause(name)
 
 
 def _writer(arguments: argparse.Namespace) -> Writer:

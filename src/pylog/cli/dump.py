@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pylog.cli.dumped_records import Item, Render, committed_item, record_item
 from pylog.cli.exits import OK, PROBLEM, UsageError
-from pylog.cli.formats import headers_text, record_fields
 from pylog.cli.options import Commands, json_option
-from pylog.cli.output import count_text, print_json, print_line, safe_bytes, time_text
+from pylog.cli.output import count_text, print_json, print_line, time_text
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
+from pylog.model import Record
 
 if TYPE_CHECKING:
     from pylog.codec.batch import BatchHeader
@@ -26,9 +27,6 @@ _PASSING_SUFFIXES = (".deleted", ".swap", ".cleaned", ".rewrite", ".tmp")
 _ENTRIES_AT_ONCE = 4096
 _SMALL_FILE_BYTES = 256 << 20
 _RECORDS_AT_ONCE = 1024
-
-Item = dict[str, Any]
-"""One line of the answer: ``type`` first, then its fields. ``text`` is how a person reads it and is not in the JSON."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -40,6 +38,9 @@ def add_parser(commands: Commands) -> None:
     )  # fmt: skip
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a file, a partition directory, or a log")
     parser.add_argument("--records", action="store_true", help="the records of each batch, too")
+    parser.add_argument(
+        "--offsets-decoder", action="store_true", help="the records of __consumer_offsets, as what was committed"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -47,10 +48,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from pylog.storage import OsFileSystem
 
     filesystem = OsFileSystem()
+    render = committed_item if arguments.offsets_decoder else record_item if arguments.records else None
     damaged = False
     for given in arguments.paths:
         for path in _files(filesystem, given):
-            for item in dump_file(filesystem, path, with_records=arguments.records):
+            for item in dump_file(filesystem, path, render):
                 damaged = damaged or item["type"] == "damage"
                 text = item.pop("text")
                 if arguments.json:
@@ -93,15 +95,15 @@ def _kind(name: str) -> str | None:
     }.get(name.rpartition(".")[2] if "." in name else "")  # fmt: skip
 
 
-def dump_file(filesystem: FileSystem, path: str, *, with_records: bool) -> Iterator[Item]:
-    """Every item of one file. The first names the file; damage is an item of its type."""
+def dump_file(filesystem: FileSystem, path: str, render: Render | None) -> Iterator[Item]:
+    """Every item of one file; of records what ``render`` makes of them. The first names the file; damage is of its type."""
     kind = _kind(os.path.basename(path))
     file = filesystem.open_readable(path)
     try:
         size = file.size()
         yield {"type": "file", "text": f"{path}: {kind}, {size} bytes", "kind": kind, "size_bytes": size}
         if kind == "log":
-            yield from _batches(file, size, with_records)
+            yield from _batches(file, size, render)
         elif kind in ("index", "timeindex", "txnindex"):
             yield from _entries(file, size, kind, _base_offset(path))
         else:
@@ -119,7 +121,7 @@ def _base_offset(path: str) -> int:
 # Segments
 
 
-def _batches(file: ReadableFile, end: int, with_records: bool) -> Iterator[Item]:
+def _batches(file: ReadableFile, end: int, render: Render | None) -> Iterator[Item]:
     from pylog.codec.format import INT32_MAX
     from pylog.partition.verify import resume_behind
     from pylog.segment import SegmentScan
@@ -128,7 +130,7 @@ def _batches(file: ReadableFile, end: int, with_records: bool) -> Iterator[Item]
     while position < end:
         scan = SegmentScan(file, position, end, next_offset=next_offset, dense=False)
         for position, header in scan:
-            yield from _batch(file, position, header, with_records)
+            yield from _batch(file, position, header, render)
         if scan.problem is None:
             return
         position, next_offset = scan.position, scan.next_offset
@@ -166,7 +168,7 @@ def _damage(position: int, next_position: int | None, problem: str, behind: str)
     }  # fmt: skip
 
 
-def _batch(file: ReadableFile, position: int, header: BatchHeader, with_records: bool) -> Iterator[Item]:
+def _batch(file: ReadableFile, position: int, header: BatchHeader, render: Render | None) -> Iterator[Item]:
     from pylog.codec.batch import BatchView
     from pylog.codec.compression import codec_name
     from pylog.codec.control import read_marker
@@ -193,7 +195,7 @@ def _batch(file: ReadableFile, position: int, header: BatchHeader, with_records:
         "delete_horizon_ms": header.delete_horizon_ms,
         "crc": header.crc,
     }
-    view = BatchView(file.pread(header.size_bytes, position), header) if with_records or header.is_control else None
+    view = BatchView(file.pread(header.size_bytes, position), header) if render or header.is_control else None
     problem = None
     if view is not None and header.is_control and header.count:
         try:
@@ -203,9 +205,10 @@ def _batch(file: ReadableFile, position: int, header: BatchHeader, with_records:
         except CorruptRecord as damage:
             problem = str(damage)
     yield {"type": "batch", "text": _batch_text(fields), **fields}
-    if problem is None and view is not None and with_records:
+    if problem is None and view is not None and render is not None:
         try:
-            yield from _records(view)
+            for record in _records(view):
+                yield (record_item if header.is_control else render)(record)
         except CorruptRecord as damage:
             problem = str(damage)
     if problem is not None:
@@ -233,16 +236,10 @@ def _batch_text(fields: Item) -> str:
     return ", ".join([*parts, f"crc {fields['crc']:#010x}"])
 
 
-def _records(view: Any) -> Iterator[Item]:
+def _records(view: Any) -> Iterator[Record]:
     decoder = view.decoder("", -1)
     while records := decoder.take(_RECORDS_AT_ONCE):
-        for record in records:
-            text = f"    offset {record.offset}, {time_text(record.timestamp_ms)}, key {safe_bytes(record.key)}"
-            if record.headers:
-                text += f", headers {headers_text(record.headers)}"
-            fields = record_fields(record)
-            del fields["topic"], fields["partition"]
-            yield {"type": "record", "text": f"{text}, value {safe_bytes(record.value)}", **fields}
+        yield from records
 
 
 # Indexes

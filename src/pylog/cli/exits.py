@@ -9,6 +9,7 @@ from pylog.errors import (
     CorruptRecord,
     DeliveryTimeout,
     FormatVersionError,
+    GroupNotFound,
     InvalidPartition,
     InvalidTimestamp,
     InvalidTopicName,
@@ -41,7 +42,15 @@ TERMINATED = 143
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
     (
-        (LogNotFound, TopicNotFound, InvalidPartition, OffsetOutOfRange, NoOffsetForPartition, FileNotFoundError),
+        (
+            LogNotFound,
+            TopicNotFound,
+            InvalidPartition,
+            OffsetOutOfRange,
+            NoOffsetForPartition,
+            GroupNotFound,
+            FileNotFoundError,
+        ),
         NOT_FOUND,
     ),
     ((LogLocked, ReadOnlyLog, UnsafeDirectory, DeliveryTimeout), LOCKED),

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from pylog import __version__
-from pylog.cli import consume, dump, exits, produce, stats, topics, verify
+from pylog.cli import consume, dump, exits, groups, produce, stats, topics, verify
 from pylog.cli.exits import InputError, Terminated, UsageError, code_of
 from pylog.cli.output import complain
 from pylog.errors import PylogError
@@ -28,7 +28,7 @@ _EPILOG = """
 The log is named by --log DIR, before or after the command, or by the environment variable PYLOG_LOG.
 
 exit codes:
-  0 done   1 damage found, or the request was refused   2 wrong usage   3 log, topic, partition, offset or file not found
+  0 done   1 damage found, or the request was refused   2 wrong usage   3 log, topic, partition, group, offset or file not found
   4 locked or not writable   5 corrupt   6 storage full or failing   70 a fault of pylog's own
   130 interrupted   141 output closed   143 terminated
 """
@@ -123,7 +123,7 @@ def _parser() -> Parser:
     parser.add_argument("--log", metavar="DIR", default=None, help="the directory of the log (default: $PYLOG_LOG)")
     parser.add_argument("--json", action="store_true", default=False, help="one JSON object per line")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (topics, produce, consume, dump, verify, stats):
+    for command in (topics, produce, consume, groups, dump, verify, stats):
         command.add_parser(commands)
     return parser
 

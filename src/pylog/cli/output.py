@@ -99,21 +99,27 @@ def print_json(fields: dict[str, Any]) -> None:
     sys.stdout.write(json_line(fields) + "\n")
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns side by side, numbers to the right. Nothing at all without rows."""
+def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Columns of safe text side by side, numbers to the right. Nothing at all without rows."""
     cells = [[safe(str(cell)) for cell in row] for row in rows]
     if not cells:
-        return
+        return []
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     to_the_right = [
         all(re.fullmatch(r"-|[0-9.,]+( \w+)?", cell) for cell in column) for column in zip(*cells, strict=True)
     ]
-    for line in [list(titles), *cells]:
-        shown = [
+    return [
+        "  ".join([
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
-        ]
-        sys.stdout.write("  ".join(shown).rstrip() + "\n")
+        ]).rstrip()
+        for line in [list(titles), *cells]
+    ]  # fmt: skip
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """``table_lines`` on stdout."""
+    sys.stdout.write("".join([line + "\n" for line in table_lines(titles, rows)]))
 
 
 def complain(kind: str, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pylog.cli.exits import OK, UsageError, code_of
@@ -32,10 +33,12 @@ def add_parser(commands: Commands) -> None:
     create.set_defaults(run=_create)
 
     listing = verbs.add_parser("list", parents=log, help="the names of all topics")
+    _add_exclusion(listing)
     listing.set_defaults(run=_list)
 
     describe = verbs.add_parser("describe", parents=log, help="partitions and configuration of topics")
     describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+    _add_exclusion(describe)
     describe.set_defaults(run=_describe)
 
     alter = verbs.add_parser("alter", parents=log, help="change a topic's configuration, or add partitions")
@@ -50,6 +53,14 @@ def add_parser(commands: Commands) -> None:
     delete.add_argument("topic", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="no error where there is no such topic")
     delete.set_defaults(run=_delete)
+
+
+def _add_exclusion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--exclude-internal",
+        action="store_true",
+        help="without topics of pylog's or Kafka's own, as __consumer_offsets",
+    )
 
 
 def _create(arguments: argparse.Namespace) -> int:
@@ -69,7 +80,7 @@ def _create(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     with open_log(arguments) as log:
-        for name in log.topics():
+        for name in _shown(arguments, log.topics()):
             if arguments.json:
                 print_json({"topic": name})
             else:
@@ -77,10 +88,16 @@ def _list(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _shown(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
+    from pylog.consumer.subscription import INTERNAL_TOPICS
+
+    return (name for name in names if not (arguments.exclude_internal and name in INTERNAL_TOPICS))
+
+
 def _describe(arguments: argparse.Namespace) -> int:
     code = OK
     with open_log(arguments) as log:
-        for name in arguments.topics or log.topics():
+        for name in _shown(arguments, arguments.topics or log.topics()):
             try:
                 _print_topic(log.describe_topic(name), arguments.json)
             except (CorruptRecord, StorageError) as error:  # the others can be told all the same

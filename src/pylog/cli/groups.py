@@ -1,0 +1,52 @@
+"""``pylog groups``: who is in the groups of a log, how far they have come, and how that is changed by hand.
+
+Looking joins no group, takes no lock and needs no permission to write. What changes offsets does so for groups without
+members only: members would go on from where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pylog.cli import group_reset, group_view
+from pylog.cli.exits import OK
+from pylog.cli.options import Commands, log_options, open_log
+from pylog.cli.output import print_json, print_line
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``groups`` and its four commands."""
+    group = commands.add_parser("groups", help="list, describe, reset and delete consumer groups")
+    verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    listing = verbs.add_parser("list", parents=[log_options()], help="the names of all groups")
+    listing.set_defaults(run=_list)
+
+    group_view.add_parser(verbs)
+    group_reset.add_parser(verbs)
+
+    delete = verbs.add_parser(
+        "delete", parents=[log_options()], help="forget a group without members, and all it has committed"
+    )
+    delete.add_argument("group", metavar="GROUP")
+    delete.set_defaults(run=_delete)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with open_log(arguments) as log:
+        for name in log.groups():
+            if arguments.json:
+                print_json({"group": name})
+            else:
+                print_line(name)
+    return OK
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    with open_log(arguments, writing=True) as log:
+        log.delete_group(arguments.group)
+    if arguments.json:
+        print_json({"group": arguments.group, "deleted": True})
+    else:
+        print_line(f"{arguments.group} deleted")
+    return OK
