@@ -20,6 +20,7 @@ from weakref import WeakSet
 from pylog.consumer.assignment import Assignment, Callback
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
+from pylog.consumer.lane import Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
@@ -27,7 +28,7 @@ from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked,
 from pylog.group.groups import check_metadata
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import Committed
-from pylog.group.state import Group
+from pylog.group.state import Group, GroupTopic
 from pylog.model import OffsetAndMetadata, TopicPartition
 from pylog.storage import after_fork_in_child
 
@@ -127,10 +128,10 @@ class GroupAssignment(Assignment):
         me = group.members[self.membership.id]
         lanes = self._fetcher.lanes
         self._is_late = False
-        if me.owned == me.target == lanes.keys():
+        gone = [p for p, lane in lanes.items() if p not in me.owned or _is_of_another(group.topics.get(p.topic), lane)]
+        if not gone and me.owned == me.target == lanes.keys():
             self._settled = group
             return
-        gone = [partition for partition in lanes if partition not in me.owned]  # with a topic that was deleted
         self._drop(gone)
         self._call(self.listeners.on_lost or self.listeners.on_revoked, gone)
         self._give_up([partition for partition in lanes if partition not in me.target])
@@ -265,9 +266,9 @@ class GroupAssignment(Assignment):
         if not offsets:
             return
         news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
-        now_ms, ids = self._log.clock.now_ms(), self._ids_of(news)
+        now_ms = self._log.clock.now_ms()
         committed: dict[TopicPartition, Committed | None] = {
-            p: Committed(at.offset, -1, check_metadata(at.metadata), now_ms, ids[p.topic]) for p, at in news.items()
+            p: Committed(at.offset, -1, check_metadata(at.metadata), now_ms, self._id_of(p)) for p, at in news.items()
         }
         if durable:
             self._make_records_durable(news)
@@ -312,8 +313,10 @@ class GroupAssignment(Assignment):
             if partition.durable_offset < end:
                 partition.sync(end)
 
-    def _ids_of(self, offsets: Iterable[TopicPartition]) -> dict[str, str]:
-        return {topic: self._log.describe_topic(topic).id for topic in {partition.topic for partition in offsets}}
+    def _id_of(self, partition: TopicPartition) -> str:
+        """Of the topic that was read, which may be another one than has the name now."""
+        lane = self._fetcher.lanes.get(partition)
+        return self._log.describe_topic(partition.topic).id if lane is None else str(lane.topic_id)
 
     # The end
 
@@ -346,6 +349,11 @@ class GroupAssignment(Assignment):
         """In a forked child: the member is the parent's. The child joins as another one when it polls."""
         self.membership.forget_parent()
         _OPEN.discard(self)
+
+
+def _is_of_another(topic: GroupTopic | None, lane: Lane) -> bool:
+    """Whether what the lane reads was deleted, and created again under the same name."""
+    return topic is not None and topic.id != lane.topic_id
 
 
 _OPEN: WeakSet[GroupAssignment] = WeakSet()

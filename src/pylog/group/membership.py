@@ -84,9 +84,12 @@ class Membership:
         place, options = self._place, self._options
         group = state.read()
         dead = self._dead(group)
-        dead.discard(getattr(group.member_of_instance(options.instance_id), "id", ""))
-        others = {other: member for other, member in group.members.items() if other not in dead}
-        if others and group.assignor != options.assignor:
+        others = {
+            id_: m for id_, m in group.members.items() if m.instance_id or id_ not in dead
+        }  # static ones come back
+        before = group.member_of_instance(options.instance_id)
+        has_rivals = any(id_ not in dead and other is not before for id_, other in others.items())
+        if has_rivals and group.assignor != options.assignor:
             raise ConfigError(
                 f"the members of group {place.group!r} divide by assignor={group.assignor!r}, this consumer has "
                 f"{options.assignor!r}; give all members the same",
@@ -131,10 +134,13 @@ class Membership:
         heartbeats, self._heartbeats = self._heartbeats, None
         if heartbeats is not None:
             heartbeats.close()
-        if alive is not None:
+        if alive is None:
+            return
+        try:
             if id_ and not self._options.instance_id:
                 self._place.filesystem.remove(self._place.member(id_))
-            alive.close()
+        finally:
+            alive.close()  # whatever happens to its name: this is what tells the others
 
     def forget_parent(self) -> None:
         """In a forked child: the member is the parent's. The child joins as another one when it polls."""
