@@ -29,9 +29,13 @@ ALLOWED = {
     "partition/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/recovery.py remake_side_files": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/writer_view.py WriterView._attach": "a producer is forgotten a day after its last record, as by Kafka",
-    "log.py Log._create.create": "when the log was created, for people to read",
+    "opening.py _create": "when the log was created, for people to read",
+    "group/membership.py Membership._join": "when a member joined, for people to read",
+    "group/groups.py Groups.reset": "when an offset was committed, as Kafka notes it, for people to read",
+    "consumer/group_assignment.py GroupAssignment.commit": "when an offset was committed, as Kafka notes it, for people to read",
     "consumer/fetcher.py Fetcher.start_position": "auto_offset_reset says how long ago",
     "cli/consume.py _seek": "--from-time says how long ago",
+    "cli/group_reset.py _run": "--to-time says how long ago",
 }
 
 

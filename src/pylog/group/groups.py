@@ -5,13 +5,14 @@ Nobody has to join a group to look at it, and looking needs no lock and no permi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout
 from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
-from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, TopicNotFound
+from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidPartition, TopicNotFound
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import dead_members
@@ -90,7 +91,9 @@ class Groups:
     def describe(self, group: str) -> GroupDescription:
         """``GroupNotFound`` for one that has no members and has committed nothing."""
         found, committed = self._alive(group), self.committed(group)
-        if not found.members and not committed:
+        if (
+            not found.members and not committed and not self.offsets.committed(group)
+        ):  # it may be of topics that are gone
             raise self._not_found(group)
         owners = {partition: member.id for member in found.members.values() for partition in member.owned}
         targets = {partition for member in found.members.values() for partition in member.target}
@@ -99,35 +102,29 @@ class Groups:
             group, state, found.generation, found.assignor if found.members else "",
             tuple(map(_described, sorted(found.members.values()))),
             {
-                partition: self._progress(partition, committed.get(partition), owners.get(partition, ""))
-                for partition in sorted({*committed, *targets, *owners})
-                if self._is_there(partition)
+                partition: PartitionProgress(
+                    None if at is None else OffsetAndMetadata(at.offset, at.metadata),
+                    end,
+                    None if at is None else max(end - at.offset, 0),
+                    owners.get(partition, ""),
+                )
+                for partition, end in self._ends({*committed, *targets, *owners})
+                for at in [committed.get(partition)]
             },
         )  # fmt: skip
 
     def lag(self, group: str) -> dict[TopicPartition, int]:
         """By how many offsets the group's commits are behind the end, of each partition that it has committed in."""
         committed = self.committed(group)
-        if not committed and not self._alive(group).members:
+        if not committed and not self._alive(group).members and not self.offsets.committed(group):
             raise self._not_found(group)
-        return {
-            partition: max(self._log.partition(*partition).latest_offset - offset.offset, 0)
-            for partition, offset in sorted(committed.items())
-            if self._is_there(partition)
-        }
+        return {partition: max(end - committed[partition].offset, 0) for partition, end in self._ends(committed)}
 
-    def _is_there(self, partition: TopicPartition) -> bool:
-        try:
-            return partition.partition in self._log.describe_topic(partition.topic).numbers
-        except TopicNotFound:
-            return False
-
-    def _progress(self, partition: TopicPartition, committed: Committed | None, owner: str) -> PartitionProgress:
-        end = self._log.partition(*partition).latest_offset
-        if committed is None:
-            return PartitionProgress(None, end, None, owner)
-        note = OffsetAndMetadata(committed.offset, committed.metadata)
-        return PartitionProgress(note, end, max(end - committed.offset, 0), owner)
+    def _ends(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, int]]:
+        """The end of each of these that is there, in order; topics are deleted meanwhile."""
+        for partition in sorted(partitions):
+            with suppress(TopicNotFound, InvalidPartition):
+                yield partition, self._log.partition(*partition).latest_offset
 
     def _not_found(self, group: str) -> GroupNotFound:
         names = self.names()
@@ -159,14 +156,14 @@ class Groups:
         return self.offsets.append(place.group, offsets).last_offset + 1 if offsets else 0
 
     def _require_empty(self, place: GroupPlace, state: StateFile) -> None:
-        """The lock is held. Members that are dead are none."""
+        """The lock is held. Members that are dead are none, static ones too: by hand one may go on without waiting for them."""
         found = state.read()
         dead = dead_members(place, found)
         alive = [member for id_, member in found.members.items() if id_ not in dead]
         if alive:
             first = alive[0]
             raise GroupNotEmpty(
-                f"group {place.group!r} has {len(alive)} members, among them process {first.pid} on {first.host}: stop them "
+                f"group {place.group!r} has members ({len(alive)}, among them process {first.pid} on {first.host}): stop them "
                 "first, since they would go on from where they are",
                 group=place.group, members=len(alive), pid=first.pid, host=first.host,
             )  # fmt: skip
@@ -192,6 +189,8 @@ class Groups:
                 f"reset_offsets takes one of to, to_time_ms, shift_by and offsets, got {', '.join(given) or 'none'}",
                 option="to", given=given,
             )  # fmt: skip
+        if offsets is not None and partitions is not None:
+            raise ConfigError("offsets= names the partitions itself; leave partitions out", option="partitions")
         committed = self.committed(group)
         chosen = self._chosen(partitions if offsets is None else offsets, committed)
         changes = {}
