@@ -56,6 +56,18 @@ def test_without_open_file_description_locks_flock_excludes_as_well(
     first.close()
 
 
+def test_without_open_file_description_locks_a_flock_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os_lock, "HAS_OFD", False)
+    lock, path = FS.lock(f"{tmp_path}/l"), f"{tmp_path}/l"
+    assert not FS.is_locked(path)
+    lock.try_acquire()
+    assert FS.is_locked(path)
+    lock.release()
+    assert not FS.is_locked(path)
+    assert lock.try_acquire()  # whoever looks has taken nothing
+    lock.close()
+
+
 def test_locks_that_somebody_holds_do_exclude(tmp_path: Path) -> None:
     lock = FS.lock(f"{tmp_path}/l")
     assert lock.try_acquire()

@@ -1,0 +1,31 @@
+"""The name of a group as its directory's: one for each, and nothing that leads elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylog.catalog.layout import Layout, decoded_group, encoded_group
+
+text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@given(text)
+def test_a_name_comes_back(group: str) -> None:
+    name = encoded_group(group)
+    assert decoded_group(name) == group
+    assert name.isascii()
+    assert "/" not in name
+    assert not name.startswith(".")
+
+
+@pytest.mark.parametrize("name", ["", "%2e", "%FF", "a b", ".x", "%41", "a%"])
+def test_what_no_group_is_called_is_none(name: str) -> None:
+    assert decoded_group(name) is None
+
+
+def test_groups_have_their_places() -> None:
+    layout = Layout("/log")
+    assert layout.group("../x") == "/log/.pylog/groups/%2E.%2Fx"
+    assert layout.offsets_checkpoint(3) == "/log/.pylog/offsets-3.checkpoint"
