@@ -200,6 +200,7 @@ class Groups:
             after = self._target(partition, before, to, to_time_ms, shift_by, offsets)
             changes[partition] = OffsetChange(None if before is None else before.offset, after)
         if changes and not dry_run:
+            self._make_records_durable(changes)
             now_ms = self._log.clock.now_ms()
             end = self.commit_alone(
                 group,
@@ -210,6 +211,13 @@ class Groups:
             )
             self.offsets.sync(group, end)
         return changes
+
+    def _make_records_durable(self, changes: Mapping[TopicPartition, OffsetChange]) -> None:
+        """Else a loss of power leaves the group beyond the end, and others that get these offsets are passed over."""
+        for name, change in changes.items():
+            partition = self._log.partition(*name)
+            if partition.durable_offset < change.after:
+                partition.sync(change.after)
 
     def _chosen(self, partitions: Iterable[TopicPartition | str] | None, committed: Offsets) -> list[TopicPartition]:
         if partitions is None:
