@@ -96,6 +96,7 @@ class Membership:
                 option="assignor", value=options.assignor, expected=group.assignor,
             )  # fmt: skip
         group = group._replace(members=others)
+        place.filesystem.make_directory(place.members)
         self._sweep(group)
         id_ = place.filesystem.random_bytes(_ID_BYTES).hex()
         alive = place.filesystem.lock(place.member(id_))
