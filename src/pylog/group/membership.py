@@ -223,6 +223,8 @@ class Membership:
         now_s = self._place.clock.monotonic()
         if now_s < self._next_tick_s or self._heartbeats is None:
             return
+        if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
+            self._silence = Silence()  # who did not look for so long can't say that others were silent
         self._next_tick_s = now_s + TICK_S
         self._heartbeats.beat(self._cell)
         group = self.look()
