@@ -60,6 +60,7 @@ class Settings(NamedTuple):
     life_s: float = 0.35  # of a worker, on average
     stop_s: tuple[float, float] = (0.1, 0.3)
     stops: float = 0.1  # of all failpoints and interventions
+    revivals: float = 0.5  # of those that were stopped; the others are killed
     timeout_ms: int = 200
     pause_s: float = 0.004
     partitions: int = 2
@@ -253,7 +254,7 @@ class Controller:
 
     def go_on(self, slot: Slot) -> None:
         slot.goes_on_at, slot.path = 0.0, ""
-        if self.random.random() < 0.5:
+        if self.random.random() < self.settings.revivals:
             self.tell(slot.number, INFO, CONTINUE)
             os.kill(slot.pid, signal.SIGCONT)
         else:

@@ -25,7 +25,14 @@ ROLES = ("producer", "appender", MEMBER, MEMBER, MEMBER, MEMBER, MEMBER)
 DRAIN_S = 60.0
 
 CI = Settings(
-    life_s=0.7, stop_s=(0.3, 1.2), stops=0.25, partitions=5, roles=ROLES, max_poll_interval_ms=500, pause_s=0.01
+    life_s=0.7,
+    stop_s=(0.3, 1.5),
+    stops=0.4,
+    revivals=0.9,
+    partitions=5,
+    roles=ROLES,
+    max_poll_interval_ms=500,
+    pause_s=0.05,
 )
 SOAK = CI._replace(life_s=2.0, stop_s=(1.0, 6.0), max_poll_interval_ms=2_000, timeout_ms=1_000)
 

@@ -39,7 +39,7 @@ class Member:
             self._log,
             group_id=GROUP,
             auto_offset_reset="earliest",
-            max_poll_records=self._random.choice((1, 10, 100)),
+            max_poll_records=self._random.choice((10, 100, 1_000)),
             max_poll_interval_ms=self._worker.orders.max_poll_interval_ms,
         )
         try:
@@ -98,7 +98,7 @@ class Member:
     def _to_commit(self, records: list[Record]) -> list[Mapping[TopicPartition, int]]:
         """Behind each record, or behind all."""
         behind = [{TopicPartition(r.topic, r.partition): r.offset + 1} for r in records]
-        if len(records) > 10 or self._random.random() < 0.5:
+        if len(records) > 10 or self._random.random() < 0.7:
             return [{partition: offset for one in behind for partition, offset in one.items()}] if behind else []
         return list(behind)
 
