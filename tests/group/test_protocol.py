@@ -364,3 +364,16 @@ def test_a_static_member_keeps_its_partitions_when_others_join_while_it_is_away(
     assert again[0].positions.keys() == before["one"]
     again[1].poll()
     assert {peer.instance_id: peer.positions.keys() for peer in again} == before
+
+
+def test_members_that_were_all_stopped_do_not_expel_each_other() -> None:
+    """Who went on first found that no other had polled for so long, and neither had it."""
+    world = World()
+    a, b = settled(world, 2)
+    assert world.settle() == []
+    generation = world.published().generation
+    world.machine.seconds += 10 * LATE_S  # as with a container that is paused
+    for peer in (b, a, b, a):
+        peer.poll()
+    assert world.published().generation == generation
+    assert a.commit()

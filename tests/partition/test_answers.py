@@ -330,7 +330,7 @@ def test_a_thread_that_is_reserving_ids_is_told_so_by_its_own_signal_handler(tmp
 def test_a_child_that_returns_into_its_parents_change_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork, "_methods", [])
+    monkeypatch.setattr(fork, "_methods", {})
     partition = open_partition(tmp_path / "t-0")
 
     def forks() -> None:

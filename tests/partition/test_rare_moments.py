@@ -37,7 +37,7 @@ STATE = CommitState(7, 1, 0, 0, 100, 3, 2, 3, 1, 3, 0)
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Calls in this process what runs in a forked child, for objects made from now on."""
-    monkeypatch.setattr(fork, "_methods", [])
+    monkeypatch.setattr(fork, "_methods", {})
     return fork._run
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.sharing import forked, result_of
-from tests.soak import chaos, full_disk
+from tests.soak import chaos, full_disk, group_chaos
 
 KILLS = int(os.environ.get("PYLOG_TEST_KILLS", "220"))
 ENOUGH_S = 300.0
@@ -47,3 +47,14 @@ def test_processes_that_are_killed_while_the_disk_is_full_lose_and_double_nothin
     print(outcome.figures)
     assert outcome.problems == []
     assert all(outcome.figures[name] > 0 for name in ("kills", "fills", "refused", "acknowledged"))
+
+
+@pytest.mark.timeout(ENOUGH_S)
+def test_members_of_a_group_that_are_killed_stopped_and_forked_read_everything_and_share_nothing(
+    tmpfs_dir: Path, seed: int
+) -> None:
+    outcome = result_of(
+        forked(lambda: group_chaos.run(ENOUGH_S, seed, tmpfs_dir, kills=KILLS // 4, settings=group_chaos.CI))
+    )
+    assert outcome.problems == []
+    assert outcome.figures["generations"] > 20

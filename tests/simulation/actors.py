@@ -7,10 +7,10 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
-from pylog import Log, Producer, ProducerRecord
-from pylog.errors import NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.errors import CommitFailed, NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
 from pylog.testing.machine import Killed, Machine, Process
-from tests.simulation.ledger import ACKNOWLEDGED, BY_APPEND, REFUSED, UNKNOWN, Ledger, Sender
+from tests.simulation.ledger import ACKNOWLEDGED, BY_APPEND, REFUSED, UNKNOWN, GroupLedger, Ledger, Sender
 
 T = TypeVar("T")
 ROOT = "/log"
@@ -38,6 +38,7 @@ class Actor:
         self.process = process
         self._log: Log | None = None
         self._producers: dict[int | str, Producer] = {}
+        self._consumer: Consumer | None = None
 
     @property
     def log(self) -> Log:
@@ -222,11 +223,90 @@ class Actor:
             if at.get(record.offset, record.value) != record.value or record.value in refused:
                 self.world.seen.append(f"{name}: read {record.value!r} at offset {record.offset}")
 
+    # In a group
+
+    def join(self, group: str, name: str) -> None:
+        """Become a member that reads this topic."""
+
+        def work() -> None:
+            self._consumer = Consumer(self.log, group_id=group, auto_offset_reset="earliest", max_poll_records=2)
+            self._consumer.subscribe(name)
+
+        self.attempt(work)
+
+    def poll(self) -> None:
+        """Read some records, a while after the last time. They must be as they were sent."""
+
+        def work() -> None:
+            if self._consumer is None:
+                return
+            self.process.clock.sleep(0.25)
+            for record in self._consumer.poll():
+                topic = self.world.ledger.topics[record.topic]
+                if topic.acknowledged().get(record.offset, record.value) != record.value:
+                    self.world.seen.append(f"{record.topic}: polled {record.value!r} at offset {record.offset}")
+
+        self.attempt(work)
+
+    def commit(self, group: str, *, durable: bool = True) -> None:
+        """Commit what was polled, if that is more than was committed."""
+
+        def work() -> None:
+            for partition in self._consumer.assignment() if self._consumer is not None else ():
+                self._commit(group, partition, durable)
+
+        self.attempt(work)
+
+    def _commit(self, group: str, partition: TopicPartition, durable: bool) -> None:
+        assert self._consumer is not None
+        known = self.world.ledger.groups.setdefault((group, partition.topic), GroupLedger())
+        offset = self._consumer.position(partition)
+        if offset is None or offset <= max(known.asked, default=0):
+            return
+        known.asked.add(offset)
+        errors: list[PylogError] = []
+        try:
+            if durable:
+                self._consumer.commit({partition: offset})
+            else:
+                self._consumer.commit_async(
+                    {partition: offset}, lambda _, error: errors.append(error) if error else None
+                )
+        except CommitFailed:
+            known.asked.discard(offset)
+            raise
+        if errors:
+            raise errors[0]
+        known.written = max(known.written, offset)
+        if durable:
+            known.durable = max(known.durable, offset)
+
+    def leave(self) -> None:
+        def work() -> None:
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                consumer.close()
+
+        self.attempt(work)
+
+    def reset(self, group: str, name: str) -> None:
+        """Have a group without members begin at the end."""
+
+        def work() -> None:
+            known = self.world.ledger.groups.setdefault((group, name), GroupLedger())
+            offset = self.log.partition(name, 0).latest_offset
+            known.asked.add(offset)
+            self.log.reset_offsets(group, [name], to="latest")
+            known.written = known.durable = max(known.written, offset)
+
+        self.attempt(work)
+
     def reopen(self) -> None:
         self.close()
         self.attempt(lambda: self.log)
 
     def close(self) -> None:
+        self.leave()
         self.attempt(lambda: self._log.close() if self._log is not None else None)
         self._log = None
         self._producers.clear()

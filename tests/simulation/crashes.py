@@ -30,9 +30,14 @@ class Found:
 
 def fingerprint(machine: Machine, ledger: Ledger) -> int:
     """Equal for machines that hold the same bytes and were promised the same."""
-    promised = tuple(topic.fingerprint() for topic in ledger.topics.values())
     contents = machine.disk.contents()
-    return hash((promised, tuple(sorted((p, data) for p, data in contents.items() if data is not None)), len(contents)))
+    return hash(
+        (
+            ledger.fingerprint(),
+            tuple(sorted((p, data) for p, data in contents.items() if data is not None)),
+            len(contents),
+        )
+    )
 
 
 class PowerCuts:

@@ -28,6 +28,7 @@ READ_ONLY = "EROFS"  # and from there on: what a journaling filesystem does afte
 FAULTS: dict[str, tuple[str, ...]] = {
     "open": (*ANYWHERE, "EMFILE"),
     "create": (*ANYWHERE, "EMFILE", *SPACE, READ_ONLY),
+    "is_locked": (*ANYWHERE, "EMFILE"),
     "lock": ("EIO", "KeyboardInterrupt", "MemoryError"),
     "pread": ("EIO", "EINTR", "KeyboardInterrupt", "MemoryError"),
     "pwrite": ("EIO", "EINTR", *SPACE, "EFBIG", READ_ONLY, "short", "KeyboardInterrupt", "MemoryError", "torn"),

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pylog import Log
+from pylog import Log, TopicPartition
+from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.partition import Partition
 
 Sender = tuple[int, int, str]
@@ -82,11 +83,24 @@ class TopicLedger:
         return max((a.end for a in self.attempts if a.outcome == ACKNOWLEDGED), default=0)
 
 
+@dataclass
+class GroupLedger:
+    """What one group has committed of one topic. Whoever commits, commits more than was committed before."""
+
+    asked: set[int] = field(default_factory=set)
+    written: int = 0  # the greatest that was acknowledged
+    durable: int = 0  # and the greatest of which it was said that no loss of power takes it back
+
+    def fingerprint(self) -> tuple[object, ...]:
+        return tuple(sorted(self.asked)), self.written, self.durable
+
+
 class Ledger:
-    """All topics of a workload. A topic that is created again begins a new life."""
+    """All topics of a workload, and what groups have committed of them. A topic that is created again begins a new life."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicLedger] = {}
+        self.groups: dict[tuple[str, str], GroupLedger] = {}
         self.sent = 0
         self.has_deleted = False
 
@@ -114,7 +128,14 @@ class Ledger:
         made.sent, made.has_deleted = self.sent, self.has_deleted
         for name, topic in self.topics.items():
             made.topics[name] = replace(topic, attempts=[replace(a) for a in topic.attempts])
+        for key, group in self.groups.items():
+            made.groups[key] = replace(group, asked=set(group.asked))
         return made
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Equal where the same was promised."""
+        topics = tuple(topic.fingerprint() for topic in self.topics.values())
+        return topics, tuple((key, group.fingerprint()) for key, group in self.groups.items())
 
     def problems(self, log: Log, *, power_lost: bool) -> list[str]:
         """What the log says that it must not, or does not say that it must."""
@@ -126,8 +147,26 @@ class Ledger:
                 found.append(f"topic {name}: expected {'there' if expected else 'gone'}, the log has {sorted(names)}")
             if name in names and not (topic.create_asked and log.partition(name, 0).latest_offset == 0):
                 found += config_problems(topic, log) + topic_problems(topic, log.partition(name, 0), power_lost)
-        found += [f"topic {name}: nobody created it" for name in names - set(self.topics)]
+        made = {OFFSETS_TOPIC} if self.groups else set()
+        found += [f"topic {name}: nobody created it" for name in names - set(self.topics) - made]
+        for (name, topic_name), group in self.groups.items():
+            if topic_name in names:
+                found += group_problems(name, topic_name, group, log, power_lost)
         return found
+
+
+def group_problems(name: str, topic: str, group: GroupLedger, log: Log, power_lost: bool) -> list[str]:
+    partition = TopicPartition(topic, 0)
+    found = log.group_access().committed(name).get(partition)
+    offset, least = 0 if found is None else found.offset, group.durable if power_lost else group.written
+    if offset < least:
+        return [f"group {name}: committed {offset} of {topic}, acknowledged was {least}"]
+    if offset and offset not in group.asked:
+        return [f"group {name}: committed {offset} of {topic}, which nobody asked for"]
+    end = log.partition(*partition).latest_offset
+    if offset > end and (offset <= group.durable or not power_lost):
+        return [f"group {name}: committed {offset} of {topic}, which ends at {end}"]
+    return []
 
 
 def config_problems(topic: TopicLedger, log: Log) -> list[str]:

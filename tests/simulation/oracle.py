@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pylog import Log
+from pylog import Log, TopicPartition
 from pylog.errors import PylogError
+from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.partition.verify import Problem
 from pylog.testing.machine import Machine
 from tests.simulation.actors import ROOT, Actor, World
-from tests.simulation.ledger import ACKNOWLEDGED, UNKNOWN, Ledger, TopicLedger
+from tests.simulation.ledger import ACKNOWLEDGED, UNKNOWN, GroupLedger, Ledger, TopicLedger
 
 
 def problems(machine: Machine, ledger: Ledger, *, power_lost: bool) -> list[str]:
@@ -41,6 +42,8 @@ def _check(machine: Machine, ledger: Ledger, power_lost: bool, *later: Callable[
 def _verified(log: Log, ledger: Ledger, power_lost: bool) -> list[Problem]:
     """What ``verify`` finds. A directory may stay of a topic whose creation never returned, and that is lost."""
     unmade = {topic.name for topic in ledger.topics.values() if topic.must_be_there(power_lost=power_lost) is None}
+    if not any(group.durable for group in ledger.groups.values()):
+        unmade.add(OFFSETS_TOPIC)
     return [
         problem
         for problem in log.verify().problems
@@ -53,16 +56,20 @@ def _is_log(machine: Machine) -> bool:
 
 
 def _goes_on(actor: Actor) -> list[str]:
-    """Topics can be made again, records appended, segments rolled; and it is all there."""
+    """Topics can be made again, records appended, segments rolled, groups joined; and it is all there."""
     ledger = actor.world.ledger
     for topic in ledger.topics.values():
         _settle(topic, actor.log)
+    for (name, topic_name), group in ledger.groups.items():
+        _settle_group(group, name, topic_name, actor.log)
     for name, topic in list(ledger.topics.items()):
         if not topic.there:
             actor.create(name)
         actor.append(name, acks="all")
         actor.roll(name)
         actor.append(name, 2)
+    for group, name in ledger.groups:
+        _reads_to_the_end(actor, group, name)
     found = ledger.problems(actor.log, power_lost=False)
     found += [f"later, verify: {problem}" for problem in actor.log.verify().problems]
     actor.close()
@@ -85,6 +92,24 @@ def _settle(topic: TopicLedger, log: Log) -> None:
         values = {record.value for record in records}
         topic.attempts += [attempt for attempt in unknown if not values.intersection(attempt.values)]
     topic.durable_end = topic.written_end
+
+
+def _settle_group(group: GroupLedger, name: str, topic: str, log: Log) -> None:
+    found = log.group_access().committed(name).get(TopicPartition(topic, 0))
+    group.written = group.durable = 0 if found is None else found.offset
+    group.asked = {group.written}
+
+
+def _reads_to_the_end(actor: Actor, group: str, name: str) -> None:
+    """A member that is alone by now reads on, and commits all."""
+    known, end = actor.world.ledger.groups[group, name], actor.log.partition(name, 0).latest_offset
+    actor.join(group, name)
+    for _ in range(end + 3):
+        actor.poll()
+    actor.commit(group)
+    actor.leave()
+    if known.written != end:
+        actor.world.seen.append(f"group {group}: a new member committed {known.written} of {name}, which ends at {end}")
 
 
 def _stays(actor: Actor) -> list[str]:

@@ -144,6 +144,49 @@ def what_others_leave(world: World) -> None:
     b.close()
 
 
+def members_take_turns(world: World) -> None:
+    """A group of one, then two; who leaves, or dies, is followed by the other. Some commits are durable, some are not yet."""
+    a, b = world.actor(), world.actor()
+    a.create("t", **SMALL)
+    a.append("t", 4, 100)
+    a.join("g", "t")
+    a.poll()
+    a.commit("g")
+    a.poll()
+    b.join("g", "t")
+    a.commit("g", durable=False)
+    b.append("t", 3, 100)
+    for _ in range(2):
+        a.poll()
+        b.poll()
+    a.commit("g")
+    a.leave()
+    for _ in range(3):
+        b.poll()
+        b.commit("g")
+    b.close()
+    a.close()
+
+
+def a_group_is_reset(world: World) -> None:
+    """A group that reads, has left, and is moved to the end."""
+    a, b = world.actor(), world.actor()
+    a.create("t", **SMALL)
+    a.append("t", 2, 100, acks="all")
+    a.join("g", "t")
+    a.poll()
+    a.commit("g", durable=False)
+    a.leave()
+    b.append("t", 3, 200)
+    b.reset("g", "t")
+    a.join("g", "t")
+    a.append("t", 1)
+    a.poll()
+    a.commit("g")
+    a.close()
+    b.close()
+
+
 def drawn(seed: int, length: int = 14) -> Workload:
     """A script of ``length`` calls of two or three processes, drawn at random."""
 
@@ -191,9 +234,10 @@ WORKLOADS: dict[str, Workload] = {
     work.__name__: work
     for work in (
         durable_appends, rolls, group_commit, topics_come_and_go, records_are_deleted, a_process_follows_another,
-        producers_take_turns, topics_are_altered, what_others_leave,
+        producers_take_turns, topics_are_altered, what_others_leave, members_take_turns, a_group_is_reset,
     )
 }  # fmt: skip
 OF_SEVERAL = [
     group_commit, a_process_follows_another, producers_take_turns, topics_are_altered, what_others_leave,
+    members_take_turns,
 ]  # fmt: skip

@@ -60,11 +60,14 @@ class Settings(NamedTuple):
     life_s: float = 0.35  # of a worker, on average
     stop_s: tuple[float, float] = (0.1, 0.3)
     stops: float = 0.1  # of all failpoints and interventions
+    revivals: float = 0.5  # of those that were stopped; the others are killed
     timeout_ms: int = 200
     pause_s: float = 0.004
     partitions: int = 2
     stuck_s: float = 10.0
     fill_s: float = 0.0  # until the disk is full, or has space again, on average; never, if 0
+    roles: tuple[str, ...] = ROLES
+    max_poll_interval_ms: int = 300_000
 
 
 CI = Settings()
@@ -95,7 +98,7 @@ class Controller:
         self.places: Counter[str] = Counter()  # failpoints reached
         self.tried: Counter[str] = Counter()
         self.problems: list[str] = []
-        self.slots = [Slot(role) for role in ROLES]
+        self.slots = [Slot(role) for role in settings.roles]
         self.children: dict[int, int] = {}  # of workers: pid -> number
         self.number = 0
         self.ear, self.mouth = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -164,6 +167,7 @@ class Controller:
             failpoint,
             self.settings.timeout_ms,
             self.settings.pause_s,
+            self.settings.max_poll_interval_ms,
         )
         self.history.flush()  # else the child would write it, too, if it ever did
         slot.pid, slot.number, slot.path, slot.goes_on_at = workers.start(orders, self.mouth), self.number, "", 0.0
@@ -171,9 +175,9 @@ class Controller:
         slot.dies_at = time.monotonic() + life * (3 if failpoint else 1)
 
     def failpoint(self, role: str) -> Failpoint | None:
-        if role in workers.READING or self.random.random() < 0.2:
+        table = failpoints.BY_ROLE.get(role)
+        if table is None or self.random.random() < 0.2:
             return None
-        table = failpoints.TIDYING if role == "tidier" else failpoints.WRITING
         turns = {place: self.tried[place] // failpoints.OFTEN.get(place, 1) for place in table}
         place = self.random.choice([place for place in table if turns[place] == min(turns.values())])
         act = ACTS[self.tried[place] % len(ACTS)] if place in failpoints.UNDER_LOCK else workers.KILL
@@ -250,7 +254,7 @@ class Controller:
 
     def go_on(self, slot: Slot) -> None:
         slot.goes_on_at, slot.path = 0.0, ""
-        if self.random.random() < 0.5:
+        if self.random.random() < self.settings.revivals:
             self.tell(slot.number, INFO, CONTINUE)
             os.kill(slot.pid, signal.SIGCONT)
         else:
@@ -280,9 +284,13 @@ class Controller:
                         self.look_after(slot)
                     if self.settings.fill_s and time.monotonic() > self.turns_at:
                         self.fill_or_free()
+                self.wind_down()
             finally:
                 self.ballast.unlink(missing_ok=True)
                 self.end_all()
+
+    def wind_down(self) -> None:
+        """Before all is ended."""
 
     def fill_or_free(self) -> None:
         """Take all the space there is, or give it back."""
@@ -351,14 +359,18 @@ class Controller:
 
 def run(seconds: float, seed: int, directory: Path, *, kills: int | None = None, settings: Settings = SOAK) -> Outcome:
     """One run in an empty directory, which keeps the log and the history. Call it in a process of its own."""
+    outcome = run_controller(controller := Controller(directory, seed, settings), seconds, kills)
+    outcome.figures[f"failpoints reached of {len(failpoints.ALL)}"] = len(controller.places)
+    return outcome
+
+
+def run_controller(controller: Controller, seconds: float, kills: int | None) -> Outcome:
+    """What a controller did, and what was wrong."""
     began = time.monotonic()
-    controller = Controller(directory, seed, settings)
     controller.run(seconds=seconds, kills=kills)
     controller.finish()
-    figures = dict(controller.figures)
-    figures[f"failpoints reached of {len(failpoints.ALL)}"] = len(controller.places)
-    figures["seconds"] = round(time.monotonic() - began, 1)
-    return Outcome(figures, controller.problems)
+    controller.figures["seconds"] = round(time.monotonic() - began)
+    return Outcome(dict(controller.figures), controller.problems)
 
 
 IN_A_TMPFS = """

@@ -51,8 +51,17 @@ TIDYING = {
     "remove_directory": 1,
     "sync_directory": 3,
 }
+OF_MEMBERS = {
+    "pwrite state": 3,
+    "pwrite heartbeats": 10,
+    "remove .lock": 1,
+    "pwrite .log": 10,
+    "pwrite .commit": 10,
+    "sync .log": 5,
+}
+BY_ROLE = {"producer": WRITING, "appender": WRITING, "tidier": TIDYING, "member": OF_MEMBERS}
 OFTEN = {"pwrite .log": 4, "pwrite .commit": 4}  # turns for one of the others
-UNDER_LOCK = {"pwrite .log", "pwrite .commit", "pwrite .index", "pwrite .timeindex"}
+UNDER_LOCK = {"pwrite .log", "pwrite .commit", "pwrite .index", "pwrite .timeindex", "pwrite state"}
 
 
 class Failpoint(NamedTuple):

@@ -47,12 +47,13 @@ from pylog.testing.history import (
     encode_value,
 )
 from tests.soak.failpoints import Failpoint, FailpointFileSystem
+from tests.soak.members import Member
 
 TOPIC = "chaos"
 KILL, STOP, FORK = "kill", "stop", "fork"
 SIGNALS = {KILL: signal.SIGKILL, STOP: signal.SIGSTOP}
 SIZES = (16, 16, 100, 100, 1_000, 1_000, 4_000, 40_000)
-READING = ("consumer", "reader")
+READING = ("consumer", "reader", "member")
 CHILDS_OPERATIONS = 50
 FORKS_MAX = 8
 NUMBERS = 10  # from one worker to the next: its children have those between
@@ -71,6 +72,7 @@ class Orders(NamedTuple):
     failpoint: Failpoint | None
     timeout_ms: int  # how long it waits for a lock
     pause_s: float  # at most, between two operations
+    max_poll_interval_ms: int = 300_000  # of a member
 
 
 class Worker:
@@ -159,7 +161,7 @@ class Worker:
 
     def prepared(self, log: Log) -> Callable[[], None]:
         return {"producer": self.producer, "appender": self.appender, "consumer": self.consumer, "reader": self.reader,
-                "tidier": self.tidier}[self.orders.role](log)  # fmt: skip
+                "tidier": self.tidier, "member": lambda log: Member(self, log).work}[self.orders.role](log)  # fmt: skip
 
     def values(self, partition: int, count: int) -> list[int]:
         first = self.sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from pylog.errors import LogLocked
@@ -16,6 +17,7 @@ T = TypeVar("T")
 LOCK_TIMEOUT_S = 30.0
 _SLEEP_MIN_S = 50e-6
 _SLEEP_MAX_S = 5e-3
+_DELETIONS_MAX = 100  # that may meet one opening
 
 
 class GroupFiles:
@@ -52,6 +54,12 @@ class GroupFiles:
             self.close()
 
     def _open(self) -> FileLock:
+        for _ in range(_DELETIONS_MAX):
+            with suppress(FileNotFoundError):  # the group was deleted in between
+                return self._open_in_place()
+        return self._open_in_place()
+
+    def _open_in_place(self) -> FileLock:
         place = self._place
         place.make()
         lock = place.filesystem.lock(place.lock)

@@ -27,6 +27,7 @@ from pylog.storage import FileSystem
 if TYPE_CHECKING:
     from pylog.log import Log
 
+_GONE = "."  # begins the names of directories that are no group's any more
 EMPTY, STABLE, RECONCILING = "Empty", "Stable", "Reconciling"
 
 
@@ -199,6 +200,7 @@ class Groups:
             after = self._target(partition, before, to, to_time_ms, shift_by, offsets)
             changes[partition] = OffsetChange(None if before is None else before.offset, after)
         if changes and not dry_run:
+            self._make_records_durable(changes)
             now_ms = self._log.clock.now_ms()
             end = self.commit_alone(
                 group,
@@ -209,6 +211,13 @@ class Groups:
             )
             self.offsets.sync(group, end)
         return changes
+
+    def _make_records_durable(self, changes: Mapping[TopicPartition, OffsetChange]) -> None:
+        """Else a loss of power leaves the group beyond the end, and others that get these offsets are passed over."""
+        for name, change in changes.items():
+            partition = self._log.partition(*name)
+            if partition.durable_offset < change.after:
+                partition.sync(change.after)
 
     def _chosen(self, partitions: Iterable[TopicPartition | str] | None, committed: Offsets) -> list[TopicPartition]:
         if partitions is None:
@@ -271,14 +280,21 @@ class Groups:
         self._require_empty(place, state)
         committed = self.offsets.committed(place.group)
         end = self.offsets.append(place.group, dict.fromkeys(committed)).last_offset + 1 if committed else 0
-        filesystem = place.filesystem
-        for name in filesystem.names(place.members):
-            filesystem.remove(f"{place.members}/{name}")
-        filesystem.remove_directory(place.members)
-        for path in (place.state, place.heartbeats, place.lock):  # the lock last: who waits for it sees that it is gone
-            filesystem.remove(path)
-        filesystem.remove_directory(place.directory)
+        gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
+        self._filesystem.replace(place.directory, gone)  # in one step: who has the lock open sees that it is gone
+        self._clear_away()
         return end
+
+    def _clear_away(self) -> None:
+        """Remove what is left of groups that were deleted, by somebody who died perhaps before he had."""
+        filesystem = self._filesystem
+        for name in filesystem.names(self._layout.groups):
+            directory = f"{self._layout.groups}/{name}"
+            for inner in (f"{directory}/members", directory) if name.startswith(_GONE) else ():
+                with suppress(FileNotFoundError):  # another one is at it
+                    for file in filesystem.names(inner):
+                        filesystem.remove(f"{inner}/{file}")
+                    filesystem.remove_directory(inner)
 
 
 def _described(member: Member) -> MemberDescription:

@@ -96,6 +96,7 @@ class Membership:
                 option="assignor", value=options.assignor, expected=group.assignor,
             )  # fmt: skip
         group = group._replace(members=others)
+        place.filesystem.make_directory(place.members)
         self._sweep(group)
         id_ = place.filesystem.random_bytes(MEMBER_ID_BYTES).hex()
         alive = place.filesystem.lock(place.member(id_))
@@ -229,6 +230,8 @@ class Membership:
         now_s = self._place.clock.monotonic()
         if now_s < self._next_tick_s or self._heartbeats is None:
             return
+        if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
+            self._silence = Silence()  # who did not look for so long can't say that others were silent
         self._next_tick_s = now_s + TICK_S
         self._heartbeats.beat(self._cell)
         self._files.check_in_place()

@@ -42,8 +42,8 @@ class GroupPlace(NamedTuple):
         return f"{self.members}/{id_}.lock"
 
     def make(self) -> None:
-        """Make the directories. Nothing in them outlives a boot, so nothing is synced."""
-        for directory in (self.directory.rpartition("/")[0], self.directory, self.members):
+        """Make the directory. Nothing in it outlives a boot, so nothing is synced."""
+        for directory in (self.directory.rpartition("/")[0], self.directory):
             self.filesystem.make_directory(directory)
 
 

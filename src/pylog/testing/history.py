@@ -39,8 +39,8 @@ class Operation(NamedTuple):
       have happened, or may yet). What is never completed counts as ``info``. A completion may speak of some of the
       values sent, and a further one of others.
     - ``f``: ``send``; ``poll`` (whose invocation may be left out); ``txn``, which sends and polls; ``assign``: what the process
-      reads from now on; ``delete``: records before an offset; ``commit``: offsets of a group. Of the process itself:
-      ``crash``; ``stop`` and ``continue``, as by SIGSTOP and SIGCONT.
+      reads from now on, as ``info`` where its group had taken the rest from it before; ``delete``: records before an offset;
+      ``commit``: offsets of a group. Of the process itself: ``crash``; ``stop`` and ``continue``, as by SIGSTOP and SIGCONT.
     - ``time``: seconds on one clock that never goes backwards.
     - ``sent``, ``polled``: (offset, value) pairs by partition, in order. A partition polled in vain may stand with no pairs.
     - ``positions``: of ``assign``, the offset to go on at, by partition, None where it is not known or stays what it was; of

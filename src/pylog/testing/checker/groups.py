@@ -1,7 +1,8 @@
 """Anomalies of consumer groups: of who owns a partition, and of the offsets that are committed.
 
-A process is a member of a group from its first ``assign`` that names it. A commit stands when it is answered ``ok``, and is
-compared with what stood when it was asked for.
+A process is a member of a group from its first ``assign`` that names it, and owns a partition until an ``assign`` of it does not
+name that any more: an ``ok`` one where it gave the partition up, an ``info`` one where it lost it. A commit stands when it is
+answered ``ok``, and is compared with what stood when it was asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Commit(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """Two processes that own one partition in one generation."""
+    """Two processes that own one partition in one generation, or at one time."""
 
     group: str
     partition: str
@@ -54,6 +55,9 @@ class Groups:
         self.overlaps: list[Overlap] = []
         self._group_of: dict[int, str] = {}
         self._owners: dict[tuple[str, str, int], int] = {}
+        self._owned: dict[int, set[tuple[str, str, int]]] = {}
+        self._latest: dict[tuple[str, str], tuple[int, int]] = {}  # owner and generation
+        self._was_stopped: set[int] = set()  # since it last told anything
         self._known: dict[tuple[str, str], Known] = {}
         self._asked: dict[tuple[int, str], Known] = {}
 
@@ -73,15 +77,33 @@ class Groups:
             max(known.reach, reach),
         )
 
-    def assign(self, process: int, group: str, generation: int, positions: Positions) -> None:
+    def stop(self, process: int) -> None:
+        """It may be expelled before it looks again."""
+        self._was_stopped.add(process)
+
+    def assign(self, process: int, group: str, generation: int, positions: Positions, *, lost: bool) -> None:
+        """What it owns from now on. ``lost``: what it does no longer, others may have had before."""
         self._group_of[process] = group
+        owned = self._owned.setdefault(process, set())
+        for key in [key for key in owned if key[0] == group and key[1] not in positions]:
+            owned.remove(key)
+            del self._owners[key]
+            owner, taken = self._latest[key[:2]]
+            if owner != process and not lost and process not in self._was_stopped:
+                self.overlaps.append(Overlap(group, key[1], taken, (process, owner)))
+        self._was_stopped.discard(process)
         for partition, position in positions.items():
-            owner = self._owners.setdefault((group, partition, generation), process)
-            if owner != process:
+            key = group, partition, generation
+            self._latest[group, partition] = process, generation
+            owner = self._owners.setdefault(key, process)
+            if owner == process:
+                owned.add(key)
+            else:
                 self.overlaps.append(Overlap(group, partition, generation, (owner, process)))
             self._learn(group, partition, generation=generation, reach=NOTHING if position is None else position)
 
     def poll(self, process: int, partition: str, last_offset: int) -> None:
+        self._was_stopped.discard(process)
         group = self._group_of.get(process)
         if group is not None:
             self._learn(group, partition, reach=last_offset + 1)
@@ -125,7 +147,7 @@ def commit_ahead(index: Index) -> Iterator[Anomaly]:
 
 
 def group_overlap(index: Index) -> Iterator[Anomaly]:
-    """Two members of one generation own one partition."""
+    """Two members of one generation own one partition, or one gave it up when another had it already."""
     for group, partition, generation, processes in index.groups.overlaps:
         text = f"processes {processes[0]} and {processes[1]} own it in generation {generation} of group {group!r}"
         yield Anomaly("group-overlap", text, partition)

@@ -185,6 +185,7 @@ class Index:
             if not self._stopped:
                 self._stopped_since = op.time
             self._stopped[op.process] = op.time
+            self.groups.stop(op.process)
         elif self._stopped.pop(op.process, None) is not None and not self._stopped:
             self._stopped_s += op.time - self._stopped_since
 
@@ -355,7 +356,7 @@ class Index:
         if op.type == FAIL:
             return
         if op.group:
-            self.groups.assign(op.process, op.group, op.generation, op.positions)
+            self.groups.assign(op.process, op.group, op.generation, op.positions, lost=op.type == INFO)
         kept = {name: actor.cursor[name] for name in op.positions if name in actor.cursor}
         sought = {name: position - 1 for name, position in op.positions.items() if position is not None}
         actor.cursor = {**kept, **sought} if op.type != INFO else {}
