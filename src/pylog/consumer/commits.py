@@ -41,7 +41,8 @@ class Commits(Parts):
             self._in_group().commit(self._to_commit(offsets), durable=True, again=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
-        """The same without waiting for the disk: others see it on return, but a loss of power may take it back.
+        """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and
+        take the records before it, where those were not durable; what gets their offsets later is passed over then.
 
         What ``commit`` would raise is given to ``callback(offsets, error)``, or logged without one; None stands for success.
         """
