@@ -785,3 +785,17 @@ def test_a_kafka_directory_that_is_moved_while_it_is_open_says_so(tmp_path: Path
         (tmp_path / "k").rename(tmp_path / "moved")
         with pytest.raises(LogNotFound, match="not there any more"):
             GONE[call](log)
+
+
+def test_slots_are_looked_at_anew_where_they_were_read_and_the_topic_is_there(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.create_topic("t", partitions=2)
+    never, partition = log.partition("t", 0), log.partition("t", 1)
+    never.look_anew()
+    token = partition.change_token()
+    partition.look_anew()
+    assert partition.change_token() == token
+    shutil.rmtree(tmp_path / "log" / "t-1")
+    partition.look_anew()
+    with pytest.raises(TopicNotFound):
+        partition.change_token()

@@ -155,3 +155,7 @@ def test_what_is_gone_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch
     for _ in range(1000):
         Forkable("gone", [])
     assert len(methods) == 0
+
+
+def test_the_host_has_a_name() -> None:
+    assert FS.host_name()

@@ -253,3 +253,7 @@ def test_an_interrupt_while_a_watch_is_closed_loses_no_descriptor(place: Path, m
     monkeypatch.undo()
     assert os.listdir("/proc/self/fd") == before
     assert not watch.is_open
+
+
+def test_a_watch_that_was_interrupted_before_it_was_anything_gives_nothing_back() -> None:
+    object.__new__(OsWatch).__del__()
