@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -177,6 +178,7 @@ def _joining(place: Path, scale: Scale) -> Iterator[Measure]:
                 sender = threading.Thread(target=_send_steadily, args=(log, stop))
                 sender.start()
                 time.sleep(seconds / 2)
+                began = time.perf_counter()  # what was read before is of the first three's coming
                 members[3].tell("join")
                 _wait_until_stable(log, 4)
                 time.sleep(seconds / 2)
@@ -194,11 +196,8 @@ def _joining(place: Path, scale: Scale) -> Iterator[Measure]:
                 for member in members:
                     member.end()
         kept = {p for some in owned for p in some if any(p in others and some >= others for others in after)}
-        gaps = [
-            later - earlier
-            for p in kept
-            for earlier, later in zip(sorted(came[p.partition])[1:], sorted(came[p.partition])[2:], strict=False)
-        ]
+        steady = {p: sorted(at for at in came[p.partition] if at >= began) for p in kept}
+        gaps = [later - earlier for times in steady.values() for earlier, later in pairwise(times)]
         return {"moved": float(len(before - kept)), "worst_gap_ms": max(gaps) * 1e3}
 
     yield measure
