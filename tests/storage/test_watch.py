@@ -122,7 +122,7 @@ def test_without_a_watch_one_has_to_look(place: Path, monkeypatch: pytest.Monkey
     assert watch_files(paths, "ext4") is None
     monkeypatch.setattr(os_watch.sys, "platform", "darwin")
     assert watch_files(paths, "ext4") is None
-    assert os.listdir("/proc/self/fd") == before
+    assert {*os.listdir("/proc/self/fd")} <= {*before}  # fewer, where the collector has come by
 
 
 def test_the_filesystem_of_the_first_path_decides(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
