@@ -799,3 +799,19 @@ def test_slots_are_looked_at_anew_where_they_were_read_and_the_topic_is_there(tm
     partition.look_anew()
     with pytest.raises(TopicNotFound):
         partition.change_token()
+
+
+def test_slots_that_are_open_will_do_where_no_descriptor_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "log")
+    log.create_topic("t")
+    partition = log.partition("t", 0)
+    token = partition.change_token()
+
+    def refused(_path: str) -> None:
+        raise StorageError("Too many open files", path="x")
+
+    monkeypatch.setattr(partition._view._filesystem, "open_readable", refused)
+    partition.look_anew()
+    assert partition.change_token() == token
