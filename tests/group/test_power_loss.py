@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from pylog import TopicPartition
+import logging
+
+import pytest
+
+from pylog import Consumer, Producer, ProducerRecord, TopicPartition
 from pylog.testing.machine import Image, Machine
 from pylog.testing.machine.images import pending_units
 from pylog.testing.machine.machine import SECTOR_BYTES
 from tests.simulation.actors import World
+
+T0 = TopicPartition("t", 0)
+
+
+def without_power(machine: Machine) -> Machine:
+    """Nothing is left that was not synced."""
+    nothing_kept = Image((0,) * len(pending_units(machine.disk, SECTOR_BYTES)), "natural")
+    return machine.after_power_loss(nothing_kept)
 
 
 def test_offsets_that_were_reset_to_the_end_are_not_beyond_it_when_the_power_was_lost() -> None:
@@ -17,8 +29,55 @@ def test_offsets_that_were_reset_to_the_end_are_not_beyond_it_when_the_power_was
     actor.append("t", 3)
     actor.reset("g", "t")
     assert world.errors == []
-    machine = world.machine
-    nothing_kept = Image((0,) * len(pending_units(machine.disk, SECTOR_BYTES)), "natural")
-    with machine.after_power_loss(nothing_kept).process().open_log(world.root) as log:
-        assert log.group_access().committed("g")[TopicPartition("t", 0)].offset == 3
+    with without_power(world.machine).process().open_log(world.root) as log:
+        assert log.group_access().committed("g")[T0].offset == 3
         assert log.partition("t", 0).latest_offset == 3
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_offsets_whose_records_were_lost_do_not_pass_over_those_that_get_their_offsets(
+    by_hand: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(Machine())
+    actor = world.actor()
+    actor.create("t")
+    actor.append("t", 2, acks="all")
+    actor.append("t", 3)
+    actor.join("g", "t")
+    for _ in range(3):
+        actor.poll()
+    actor.commit("g", durable=False)
+    assert world.errors == []
+    commits = actor.log.partition("__consumer_offsets", 0)
+    commits.sync(commits.latest_offset)  # as the system may at any time
+    with without_power(world.machine).process().open_log(world.root) as log:
+        with Producer(log, acks=1) as producer:
+            for number in range(6):
+                producer.send("t", b"later %d" % number)
+        assert log.group_access().committed("g")[T0].offset == 5
+        assert log.lag("g") == {T0: 6}
+        assert log.describe_group("g").partitions[T0].lag == 6
+        with caplog.at_level(logging.WARNING), Consumer(log, group_id="g") as consumer:
+            consumer.assign([T0]) if by_hand else consumer.subscribe("t")
+            assert [record.offset for record in consumer.poll()] == [2, 3, 4, 5, 6, 7]
+            consumer.commit()
+        assert "lost from 2 on" in caplog.text
+        assert log.lag("g") == {T0: 0}
+
+
+def test_a_damaged_checkpoint_of_epochs_is_told_and_the_group_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Machine())
+    actor = world.actor()
+    actor.create("t")
+    actor.append("t", 2, acks="all")
+    actor.join("g", "t")
+    actor.poll()
+    actor.commit("g")
+    machine = without_power(world.machine)
+    with machine.process().open_log(world.root) as log:
+        log.partition("t", 0).append([ProducerRecord(b"v")], acks=1)
+        (path,) = [path for path in machine.disk.contents() if path.endswith("t-0/leader-epoch-checkpoint")]
+        file = machine.process().filesystem.open_appendable(path)
+        file.pwrite(b"x", 0)
+        assert log.lag("g") == {T0: 1}
+        assert "can't be told from later ones" in caplog.text

@@ -12,7 +12,7 @@ from pylog.errors import CorruptSegment, NotAppended
 from pylog.index import AbortedTransaction, encode_transactions
 from pylog.partition import Partition, snapshots
 from pylog.partition.place import Place
-from pylog.partition.recovery import first_epoch
+from pylog.partition.recovery import epochs_of
 from pylog.partition.segments import Segments
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
@@ -137,16 +137,16 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> 
     assert everything(open_after_power_was_lost(directory)) == [(4, b"4")]
 
 
-def test_the_leader_epoch_of_a_segment_is_that_of_its_first_batch(tmp_path: Path) -> None:
+def test_leader_epochs_made_again_are_those_of_the_batches(tmp_path: Path) -> None:
     place = Place(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0, "id")
-    assert first_epoch(place, 0) == -1
-    made = [batch(b"x") for _ in range(2)]
-    for offset, (encoded, epoch) in enumerate(zip(made, (5, 6), strict=True)):
+    both = Segments((0, 2))
+    assert epochs_of(place, both).starts == []
+    made = [batch(b"x") for _ in range(3)]
+    for offset, (encoded, epoch) in enumerate(zip(made, (-1, 5, 6), strict=True)):
         stamp(encoded, offset, epoch)
-    log_file(tmp_path).write_bytes(b"".join(made))
-    assert first_epoch(place, 0) == 5
-    log_file(tmp_path).write_bytes(b"")
-    assert first_epoch(place, 0) == -1
+    log_file(tmp_path).write_bytes(made[0] + made[1])
+    log_file(tmp_path, 2).write_bytes(made[2])
+    assert epochs_of(place, both).starts == [(0, 0), (5, 1), (6, 2)]
 
 
 def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(tmp_path: Path) -> None:
@@ -264,3 +264,34 @@ def test_producers_are_known_up_to_the_end_that_is_asked_for_and_no_further(tmp_
         known = states.entries[7].batches[-1].last_sequence if end else -1
         assert known == end - 1
         assert bool(states.entries) == bool(end)
+
+
+def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_told_by_theirs(tmp_path: Path) -> None:
+    three_segments(tmp_path, durable=20)
+    cut_before(tmp_path, 20, 25)
+    again = open_after_power_was_lost(tmp_path)
+    assert (again.leader_epoch, again.latest_offset) == (1, 25)
+    assert (again.end_of_leader_epoch(0), again.end_of_leader_epoch(1)) == (25, 25)
+    again.append(one("x"), acks=1)
+    assert (again.end_of_leader_epoch(0), again.end_of_leader_epoch(1)) == (25, 26)
+    again.close()
+    assert list(verify_partition(OtherBoot(2), str(tmp_path), TP, dense=True)) == []
+    cut_before(
+        tmp_path, 20, 25
+    )  # and the power took it again: nothing is left of epoch 1, whose number is not used anew
+    again = open_partition(tmp_path, OtherBoot(3))
+    assert (again.leader_epoch, again.end_of_leader_epoch(0), again.end_of_leader_epoch(1)) == (2, 25, 25)
+    again.append(one("y"), acks=1)
+    assert again.end_of_leader_epoch(1) == 25
+    again.close()
+    assert list(verify_partition(OtherBoot(3), str(tmp_path), TP, dense=True)) == []
+
+
+def test_leader_epochs_end_at_the_greatest_there_can_be(tmp_path: Path) -> None:
+    three_segments(tmp_path, durable=20)
+    (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2147483647 20\n")
+    for boot in (2, 3):
+        again = open_partition(tmp_path, OtherBoot(boot))
+        assert again.leader_epoch == 2**31 - 1
+        again.append(one("x"), acks=1)
+        again.close()

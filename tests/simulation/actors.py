@@ -39,6 +39,7 @@ class Actor:
         self._log: Log | None = None
         self._producers: dict[int | str, Producer] = {}
         self._consumer: Consumer | None = None
+        self.polled: set[int] = set()  # offsets, of all topics
 
     @property
     def log(self) -> Log:
@@ -242,6 +243,7 @@ class Actor:
                 return
             self.process.clock.sleep(0.25)
             for record in self._consumer.poll():
+                self.polled.add(record.offset)
                 topic = self.world.ledger.topics[record.topic]
                 if topic.acknowledged().get(record.offset, record.value) != record.value:
                     self.world.seen.append(f"{record.topic}: polled {record.value!r} at offset {record.offset}")

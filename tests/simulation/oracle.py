@@ -95,19 +95,25 @@ def _settle(topic: TopicLedger, log: Log) -> None:
 
 
 def _settle_group(group: GroupLedger, name: str, topic: str, log: Log) -> None:
+    """What is committed, or the end of the log where the power has taken more: others will have the offsets behind it."""
     found = log.group_access().committed(name).get(TopicPartition(topic, 0))
-    group.written = group.durable = 0 if found is None else found.offset
+    group.written = group.durable = 0 if found is None else min(found.offset, log.partition(topic, 0).latest_offset)
     group.asked = {group.written}
 
 
 def _reads_to_the_end(actor: Actor, group: str, name: str) -> None:
     """A member that is alone by now reads on, and commits all."""
-    known, end = actor.world.ledger.groups[group, name], actor.log.partition(name, 0).latest_offset
+    known, partition = actor.world.ledger.groups[group, name], actor.log.partition(name, 0)
+    start, end = max(known.written, partition.earliest_offset), partition.latest_offset
+    actor.polled.clear()
     actor.join(group, name)
     for _ in range(end + 3):
         actor.poll()
     actor.commit(group)
     actor.leave()
+    passed_over = sorted(set(range(start, end)) - actor.polled)
+    if passed_over:
+        actor.world.seen.append(f"group {group}: a new member passed over {name} {passed_over} of {start} to {end}")
     if known.written != end:
         actor.world.seen.append(f"group {group}: a new member committed {known.written} of {name}, which ends at {end}")
 

@@ -187,6 +187,22 @@ def a_group_is_reset(world: World) -> None:
     b.close()
 
 
+def commits_that_wait_for_no_disk(world: World) -> None:
+    """Neither the records nor what a group commits of them is synced by anybody, but for the first."""
+    a = world.actor()
+    a.create("t", **SMALL)
+    a.append("t", 1, acks="all")
+    a.join("g", "t")
+    a.poll()
+    a.commit("g")
+    a.append("t", 4, 60)
+    for _ in range(2):
+        a.poll()
+        a.commit("g", durable=False)
+    a.append("t", 1)
+    a.close()
+
+
 def drawn(seed: int, length: int = 14) -> Workload:
     """A script of ``length`` calls of two or three processes, drawn at random."""
 
@@ -235,6 +251,7 @@ WORKLOADS: dict[str, Workload] = {
     for work in (
         durable_appends, rolls, group_commit, topics_come_and_go, records_are_deleted, a_process_follows_another,
         producers_take_turns, topics_are_altered, what_others_leave, members_take_turns, a_group_is_reset,
+        commits_that_wait_for_no_disk,
     )
 }  # fmt: skip
 OF_SEVERAL = [

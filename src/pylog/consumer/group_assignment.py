@@ -28,6 +28,7 @@ from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked,
 from pylog.group.groups import check_metadata
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import Committed
+from pylog.group.progress import make_records_durable, next_offset
 from pylog.group.state import Group, GroupTopic
 from pylog.model import OffsetAndMetadata, TopicPartition
 from pylog.storage import after_fork_in_child
@@ -183,16 +184,16 @@ class GroupAssignment(Assignment):
         self._call(self.listeners.on_assigned, list(starts))
 
     def _resumed(self, partition: TopicPartition, committed: Committed | None) -> int | None:
-        """The committed position; the end of a log that has lost, with the power, what was committed."""
+        """The committed position, or where the records before it end that were not lost, with the power."""
         if committed is None:
             return None
-        end = self._lookup.partition(partition).latest_offset
-        if committed.offset > end:
+        offset = next_offset(self._lookup.partition(partition), committed)
+        if committed.offset > offset:
             logger.warning(
-                "group %r has committed offset %d of %s, which ends at %d: records that were not durable were lost, with the "
-                "power perhaps; going on at the end", self.group_id, committed.offset, name_of(partition), end,
+                "group %r has committed offset %d of %s, whose records were lost from %d on, with the power perhaps; going on "
+                "there", self.group_id, committed.offset, name_of(partition), offset,
             )  # fmt: skip
-        return min(committed.offset, end)
+        return offset
 
     def _start_position(self, partition: TopicPartition) -> int | None:
         """Of a partition assigned by hand."""
@@ -267,11 +268,14 @@ class GroupAssignment(Assignment):
             return
         news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
         now_ms = self._log.clock.now_ms()
-        committed: dict[TopicPartition, Committed | None] = {
-            p: Committed(at.offset, -1, check_metadata(at.metadata), now_ms, self._id_of(p)) for p, at in news.items()
-        }
-        if durable:
-            self._make_records_durable(news)
+        committed: dict[TopicPartition, Committed | None] = {}
+        for name, at in news.items():
+            partition = self._lookup.partition(name)
+            if durable:
+                make_records_durable(partition, at.offset)
+            committed[name] = Committed(
+                at.offset, partition.leader_epoch, check_metadata(at.metadata), now_ms, self._id_of(name)
+            )
         end = self._commit_as_member(offsets, committed) if self._is_member() else self._commit_alone(committed)
         if not news:
             return
@@ -304,14 +308,6 @@ class GroupAssignment(Assignment):
                 f"{error}; a consumer with partitions assigned by hand commits for a group without members",
                 **error.facts,
             ) from error
-
-    def _make_records_durable(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """A durable commit must not outlive the records it speaks of: others would get their offsets, and be passed over."""
-        for name, at in offsets.items():
-            partition = self._lookup.partition(name)
-            end = min(at.offset, partition.latest_offset)
-            if partition.durable_offset < end:
-                partition.sync(end)
 
     def _id_of(self, partition: TopicPartition) -> str:
         """Of the topic that was read, which may be another one than has the name now."""

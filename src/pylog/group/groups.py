@@ -19,6 +19,7 @@ from pylog.group.membership import dead_members
 from pylog.group.offset_records import METADATA_LIMIT_BYTES, Committed
 from pylog.group.offsets import Offsets, OffsetStore
 from pylog.group.place import GroupPlace, check_group
+from pylog.group.progress import make_records_durable, next_offset
 from pylog.group.state import Group, GroupTopic, Member, left
 from pylog.group.state_file import StateFile
 from pylog.model import OffsetAndMetadata, TopicPartition
@@ -106,10 +107,10 @@ class Groups:
                 partition: PartitionProgress(
                     None if at is None else OffsetAndMetadata(at.offset, at.metadata),
                     end,
-                    None if at is None else max(end - at.offset, 0),
+                    None if at is None else behind,
                     owners.get(partition, ""),
                 )
-                for partition, end in self._ends({*committed, *targets, *owners})
+                for partition, end, behind in self._ends({*committed, *targets, *owners}, committed)
                 for at in [committed.get(partition)]
             },
         )  # fmt: skip
@@ -119,13 +120,18 @@ class Groups:
         committed = self.committed(group)
         if not committed and not self._alive(group).members and not self.offsets.committed(group):
             raise self._not_found(group)
-        return {partition: max(end - committed[partition].offset, 0) for partition, end in self._ends(committed)}
+        return {partition: behind for partition, _, behind in self._ends(committed, committed)}
 
-    def _ends(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, int]]:
-        """The end of each of these that is there, in order; topics are deleted meanwhile."""
-        for partition in sorted(partitions):
-            with suppress(TopicNotFound, InvalidPartition):
-                yield partition, self._log.partition(*partition).latest_offset
+    def _ends(
+        self, partitions: Iterable[TopicPartition], committed: Offsets
+    ) -> Iterator[tuple[TopicPartition, int, int]]:
+        """Of each that is there, in order: its end, and how far behind that is what was committed (0: nothing was)."""
+        for name in sorted(partitions):
+            with suppress(TopicNotFound, InvalidPartition):  # deleted meanwhile
+                partition = self._log.partition(*name)
+                end = partition.latest_offset
+                at = next_offset(partition, committed[name]) if name in committed else end
+                yield name, end, max(end - at, 0)
 
     def _not_found(self, group: str) -> GroupNotFound:
         names = self.names()
@@ -200,24 +206,15 @@ class Groups:
             after = self._target(partition, before, to, to_time_ms, shift_by, offsets)
             changes[partition] = OffsetChange(None if before is None else before.offset, after)
         if changes and not dry_run:
-            self._make_records_durable(changes)
-            now_ms = self._log.clock.now_ms()
-            end = self.commit_alone(
-                group,
-                {
-                    partition: Committed(change.after, -1, "", now_ms, self._log.describe_topic(partition.topic).id)
-                    for partition, change in changes.items()
-                },
-            )
+            end = self.commit_alone(group, {name: self._reset_to(name, at.after) for name, at in changes.items()})
             self.offsets.sync(group, end)
         return changes
 
-    def _make_records_durable(self, changes: Mapping[TopicPartition, OffsetChange]) -> None:
-        """Else a loss of power leaves the group beyond the end, and others that get these offsets are passed over."""
-        for name, change in changes.items():
-            partition = self._log.partition(*name)
-            if partition.durable_offset < change.after:
-                partition.sync(change.after)
+    def _reset_to(self, name: TopicPartition, offset: int) -> Committed:
+        """To be committed durably."""
+        partition = self._log.partition(*name)
+        make_records_durable(partition, offset)
+        return Committed(offset, partition.leader_epoch, "", self._log.clock.now_ms(), partition.topic_id)
 
     def _chosen(self, partitions: Iterable[TopicPartition | str] | None, committed: Offsets) -> list[TopicPartition]:
         if partitions is None:

@@ -35,12 +35,18 @@ class LeaderEpochs:
         self.starts.append(EpochStart(epoch, offset))
         return True
 
-    def cut(self, end_offset: int) -> bool:
-        """Forget epochs that began at or beyond the end of the log; True if there were any."""
-        kept = [start for start in self.starts if start.start_offset < end_offset]
-        changed = len(kept) != len(self.starts)
-        self.starts = kept
-        return changed
+    def begin_another(self, end_offset: int, known: int) -> None:
+        """An epoch later than all of them, and than one ``known`` otherwise, from the end of the log on.
+
+        Those that began there or beyond it are forgotten: nothing is left of what they wrote.
+        """
+        newest = max(self.latest, known)
+        self.starts = [start for start in self.starts if start.start_offset < end_offset]
+        self.assigned(min(newest + 1, INT32_MAX), end_offset)
+
+    def end_of(self, epoch: int, log_end_offset: int) -> int:
+        """The offset behind the last record of this epoch or an earlier one."""
+        return next((start.start_offset for start in self.starts if start.epoch > epoch), log_end_offset)
 
     @classmethod
     def load(cls, filesystem: FileSystem, directory: str) -> LeaderEpochs:
@@ -53,5 +59,5 @@ class LeaderEpochs:
             ]
         )
 
-    def save(self, filesystem: FileSystem, directory: str) -> None:
-        write_checkpoint(filesystem, f"{directory}/{EPOCH_CHECKPOINT}", self.starts, durable=False)
+    def save(self, filesystem: FileSystem, directory: str, *, durable: bool) -> None:
+        write_checkpoint(filesystem, f"{directory}/{EPOCH_CHECKPOINT}", self.starts, durable=durable)

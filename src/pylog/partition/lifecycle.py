@@ -18,7 +18,7 @@ def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boo
     write_atomically(filesystem, f"{directory}/{PARTITION_METADATA}", metadata.encode(), durable=False)
     epochs = LeaderEpochs([])
     epochs.assigned(0, 0)
-    epochs.save(filesystem, directory)
+    epochs.save(filesystem, directory, durable=False)
     filesystem.open_appendable(file_path(directory, 0, LOG)).close()
     slots = CommitSlots(filesystem.open_appendable(f"{directory}/{COMMIT_SLOTS}"))
     try:

@@ -17,6 +17,7 @@ from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.durability import Durability
 from pylog.partition.encoding import checked_batch, encoded_batch
+from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, visible_end
 from pylog.partition.place import Place
 from pylog.partition.published import PublishedView
@@ -54,6 +55,7 @@ class Partition(OfOneProcess):
         sync_catalog: Callable[[], None],
         why_read_only: str = "it was opened with read_only=True",
     ) -> None:
+        self._filesystem = filesystem
         self._clock = clock
         self._directory = directory
         self._settings = settings
@@ -273,6 +275,20 @@ class Partition(OfOneProcess):
     def durable_offset(self) -> int:
         """The offset below which everything is known to be on the medium."""
         return self._published().durable_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """Which epoch appends are stamped with: raised whenever records may have been lost. -1 before it is known."""
+        return self._published().leader_epoch
+
+    def end_of_leader_epoch(self, leader_epoch: int) -> int:
+        """The offset behind the last record of this leader epoch, or an earlier one.
+
+        Who has read further under that epoch has read records that were lost. ``CorruptSegment`` where the checkpoint of
+        epochs is damaged.
+        """
+        end = self.latest_offset  # before the epochs: a recovery in between is then in both
+        return min(LeaderEpochs.load(self._filesystem, self._directory).end_of(leader_epoch, end), end)
 
     def end_offset(self, isolation_level: str, visibility: str) -> int:
         """The offset behind the last record that such a reader may see."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from contextlib import closing, suppress
 from typing import NamedTuple
 
+from pylog.codec.format import NO_LEADER_EPOCH
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import encode_transactions
 from pylog.partition import snapshots
@@ -117,7 +119,7 @@ def _rebuild_from(
 ) -> Recovered:
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
-    epochs = _epochs(place, kept, end)
+    epochs = _epochs(place, slots, kept, end)
     bases = _bases_to_rebuild(kept, durable)
     snapshots.remove_unsynced(place.filesystem, place.directory, kept, max(durable, start))
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
@@ -133,7 +135,7 @@ def _rebuild_from(
     state = CommitState(
         slots.sequence if slots is not None else 0,
         place.boot,
-        max(epochs.latest, 0),
+        epochs.latest,
         found.active_base,
         found.written_end,
         end,
@@ -156,34 +158,32 @@ def _remove_orphans(place: Place, segments: Segments) -> None:
                 place.filesystem.remove(place.path(base, kind))
 
 
-def _epochs(place: Place, kept: Segments, end: int) -> LeaderEpochs:
-    """The leader epochs up to the end; made again from the segments where a loss of power took the checkpoint."""
+def _epochs(place: Place, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
+    """The leader epochs up to the end, and another one from there on. Durable on return.
+
+    Records behind the end may have been read, and their offsets committed, before they were lost. Others will get these
+    offsets, and another epoch by which one can tell (as in Kafka since KIP-320).
+    """
     try:
         epochs = LeaderEpochs.load(place.filesystem, place.directory)
     except (CorruptSegment, FormatVersionError) as damage:
         logger.warning("%s; making it again from the segments", damage)
         epochs = LeaderEpochs([])
-    changed = epochs.cut(end)
     if not epochs.starts:
-        changed = True
-        for base in kept.bases:
-            epochs.assigned(max(first_epoch(place, base), 0), base)
-    if changed:
-        epochs.save(place.filesystem, place.directory)
+        epochs = epochs_of(place, kept)
+    epochs.begin_another(end, NO_LEADER_EPOCH if slots is None else slots.leader_epoch)
+    epochs.save(place.filesystem, place.directory, durable=True)
     return epochs
 
 
-def first_epoch(place: Place, base: int) -> int:
-    """The leader epoch of a segment's first batch, -1 where it has none."""
-    try:
-        file = place.filesystem.open_readable(place.path(base, LOG))
-    except FileNotFoundError:
-        return -1
-    try:
-        first = next(iter(SegmentScan(file, 0, file.size(), next_offset=base, check_crc=False)), None)
-        return -1 if first is None else first[1].leader_epoch
-    finally:
-        file.close()
+def epochs_of(place: Place, segments: Segments) -> LeaderEpochs:
+    """The leader epochs of the batches themselves."""
+    epochs = LeaderEpochs([])
+    for base in segments.bases:
+        with suppress(FileNotFoundError), closing(place.filesystem.open_readable(place.path(base, LOG))) as file:
+            for _, header in SegmentScan(file, 0, file.size(), next_offset=base, check_crc=False):
+                epochs.assigned(max(header.leader_epoch, 0), header.base_offset)
+    return epochs
 
 
 def _bases_to_rebuild(kept: Segments, durable: int) -> list[int]:

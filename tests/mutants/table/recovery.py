@@ -216,8 +216,8 @@ MUTANTS = (
     Mutant(
         "epochs made again begin at the log start",
         "partition/recovery.py",
-        "            epochs.assigned(max(first_epoch(place, base), 0), base)\n",
-        "            epochs.assigned(max(first_epoch(place, base), 0), max(base, 1))\n",
+        "                epochs.assigned(max(header.leader_epoch, 0), header.base_offset)\n",
+        "                epochs.assigned(max(header.leader_epoch, 0), max(header.base_offset, 1))\n",
         "records before it belong to no epoch, and verify calls the log damaged",
         (f"{_LEFT}::test_epochs_made_again_hold_for_the_records_before_the_log_start_too",),
     ),

@@ -1,0 +1,38 @@
+"""Where a group goes on in a partition, now that others may have its offsets: records are lost with the power.
+
+A commit says under which leader epoch its offset was reached. A recovery that may have cut the log begins another epoch; an
+offset beyond the end of its own epoch is that of records that were lost, and the group goes on at that end, as Kafka's
+clients do (KIP-320).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pylog.codec.format import NO_LEADER_EPOCH
+from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.group.offset_records import Committed
+
+if TYPE_CHECKING:
+    from pylog.partition import Partition
+
+logger = logging.getLogger("pylog.group")
+
+
+def next_offset(partition: Partition, committed: Committed) -> int:
+    """The committed offset, or the end of what is left of the log that it was reached in."""
+    end = partition.latest_offset  # before the epoch: what a recovery changes in between is then seen
+    if NO_LEADER_EPOCH < committed.leader_epoch < partition.leader_epoch:
+        try:
+            end = partition.end_of_leader_epoch(committed.leader_epoch)
+        except (CorruptSegment, FormatVersionError) as damage:
+            logger.warning("%s; offsets committed before a loss of power can't be told from later ones", damage)
+    return min(committed.offset, end)
+
+
+def make_records_durable(partition: Partition, offset: int) -> None:
+    """Everything before the offset: a durable commit would else outlive the records it speaks of."""
+    end = min(offset, partition.latest_offset)
+    if partition.durable_offset < end:
+        partition.sync(end)
