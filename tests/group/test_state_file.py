@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from pylog.errors import CorruptSegment
 from pylog.group.state import Group, GroupTopic, Member
-from pylog.group.state_file import SLOT_BYTES, SLOTS_BYTES, Slot, StateFile, decode_group, decode_slots, encode_group
+from pylog.group.state_file import (
+    SLOT_BYTES,
+    SLOTS_BYTES,
+    GroupDecoder,
+    Slot,
+    StateFile,
+    decode_group,
+    decode_slots,
+    encode_group,
+)
 from pylog.model import TopicPartition
 from pylog.storage import OsFileSystem
 
@@ -40,6 +49,19 @@ def opened(directory: Path, boot: int = BOOT) -> StateFile:
 @given(groups)
 def test_a_group_comes_back(group: Group) -> None:
     assert decode_group(encode_group(group)) == group
+
+
+@given(groups, st.lists(st.tuples(st.integers(0, 3), members), max_size=6))
+def test_one_group_after_another_comes_back(group: Group, changes: list[tuple[int, Member]]) -> None:
+    """Members leave, and others come, or change, in their place."""
+    decoder = GroupDecoder()
+    for at, member in changes:
+        assert decoder.decode(encode_group(group)) == group
+        some = list(group.members.values())
+        some[at : at + 1] = [member, member._replace(id=some[at].id)] if at < len(some) else [member]
+        group = group._replace(members={m.id: m for m in some})
+    assert decoder.decode(encode_group(group)) == group
+    assert list(decoder.decode(encode_group(group)).members) == list(group.members)
 
 
 def group_of(generation: int, size: int = 1) -> Group:

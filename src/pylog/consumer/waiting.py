@@ -55,10 +55,12 @@ class Waiting:
                 return taken
             if not self._fetcher.caught_up:
                 continue
-            remaining_s = deadline - clock.monotonic()
-            if remaining_s <= 0:
+            wait_s = min(deadline - clock.monotonic(), _ASK_AGAIN_S)
+            if wait_s <= 0:
                 return taken
-            self._log.wait_for_change(self._has_news, min(remaining_s, _ASK_AGAIN_S), self._current_watch())
+            came = self._log.wait_for_change(self._has_news, wait_s, self._current_watch())
+            if not came and clock.monotonic() >= deadline:
+                return taken
 
     def _current_watch(self) -> Watch | None:
         """Of the partitions that are waited for: made with the first wait, and kept until they are others.

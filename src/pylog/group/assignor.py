@@ -139,7 +139,9 @@ def _balance(held: _Held, members: Mapping[str, Share]) -> None:
     counts = {member: _count(topics) for member, topics in held.items()}
     by_topic = {topic: _readers(topic, members) for share in members.values() for topic in share.topics}
     while True:
-        fullest_first = sorted(held, key=lambda member: (-counts[member], member))
+        least = min(counts.values(), default=0)
+        givers = [member for member in held if counts[member] - least >= 2]
+        fullest_first = sorted(givers, key=lambda member: (-counts[member], member))
         ways = (_way_down(giver, held, by_topic, counts) for giver in fullest_first)
         way = next(filter(None, ways), None)
         if way is None:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 30.0
 _SLEEP_MIN_S = 50e-6
-_SLEEP_MAX_S = 5e-3
+_SLEEP_MAX_S = 10e-3
 _DELETIONS_MAX = 100  # that may meet one opening
 
 
@@ -82,7 +82,7 @@ class GroupFiles:
                     path=self._place.lock, group=self._place.group, timeout_s=timeout_s,
                 )  # fmt: skip
             clock.sleep(sleep_s)
-            sleep_s = min(sleep_s * 1.5, _SLEEP_MAX_S)
+            sleep_s = min(sleep_s * 2, _SLEEP_MAX_S)
 
     def close(self) -> None:
         """Give the files back. Another use opens them again."""

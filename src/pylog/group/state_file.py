@@ -81,6 +81,7 @@ class StateFile:
         self._raw = b""
         self._slot: Slot | None = None
         self._group = Group()
+        self._decoder = GroupDecoder()
 
     def raw(self) -> bytes:
         """The slots as they stand: another value where anything was published."""
@@ -113,7 +114,7 @@ class StateFile:
         if len(data) != slot.size_bytes or crc32c(data) != slot.crc:
             return None
         try:
-            return decode_group(data)
+            return self._decoder.decode(data)
         except CorruptSegment:
             return None
 
@@ -168,19 +169,37 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def decode_group(data: bytes) -> Group:
     """``CorruptSegment`` for what is no group."""
-    try:
-        content = json.loads(data.decode())
-        topics = {_name(name): GroupTopic(_name(id_), _whole(n)) for name, (id_, n) in content["topics"].items()}
-        members = [_member(item) for item in content["members"]]
-        starts = {
-            TopicPartition(_name(topic), _whole(number)): _whole(offset) for topic, number, offset in content["starts"]
-        }
-        group = Group(_whole(content["generation"]), content["assignor"], {m.id: m for m in members}, topics, starts)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
-    if members and group.assignor not in ASSIGNORS:
-        raise CorruptSegment(f"the state of a group names an assignor {group.assignor!r}", position=0)
-    return group
+    return GroupDecoder().decode(data)
+
+
+class GroupDecoder:
+    """Decodes one state after another. Members that are as they were before are not checked and made again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, Member]] = {}
+
+    def decode(self, data: bytes) -> Group:
+        """``CorruptSegment`` for what is no group."""
+        try:
+            content = json.loads(data.decode())
+            topics = {_name(name): GroupTopic(_name(id_), _whole(n)) for name, (id_, n) in content["topics"].items()}
+            known = {member.id: (item, member) for item in content["members"] for member in [self._member(item)]}
+            starts = {
+                TopicPartition(_name(topic), _whole(number)): _whole(offset)
+                for topic, number, offset in content["starts"]
+            }
+            members = {id_: member for id_, (_, member) in known.items()}
+            group = Group(_whole(content["generation"]), content["assignor"], members, topics, starts)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
+        if members and group.assignor not in ASSIGNORS:
+            raise CorruptSegment(f"the state of a group names an assignor {group.assignor!r}", position=0)
+        self._known = known
+        return group
+
+    def _member(self, item: Mapping[str, Any]) -> Member:
+        before = self._known.get(item["id"])
+        return before[1] if before is not None and before[0] == item else _member(item)
 
 
 def _member(item: Mapping[str, Any]) -> Member:
