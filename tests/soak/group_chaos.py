@@ -34,7 +34,15 @@ CI = Settings(
     max_poll_interval_ms=500,
     pause_s=0.05,
 )
-SOAK = CI._replace(life_s=2.0, stop_s=(1.0, 6.0), max_poll_interval_ms=2_000, timeout_ms=1_000)
+SOAK = CI._replace(
+    roles=("producer", *ROLES),
+    life_s=4.0,
+    stop_s=(0.5, 4.0),
+    stops=0.7,
+    max_poll_interval_ms=700,
+    timeout_ms=1_000,
+    stuck_s=5.0,
+)
 
 
 class GroupController(Controller):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.soak.workers import Worker
 
 GROUP = "readers"
-CLOSES = 0.01  # of all polls
+CLOSES = 0.003  # of all polls
 
 
 class Member:

@@ -281,6 +281,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "1 ok assign g1 @0 u: @0; 1 ok assign g1 u: -; 2 ok assign g1 @0",
             "1 ok assign g1 @0; 2 ok assign g2 @0; 1 info assign g1; 1 ok assign g3 u: @0",
             "1 ok assign g1 @0; 1 info stop; 2 ok assign g2 @0; 1 ok assign g2 u: @0",
+            "1 info stop; 2 ok assign g2 @0; 1 ok assign g1 @0; 2 ok assign g3 u: @0",
         ],
     ),
     "torn-transaction": (

@@ -94,7 +94,8 @@ class Groups:
         self._was_stopped.discard(process)
         for partition, position in positions.items():
             key = group, partition, generation
-            self._latest[group, partition] = process, generation
+            if generation >= self._latest.get((group, partition), (process, NOTHING))[1]:
+                self._latest[group, partition] = process, generation  # else it was stopped before it told that
             owner = self._owners.setdefault(key, process)
             if owner == process:
                 owned.add(key)
