@@ -113,8 +113,9 @@ def test_a_checkpoint_of_another_life_of_the_topic_says_nothing(log: Log, monkey
         store.tidy("g")
     log.delete_topic(OFFSETS_TOPIC)
     assert store.committed("g") == {}
-    store.append("h", {T0: at(1)})
-    assert (store_of(log).committed("g"), store_of(log).committed("h")) == ({}, {T0: at(1)})
+    for offset in range(20):
+        store.append("h", {T0: at(offset)})
+    assert (store_of(log).committed("g"), store_of(log).committed("h")) == ({}, {T0: at(19)})
 
 
 def test_records_that_say_nothing_are_passed_over(log: Log, caplog: pytest.LogCaptureFixture) -> None:

@@ -81,3 +81,22 @@ def test_a_damaged_checkpoint_of_epochs_is_told_and_the_group_goes_on(caplog: py
         file.pwrite(b"x", 0)
         assert log.lag("g") == {T0: 1}
         assert "can't be told from later ones" in caplog.text
+
+
+def test_power_that_is_lost_again_does_not_bring_an_epoch_back() -> None:
+    """The number of the epoch was durable before anything was written under it: what came after it is told apart from it."""
+    machine = Machine()
+    with machine.process().open_log("/log") as log:
+        log.create_topic("t")
+        log.partition("t", 0).append([ProducerRecord(b"first")], acks="all")
+    epochs = []
+    for number in range(3):
+        machine = without_power(machine)
+        with machine.process().open_log("/log") as log:
+            partition = log.partition("t", 0)
+            partition.append([ProducerRecord(b"%d" % number)], acks=1)
+            epochs.append(partition.leader_epoch)
+            assert partition.latest_offset == 2
+            assert [partition.end_of_leader_epoch(epoch) for epoch in range(number + 1)] == [1] * (number + 1)
+            assert list(log.verify().problems) == []
+    assert epochs == [1, 2, 3]

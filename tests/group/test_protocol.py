@@ -377,3 +377,19 @@ def test_members_that_were_all_stopped_do_not_expel_each_other() -> None:
         peer.poll()
     assert world.published().generation == generation
     assert a.commit()
+
+
+def test_a_member_may_be_silent_for_its_max_poll_interval_and_no_longer() -> None:
+    world = World()
+    a, b = settled(world, 2)
+    ticks = int(MAX_POLL_INTERVAL_MS / 1000 / (TICK_S + 0.01))
+    for _ in range(ticks):
+        world.machine.seconds += TICK_S + 0.01
+        a.poll()
+    assert b.commit()
+    b.poll()
+    for _ in range(ticks + 3):
+        world.machine.seconds += TICK_S + 0.01
+        a.poll()
+    assert not b.commit()
+    assert len(a.positions) == world.topics["t"].partitions

@@ -64,6 +64,13 @@ def test_one_group_after_another_comes_back(group: Group, changes: list[tuple[in
     assert list(decoder.decode(encode_group(group)).members) == list(group.members)
 
 
+def test_what_a_known_member_has_now_is_what_counts() -> None:
+    member = Member("0" * 32, "", "", "h", 1, 1, 0, 1, 1, owned=frozenset({TopicPartition("t", 0)}))
+    decoder = GroupDecoder()
+    for now in (member, member._replace(owned=frozenset()), member):
+        assert decoder.decode(encode_group(Group(1, "range", {now.id: now}))).members == {now.id: now}
+
+
 def group_of(generation: int, size: int = 1) -> Group:
     return Group(generation, "", {}, {"t" * size: GroupTopic("id", 1)}, {})
 

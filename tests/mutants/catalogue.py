@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import durability, producers, reading, recovery, sharing
+from tests.mutants.table import durability, groups, producers, reading, recovery, sharing
 
 MUTANTS: tuple[Mutant, ...] = (
     *durability.MUTANTS,
@@ -11,4 +11,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *recovery.MUTANTS,
     *reading.MUTANTS,
     *producers.MUTANTS,
+    *groups.MUTANTS,
 )
