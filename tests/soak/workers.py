@@ -47,7 +47,7 @@ from pylog.testing.history import (
     encode_value,
 )
 from tests.soak.failpoints import Failpoint, FailpointFileSystem
-from tests.soak.members import Member
+from tests.soak.members import GROUP, Member
 
 TOPIC = "chaos"
 KILL, STOP, FORK = "kill", "stop", "fork"
@@ -145,9 +145,10 @@ class Worker:
                 ):  # the child of a fork in its midst; somebody stopped holds a lock
                     work()
                 if self.number != before and self.orders.role in READING:
-                    work = self.prepared(
-                        log
-                    )  # what it reads it reads as another process; what it writes with, it goes on with
+                    # What it reads it reads as another process; what it writes with, it goes on with.
+                    work = self.prepared(log)
+                    if self.orders.role == "member":
+                        self.tell(INFO, ASSIGN, group=GROUP)  # what it had as the parent's copy, nobody gives up
                 before = self.number
                 if self.left < 0 and self.forks < FORKS_MAX and self.random.random() < 0.002:
                     self.fork()
