@@ -8,6 +8,7 @@ _PROTOCOL = "tests/group/test_protocol.py"
 _ONE_PREEMPTION = f"{_PROTOCOL}::test_members_meet_in_every_order_with_one_preemption"
 _STATE = "tests/group/test_state.py"
 _FILE = "tests/group/test_state_file.py"
+_GAPS = "tests/partition/test_recovery_gaps.py"
 _POWER = "tests/group/test_power_loss.py"
 
 MUTANTS = (
@@ -137,9 +138,6 @@ MUTANTS = (
         "        newest = max(self.latest, known)\n",
         "        newest = max((start.epoch for start in self.starts if start.start_offset < end_offset), default=-1)\n",
         "offsets committed under it seem to be of what was written since",
-        (
-            "tests/partition/test_recovery_gaps.py::"
-            "test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_told_by_theirs",
-        ),
+        (f"{_GAPS}::test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_told_by_theirs",),
     ),
 )
