@@ -237,13 +237,13 @@ def watched_by(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[list
 def test_what_is_paused_wakes_nobody(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = reading(log)
     asked = watched_by(consumer, monkeypatch)
-    consumer.poll(0.001)
-    consumer.poll(0.001)
+    consumer.poll(0.05)
+    consumer.poll(0.05)
     assert [len(paths) for paths in asked] == [1]
     consumer.pause(*consumer.assignment())
-    consumer.poll(0.001)
+    consumer.poll(0.05)
     consumer.resume(*consumer.assignment())
-    consumer.poll(0.001)
+    consumer.poll(0.05)
     assert [len(paths) for paths in asked] == [1, 0, 1]
 
 

@@ -1,0 +1,285 @@
+"""What comes seldom in a group: a fork, an exit, an expulsion between two looks, refusals, and bytes that nobody writes."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.consumer import group_assignment
+from pylog.errors import ConfigError, CorruptRecord, CorruptSegment, OffsetOutOfRange, StorageError
+from pylog.group import offsets as offsets_module
+from pylog.group import offsets_checkpoint
+from pylog.group.offset_records import Committed, decode_key, decode_value, encode_value
+from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from pylog.group.state import Group, Member
+from pylog.group.state_file import StateFile, encode_group
+from pylog.storage import OsFileSystem, fork
+
+T0 = TopicPartition("t", 0)
+FS = OsFileSystem()
+
+
+@pytest.fixture
+def log(tmpfs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    monkeypatch.setattr(fork, "_methods", {})  # of this log alone: see ``as_in_a_child``
+    with Log(tmpfs_dir / "log") as opened:
+        opened.create_topic("t", partitions=2)
+        yield opened
+
+
+def as_in_a_child() -> None:
+    """What is done in a forked child is done here, where its lines are counted."""
+    fork._run()
+
+
+def member(log: Log, **options: Any) -> Consumer:
+    consumer = Consumer(log, group_id="g", **{"auto_offset_reset": "earliest", **options})
+    consumer.subscribe("t")
+    return consumer
+
+
+def send(log: Log, *values: bytes) -> None:
+    with Producer(log, acks=1) as producer:
+        for value in values:
+            producer.send("t", value, partition=0)
+
+
+# Members
+
+
+def test_a_child_goes_on_as_another_member(log: Log) -> None:
+    send(log, b"1")
+    consumer = member(log)
+    assert len(consumer.poll()) == 1
+    consumer.commit()
+    before = consumer.group_metadata().member_id
+    as_in_a_child()
+    assert consumer.group_metadata().generation == -1
+    send(log, b"2")
+    assert [record.value for record in consumer.poll()] == [b"2"]
+    assert consumer.group_metadata().member_id not in ("", before)
+    assert log.lag("g")[T0] == 1
+    consumer.close()
+
+
+def test_the_exit_of_the_interpreter_is_told_at_once_and_commits_nothing(log: Log) -> None:
+    send(log, b"1")
+    consumer = member(log, enable_auto_commit=True)
+    consumer.poll()
+    group_assignment._leave_all()
+    assert log.groups() == []
+    group_assignment._leave_all()
+
+
+def test_a_subscription_may_change_while_it_is_a_member(log: Log) -> None:
+    log.create_topic("u")
+    consumer = member(log)
+    generation = consumer.group_metadata().generation
+    consumer.subscribe(["t", "u"])
+    assert consumer.assignment() == {T0, TopicPartition("t", 1), TopicPartition("u", 0)}
+    assert consumer.group_metadata().generation == generation + 1
+    consumer.subscribe("u")
+    assert consumer.assignment() == {TopicPartition("u", 0)}
+    consumer.close()
+
+
+def test_a_consumer_assigned_by_hand_waits_as_any_other(log: Log) -> None:
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        assert consumer.poll(0.01) == []
+        send(log, b"1")
+        assert len(consumer.poll(1.0)) == 1
+        consumer.commit_async()
+    assert log.lag("g") == {T0: 0}
+
+
+def test_who_is_expelled_between_two_looks_takes_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    with member(log) as consumer:
+        other = member(log)
+        for _ in range(4):
+            consumer.poll()
+            other.poll()
+        assert len(other.assignment()) == 1
+        monkeypatch.setattr(other._assignment.membership, "reconcile", lambda _released: Group())  # type: ignore[attr-defined]
+        consumer.close()
+        assert other.poll() == []
+        assert len(other.assignment()) == 1
+        monkeypatch.undo()
+        other.poll()
+        assert len(other.assignment()) == 2
+        other.close()
+
+
+def test_a_consumer_in_no_group_commits_nowhere(log: Log) -> None:
+    with Consumer(log) as consumer:
+        consumer.assign([T0])
+        with pytest.raises(ConfigError, match="in no group"):
+            consumer.commit()
+
+
+def test_a_group_whose_members_are_dead_is_reset(log: Log) -> None:
+    send(log, b"1")
+    consumer = member(log)
+    consumer._assignment.membership._alive.close()  # type: ignore[attr-defined]  # as with the end of its process
+    assert log.reset_offsets("g", ["t"], to="latest")[T0].after == 1
+    assert log.describe_group("g").members == ()
+    consumer._assignment.membership.id = ""  # type: ignore[attr-defined]
+    consumer.close()
+
+
+@pytest.mark.parametrize("name", ["\ud800", "", "x" * 300, 7, None])
+def test_what_can_be_no_name_of_a_group_is_refused(log: Log, name: Any) -> None:
+    with pytest.raises(ConfigError, match="group"):
+        log.lag(name)
+
+
+# Commits
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 4_000, 20_000])
+def test_metadata_of_any_length_comes_back(size: int) -> None:
+    committed = Committed(7, 3, "m" * size, 9, "")
+    assert decode_value(encode_value(committed)) == committed
+
+
+def test_a_topic_without_an_id_of_kafkas_is_committed_without_one() -> None:
+    for id_ in ("no id", "é", "AAAA"):
+        assert decode_value(encode_value(Committed(7, 3, "", 9, id_))).topic_id == ""
+
+
+def test_a_length_without_end_is_damage() -> None:
+    with pytest.raises(CorruptRecord, match="more than 5 bytes"):
+        decode_value(bytes.fromhex("0004 0000000000000007 00000005") + b"\xff" * 9)
+    assert decode_key(b"\0\2") is None
+
+
+def test_commits_that_are_removed_of_a_group_that_has_none_are_nothing(log: Log) -> None:
+    store = log.group_access().offsets
+    store.sync("g", 1)  # there is no log of commits yet
+    store.tidy("g")
+    store.append("g", {T0: None})
+    assert store.groups() == set()
+
+
+def test_commits_are_read_on_in_the_midst_of_a_batch(log: Log) -> None:
+    store = log.group_access().offsets
+    store.append("g", {T0: Committed(1, -1, "", 9, ""), TopicPartition("t", 1): Committed(2, -1, "", 9, "")})
+    partition = log.partition("__consumer_offsets", 0)
+    partition.roll()
+    partition.delete_before(1)
+    with Log(log.path) as other:
+        assert other.group_access().offsets.committed("g") == {TopicPartition("t", 1): Committed(2, -1, "", 9, "")}
+
+
+def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
+    store = log.group_access().offsets
+    store.append("g", {T0: Committed(1, -1, "", 9, "")})
+    path = log.path / ".pylog" / "offsets-0.checkpoint"
+    held = FS.lock(f"{path}.lock")
+    assert held.try_acquire()
+    store.tidy("g")
+    assert not path.exists()
+    held.close()
+    store.append("g", {T0: Committed(2, -1, "", 9, "")})
+    store.tidy("g")
+    newest = path.read_bytes()
+    known = store._at(0)
+    store._write(str(path), Checkpoint(known.partition.topic_id, 1, []))
+    assert path.read_bytes() == newest
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_missed_by_nobody(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StorageError("no more ink", path="x")
+
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
+    monkeypatch.setattr(offsets_module, "write_checkpoint", refuse)
+    store = log.group_access().offsets
+    store.append("g", {T0: Committed(1, -1, "", 9, "")})
+    with caplog.at_level(logging.WARNING):
+        store.tidy("g")
+    assert "no checkpoint of committed offsets: no more ink" in caplog.text
+    assert store.committed("g")[T0].offset == 1
+
+
+def test_a_checkpoint_that_would_be_too_large_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "checkpoint")
+    monkeypatch.setattr(offsets_checkpoint, "LIMIT_BYTES", 100)
+    write_checkpoint(FS, path, Checkpoint("id", 7, [(b"k" * 100, b"v")]))
+    assert read_checkpoint(FS, path) is None
+    write_checkpoint(FS, path, Checkpoint("id", 7, [(b"k", b"v")]))
+    assert read_checkpoint(FS, path) == Checkpoint("id", 7, [(b"k", b"v")])
+
+
+def test_what_is_no_checkpoint_of_commits_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"short")
+    with pytest.raises(CorruptSegment, match="5 bytes"):
+        read_checkpoint(FS, str(path))
+    write_checkpoint(FS, str(path), Checkpoint("id", 7, [(b"k", b"v")]))
+    head, body = path.read_bytes()[:10], bytearray(path.read_bytes()[14:])
+    struct.pack_into(">I", body, 8, 2)  # so many entries
+    path.write_bytes(head + struct.pack(">I", crc32c(bytes(body))) + body)
+    with pytest.raises(CorruptSegment, match="1 entries of 2"):
+        read_checkpoint(FS, str(path))
+
+
+# The state
+
+
+def state(directory: Path) -> StateFile:
+    return StateFile(FS.open_appendable(f"{directory}/state"), 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Group(1, "by lot", {"0" * 32: Member("0" * 32, "", "", "h", 1, 1, 0, 1, 1)}),
+        Group(1, "range", {"0" * 32: Member("0" * 32, "", "", "h", 1, 1 << 40, 0, 1, 1)}),
+    ],
+)
+def test_a_state_that_nobody_writes_is_a_group_without_members(tmp_path: Path, wrong: Group) -> None:
+    state(tmp_path).publish(wrong)
+    assert state(tmp_path).read() == Group(1)
+    assert encode_group(wrong)
+
+
+def test_a_state_that_changes_with_every_look_is_read_all_the_same(tmp_path: Path) -> None:
+    """Both places of the state are written over after each look at the slots."""
+    reader, writer = state(tmp_path), state(tmp_path)
+    generations, raw = iter(range(1, 10_000)), reader.raw
+    writer.publish(Group(next(generations)))
+
+    def look() -> bytes:
+        found = raw()
+        for _ in range(3):
+            generation = next(generations)
+            writer.publish(Group(generation, "x" * generation))
+        return found
+
+    reader.raw = look  # type: ignore[method-assign]
+    assert reader.read().members == {}
+
+
+def test_a_log_of_commits_that_begins_nowhere_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than looked for without end."""
+    store = log.group_access().offsets
+    store.append("g", {T0: Committed(1, -1, "", 9, "")})
+    known = store._at(0)
+
+    def fetch(*_: object, **__: object) -> None:
+        raise OffsetOutOfRange("not there", offset=0, earliest=known.cursor.offset, latest=1)
+
+    monkeypatch.setattr(known.partition, "fetch", fetch)
+    with pytest.raises(OffsetOutOfRange):
+        store.committed("g")
