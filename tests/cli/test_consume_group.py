@@ -205,4 +205,4 @@ def test_two_that_follow_share_the_partitions(log: Log, log_dir: Path) -> None:
             process.send_signal(signal.SIGINT)
         ended = [process.communicate() for process in processes]
     assert [(process.returncode, err) for process, (_, err) in zip(processes, ended, strict=True)] == [(0, b"")] * 2
-    assert set(log.lag("g").values()) == {0}
+    assert set(log.lag("g").values()) <= {0, 1}  # what one was interrupted behind, before its next poll, comes again
