@@ -66,7 +66,7 @@ MUTANTS = (
         "            gone |= self._gone(group, now_s)\n",
         "",
         "partitions of a killed process are read by nobody until max_poll_interval_ms is over",
-        ("tests/processes/test_groups.py::test_what_a_killed_member_had_is_read_by_another",),
+        (f"{_PROTOCOL}::test_a_kill_at_any_step_leaves_a_group_that_goes_on",),
     ),
     Mutant(
         "the state is written over the one that is published",
