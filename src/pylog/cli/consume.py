@@ -203,6 +203,7 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
                 if arguments.follow:
                     _print_what_comes(consumer, write, arguments.max_records)
                 else:
+                    _hint_where_a_group_begins(log, arguments)
                     _read_share_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
                 consumer.commit()  # here, where a failure is an exit code, and not while closing
         except Terminated:
@@ -211,6 +212,18 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
             if not arguments.follow:
                 raise
     return OK
+
+
+def _hint_where_a_group_begins(log: Log, arguments: argparse.Namespace) -> None:
+    """It begins once: what it has not read then, ``--from-beginning`` does not read later."""
+    group = log.describe_group(arguments.group)
+    is_new = len(group.members) == 1 and all(at.committed is None for at in group.partitions.values())
+    if is_new and not arguments.from_beginning:
+        complain(
+            "note",
+            f"group {arguments.group!r} had committed nothing, and begins at the end; pylog groups reset has it go on from "
+            "another place, as --from-beginning would have",
+        )
 
 
 def _read_share_to_end(
