@@ -345,6 +345,17 @@ def test_what_a_failing_application_had_in_its_hands_is_not_committed(log: Log) 
         assert again.position(place(0, "one")) == 2
 
 
+def test_what_was_committed_by_hand_is_not_taken_back_where_the_application_fails(log: Log) -> None:
+    log.create_topic("one")
+    fill(log, 6, "one")
+    with suppress(ZeroDivisionError), member(log, topics="one", enable_auto_commit=True) as one:
+        one.poll(0, max_records=5)
+        one.commit({place(0, "one"): 3})
+        raise ZeroDivisionError
+    with member(log, topics="one") as again:
+        assert again.position(place(0, "one")) == 3
+
+
 def test_what_moves_is_committed_before(log: Log) -> None:
     fill(log, 10)
     one = member(log, enable_auto_commit=True)

@@ -280,6 +280,7 @@ class GroupAssignment(Assignment):
                 at.offset, partition.leader_epoch, check_metadata(at.metadata), now_ms, self._id_of(name)
             )
         end = self._commit_as_member(offsets, committed) if self._is_member() else self._commit_alone(committed)
+        self._came_back.update((p, at.offset) for p, at in offsets.items() if p in self._came_back)
         if not news:
             return
         if durable:
