@@ -197,6 +197,23 @@ def test_what_may_have_been_meant_is_said_of_an_option_that_no_producer_has(log:
 @pytest.mark.parametrize(
     ("option", "hint"),
     [
+        ("group.id", "here it is group_id"),
+        ("bootstrap.servers", "there are no servers: the first argument is the Log"),
+        ("partition.assignment.strategy", "here it is assignor: "),
+        ("heartbeat_interval_ms", "nobody waits for heartbeats"),
+        ("enable.auto.offset.store", r".*commit\(offsets\), or enable_auto_commit"),
+        ("fetch_max_wait_ms", r".*poll\(timeout\) returns as soon"),
+        ("on_commit", ".*commit_async"),
+    ],
+)
+def test_what_may_have_been_meant_is_said_of_an_option_that_no_consumer_has(log: Log, option: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"Consumer has no option '{option}'; {hint}"):
+        Consumer(log, **{option: 5})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
         ("readonly", r"did you mean read_only of Log\(path\)\?"),
         ("retention", r"did you mean retention_ms\?"),
         ("num_partitions", r"create_topic\(name, partitions=n\), later with add_partitions"),
@@ -292,6 +309,11 @@ def test_a_pattern_that_was_not_compiled_is_no_topic(log: Log, pattern: str) -> 
 def test_a_misspelled_option_is_named(kind: Any, log: Log) -> None:
     with pytest.raises(ConfigError, match=rf"{kind.__name__} has no option 'max_pol_records'"):
         kind(log, max_pol_records=5)
+
+
+def test_a_misspelled_target_of_a_reset_is_named_with_the_method(log: Log) -> None:
+    with pytest.raises(TypeError, match=r"reset_offsets\(\) got an unexpected keyword argument 'to_latest'"):
+        log.reset_offsets("g", ["t"], to_latest=True)  # type: ignore[call-arg]
 
 
 def test_a_log_that_can_only_be_read_says_why(log: Log) -> None:

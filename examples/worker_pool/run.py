@@ -20,7 +20,7 @@ from orders import LOG, TOPIC
 from pool import ChildFailed, Pool
 from scaler import Scaler
 from status import Status, Watch
-from view import View, view
+from view import View, counted, view
 from worker import BATCH
 
 from pylog import Log
@@ -145,8 +145,8 @@ def summarize(pool: Pool, handled: Handled, sent: int, status: Status) -> int:
     print(f"handled        {handled.orders():8,}")
     print(f"handled twice  {handled.twice():8,}   (at most {BATCH} for each worker gone before it had committed)")
     print(f"lost           {lost:8,}")
-    workers = f"{pool.started} workers started, {pool.stopped} stopped, {pool.killed} killed"
-    print(f"\n{workers}; {status.rebalances} rebalances")
+    workers = f"{counted(pool.started, 'worker')} started, {pool.stopped} stopped, {pool.killed} killed"
+    print(f"\n{workers}; {counted(status.rebalances, 'rebalance')}")
     if lost:
         print("\nORDERS WERE LOST.")
     return 1 if lost else 0

@@ -107,9 +107,13 @@ def bar(lag: int, widest: int) -> str:
 
 def total(status: Status) -> str:
     return (
-        f"{len(status.members)} members, lag {status.lag:,}, {status.sent_per_s:,.0f} sent/s, "
-        f"{status.handled_per_s:,.0f} handled/s, {status.rebalances} rebalances"
+        f"{counted(len(status.members), 'member')}, lag {status.lag:,}, {status.sent_per_s:,.0f} sent/s, "
+        f"{status.handled_per_s:,.0f} handled/s, {counted(status.rebalances, 'rebalance')}"
     )
+
+
+def counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def numbers(partitions: list[int]) -> str:

@@ -7,7 +7,7 @@ working in a forked child.
 from __future__ import annotations
 
 import threading  # threads share the table of open partitions
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -311,15 +311,19 @@ class Log(OfOneProcess):
         return self.group_access().lag(group)
 
     def reset_offsets(
-        self, group: str, partitions: Iterable[TopicPartition | str] | None = None, **target: Any
-    ) -> dict[TopicPartition, OffsetChange]:
+        self, group: str, partitions: Iterable[TopicPartition | str] | None = None, *, to: str | int | None = None,
+        to_time_ms: int | None = None, shift_by: int | None = None, offsets: Mapping[TopicPartition, int] | None = None,
+        dry_run: bool = False,
+    ) -> dict[TopicPartition, OffsetChange]:  # fmt: skip
         """Commit other offsets for a group without members; what was and is committed, by partition. Durable on return.
 
         ``partitions`` are topics or partitions, by default all that it has committed in. One of ``to=`` ("earliest", "latest",
         an offset), ``to_time_ms=``, ``shift_by=``, ``offsets=`` (a mapping); what is beyond the log becomes its end, or its
         beginning. ``dry_run=True`` commits nothing. ``GroupNotEmpty``, ``ConfigError``.
         """
-        return self.group_access().reset(group, partitions, **target)
+        return self.group_access().reset(
+            group, partitions, to=to, to_time_ms=to_time_ms, shift_by=shift_by, offsets=offsets, dry_run=dry_run
+        )
 
     def delete_group(self, group: str) -> None:
         """Remove a group without members, and all it has committed. Durable on return. ``GroupNotEmpty``, ``GroupNotFound``."""
@@ -337,12 +341,8 @@ class Log(OfOneProcess):
         return report
 
     def find_problems(
-        self,
-        topics: Iterable[str] = (),
-        *,
-        progress: Callable[[int], None] | None = None,
-        report: VerifyReport | None = None,
-    ) -> Iterator[Problem]:
+        self, topics: Iterable[str] = (), *, progress: Callable[[int], None] | None = None, report: VerifyReport | None = None
+    ) -> Iterator[Problem]:  # fmt: skip
         """What ``verify`` finds in these topics, or in the whole log, one by one. ``report`` gets the counts alone."""
         from pylog.verification import verify_log
 

@@ -111,6 +111,14 @@ def test_a_group_with_members_is_not_reset(pylog: Run, ten: Log) -> None:
     assert committed(ten) == {"a-0": 5, "a-1": 5}
 
 
+def test_a_static_member_that_was_stopped_is_in_nobodys_way(pylog: Run, ten: Log) -> None:
+    with Consumer(ten, group_id="g", group_instance_id="one") as consumer:
+        consumer.subscribe("a")
+    assert pylog("groups", "reset", "g", "--to-earliest").err == "pylog: note: nothing was changed: --execute does it\n"
+    assert pylog("groups", "reset", "g", "--to-earliest", "--execute").code == 0
+    assert committed(ten) == {"a-0": 2, "a-1": 2}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -143,6 +151,12 @@ def test_what_describe_printed_is_put_back(pylog: Run, ten: Log, tmp_path: Path)
     pylog("groups", "reset", "g", "--to-latest", "--execute")
     assert pylog("groups", "reset", "g", "--from-file", backup, "--execute").code == 0
     assert committed(ten) == {"a-0": 5, "a-1": 5}
+
+
+def test_offsets_come_from_stdin_too(pylog: Run, ten: Log) -> None:
+    ran = pylog("groups", "reset", "g", "--from-file", "-", "--execute", stdin=b"a,1,7\n")
+    assert (ran.code, ran.err) == (0, "")
+    assert committed(ten) == {"a-0": 5, "a-1": 7}
 
 
 def test_what_reset_printed_is_done_later_or_for_another_group(pylog: Run, ten: Log, tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
+import struct
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +97,14 @@ def test_describe_shows_members_and_who_reads_what(pylog: Run, orders: Log) -> N
     assert titles == ["CONSUMER-ID", "INSTANCE-ID", "CLIENT-ID", "HOST", "PID", "JOINED", "ASSIGNED", "TARGET"]
     assert cells[:5] == [shown.member_id, "one", "left", host, str(os.getpid())]
     assert cells[6:] == ["orders(0,1)", "orders(0,1)"]
+
+
+def test_describe_tells_a_static_member_whose_process_is_gone(pylog: Run, orders: Log) -> None:
+    with member(orders, group_instance_id="one"):
+        assert " gone " not in pylog("groups", "describe", "billing").out
+    ran = pylog("groups", "describe", "billing")
+    assert "1 member" in ran.lines[0]
+    assert f" {os.getpid()} gone " in ran.lines[-1]
 
 
 def test_describe_as_json_while_partitions_move(pylog: Run, orders: Log) -> None:
@@ -206,6 +217,28 @@ def test_watch_on_a_terminal_shows_what_changes_in_place(orders: Log, log_dir: P
         process.kill()
         process.wait()
         os.close(parent)
+
+
+@pytest.mark.processes
+def test_watch_on_a_narrow_terminal_leaves_nothing_out(orders: Log, log_dir: Path) -> None:
+    parent, child = os.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with member(orders, client_id="the-name-of-a-client"):
+        (shown,) = orders.describe_group("billing").members
+        process = start(
+            log_dir, "groups", "describe", "billing", "--watch", "--interval", "0.01",
+            stdout=child, stderr=child, stdin=child,
+        )  # fmt: skip
+        os.close(child)
+        try:
+            text = _until(parent, r"orders\(0,1\)\s+orders\(0,1\)").decode()
+        finally:
+            process.kill()
+            process.wait()
+            os.close(parent)
+    assert "…" not in text
+    assert text.count(shown.member_id[:8]) >= 3
+    assert shown.member_id not in text
 
 
 def _until(terminal: int, pattern: str | None) -> bytes:

@@ -243,5 +243,7 @@ def test_sizes_and_counts_read_well() -> None:
 def test_a_table_has_numbers_to_the_right_and_safe_cells(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("NAME", "SIZE"), [("a\x1b", 5), ("bbb", 1234)])
     assert capsys.readouterr().out.splitlines() == ["NAME   SIZE", "a\\x1b     5", "bbb    1234"]
+    print_table(("SIZE", "NAME"), [(1, "-"), ("-", "-")])  # and what is not there stands where it would
+    assert capsys.readouterr().out.splitlines() == ["SIZE  NAME", "   1  -", "   -  -"]
     print_table(("NAME",), [])
     assert capsys.readouterr().out == ""

@@ -236,7 +236,7 @@ def test_no_control_characters_of_a_member_s_name_are_shown(capsys: pytest.Captu
     status = Status(LINE_EVERY_S, [Member(name, 1, [0], [])], [Progress(0, name, 1, 4)], 2, 0.0, 0.0)
     Lines().show(status)
     shown = capsys.readouterr().out
-    assert "1 members, lag 3, 0 sent/s, 0 handled/s, 2 rebalances | ?[2J?: 0" in shown
+    assert "1 member, lag 3, 0 sent/s, 0 handled/s, 2 rebalances | ?[2J?: 0" in shown
     assert all(character.isprintable() for character in shown.replace("\n", ""))
 
 

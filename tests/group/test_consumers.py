@@ -345,6 +345,17 @@ def test_what_a_failing_application_had_in_its_hands_is_not_committed(log: Log) 
         assert again.position(place(0, "one")) == 2
 
 
+def test_what_was_committed_by_hand_is_not_taken_back_where_the_application_fails(log: Log) -> None:
+    log.create_topic("one")
+    fill(log, 6, "one")
+    with suppress(ZeroDivisionError), member(log, topics="one", enable_auto_commit=True) as one:
+        one.poll(0, max_records=5)
+        one.commit({place(0, "one"): 3})
+        raise ZeroDivisionError
+    with member(log, topics="one") as again:
+        assert again.position(place(0, "one")) == 3
+
+
 def test_what_moves_is_committed_before(log: Log) -> None:
     fill(log, 10)
     one = member(log, enable_auto_commit=True)
@@ -437,6 +448,27 @@ def test_who_does_not_poll_is_expelled_and_what_it_commits_is_refused(tmpfs_dir:
         slow.close()
 
 
+def test_who_closes_once_expelled_is_told_what_it_has_lost(tmpfs_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=2)
+        told: list[tuple[str, list[TopicPartition]]] = []
+        slow = member(
+            log, max_poll_interval_ms=5_000,
+            on_lost=lambda lost: told.append(("lost", lost)), on_revoked=lambda gone: told.append(("revoked", gone)),
+        )  # fmt: skip
+        one = member(log)
+        settle(one, slow)
+        told.clear()
+        theirs = min(slow.assignment())
+        for _ in range(40):
+            clock.advance(0.25)
+            one.poll(0)
+        slow.close()
+        assert told == [("lost", [theirs])]
+        one.close()
+
+
 def test_who_commits_is_at_work(tmpfs_dir: Path) -> None:
     clock = ManualClock()
     with Log(tmpfs_dir / "log", clock=clock) as log:
@@ -475,13 +507,15 @@ def test_a_static_member_comes_back_to_its_partitions(tmpfs_dir: Path) -> None:
 
 
 def test_another_consumer_of_the_same_instance_takes_its_place(log: Log) -> None:
-    one = member(log, group_instance_id="same")
+    lost: list[list[TopicPartition]] = []
+    one = member(log, group_instance_id="same", on_lost=lost.append)
     other = member(log, group_instance_id="same")
     assert settle(other) == [[place(number) for number in range(4)]]
     for call in (one.commit, lambda: one.poll(0)):
         with pytest.raises(InstanceFenced, match=r"group_instance_id='same' has taken this one's place"):
             call()
     one.close()
+    assert lost == [[place(number) for number in range(4)]]  # once
     assert settle(other) == [[place(number) for number in range(4)]]
     other.close()
 

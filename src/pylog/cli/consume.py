@@ -132,12 +132,17 @@ def _follow(consumer: Consumer, write: Writer, max_records: int | None) -> int:
     return OK
 
 
-def _print_what_comes(consumer: Consumer, write: Writer, max_records: int | None) -> None:
+def _print_what_comes(
+    consumer: Consumer, write: Writer, max_records: int | None, printed: dict[TopicPartition, int] | None = None
+) -> None:
+    """``printed`` is told where each partition goes on behind what was printed and flushed."""
     left = max_records
     while left is None or left > 0:
         records = consumer.poll(_POLL_S, _at_most(left))
         write(records)
         sys.stdout.flush()
+        if printed is not None:
+            printed.update((TopicPartition(record.topic, record.partition), record.offset + 1) for record in records)
         left = None if left is None else left - len(records)
 
 
@@ -199,10 +204,11 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
                 auto_offset_reset="earliest" if arguments.from_beginning else "latest",
                 isolation_level=arguments.isolation_level, max_poll_records=_POLL_RECORDS,
             ) as consumer:  # fmt: skip
-                consumer.subscribe(arguments.topics)
                 if arguments.follow:
-                    _print_what_comes(consumer, write, arguments.max_records)
+                    _follow_in_group(consumer, write, arguments)
                 else:
+                    consumer.subscribe(arguments.topics)
+                    _hint_where_a_group_begins(log, arguments)
                     _read_share_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
                 consumer.commit()  # here, where a failure is an exit code, and not while closing
         except Terminated:
@@ -211,6 +217,33 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
             if not arguments.follow:
                 raise
     return OK
+
+
+def _follow_in_group(consumer: Consumer, write: Writer, arguments: argparse.Namespace) -> None:
+    """What was printed and flushed when an interrupt comes is committed, all of it and nothing else."""
+    printed: dict[TopicPartition, int] = {}
+
+    def begin(partitions: list[TopicPartition]) -> None:
+        printed.update((partition, consumer.position(partition)) for partition in partitions)
+
+    consumer.subscribe(arguments.topics, on_assigned=begin)
+    try:
+        _print_what_comes(consumer, write, arguments.max_records, printed)
+    except KeyboardInterrupt:
+        consumer.commit({partition: printed[partition] for partition in consumer.assignment() & printed.keys()})
+        raise
+
+
+def _hint_where_a_group_begins(log: Log, arguments: argparse.Namespace) -> None:
+    """It begins once: what it has not read then, ``--from-beginning`` does not read later."""
+    group = log.describe_group(arguments.group)
+    is_new = len(group.members) == 1 and all(at.committed is None for at in group.partitions.values())
+    if is_new and not arguments.from_beginning:
+        complain(
+            "note",
+            f"group {arguments.group!r} had committed nothing, and begins at the end; pylog groups reset has it go on from "
+            "another place, as --from-beginning would have",
+        )
 
 
 def _read_share_to_end(

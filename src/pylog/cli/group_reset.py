@@ -6,8 +6,10 @@ import argparse
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pylog.cli.exits import OK, InputError, UsageError
 from pylog.cli.options import Commands, log_options, moment_ms, open_log, whole_number
@@ -49,7 +51,8 @@ def add_parser(verbs: Commands) -> None:
     )
     target.add_argument(
         "--from-file", metavar="FILE",
-        help="lines topic,partition,offset as Kafka's tool exports them, or what describe --json or reset --json printed",
+        help="lines topic,partition,offset as Kafka's tool exports them, or what describe --json or reset --json printed; -: "
+        "from stdin",
     )  # fmt: skip
     parser.add_argument(
         "--topic", type=_topic, action="append", metavar="TOPIC[:N,...]",
@@ -166,9 +169,10 @@ def _tell_of_limits(
 
 def _tell_of_dry_run(log: Log, group: str) -> None:
     try:
-        members = len(log.describe_group(group).members)
+        there = {member.member_id for member in log.describe_group(group).members}
     except GroupNotFound:
-        members = 0
+        there = set()
+    members = len(there - log.group_access().gone(group)) if there else 0
     first = f"; {count_text(members, 'member')} of the group must be stopped first" if members else ""
     complain("note", f"nothing was changed: --execute does it{first}")
 
@@ -178,7 +182,7 @@ def _tell_of_dry_run(log: Log, group: str) -> None:
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
     """What a file says; of a partition named twice the last line counts. ``InputError`` for what says nothing."""
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         data = file.read(_FILE_BYTES_MAX + 1)
     if len(data) > _FILE_BYTES_MAX:
         raise InputError(f"{path}: more than {_FILE_BYTES_MAX} bytes")
@@ -197,6 +201,14 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
             raise InputError(f"{path}: line {line}: expected a topic, a partition and an offset, got {row!r:.200}")
         offsets[TopicPartition(topic, partition)] = offset
     return offsets
+
+
+def _opened(path: str) -> AbstractContextManager[BinaryIO]:
+    if path != "-":
+        return open(path, "rb")
+    if sys.stdin is None:
+        raise UsageError("there is no stdin to read from; name a file")
+    return nullcontext(sys.stdin.buffer)
 
 
 def _csv_rows(path: str, text: str) -> Iterator[tuple[int, list[Any]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,10 @@ _PROGRESS_TITLES = (
 )  # fmt: skip
 _MEMBER_TITLES = ("CONSUMER-ID", "INSTANCE-ID", "CLIENT-ID", "HOST", "PID", "JOINED", "ASSIGNED", "TARGET")
 
-Show = Callable[["GroupDescription"], None]
+_SHORT_ID = 8  # characters of a member's identifier tell it from others
+_GONE = "gone"  # behind the process of a static member that may come back
+
+Show = Callable[["GroupDescription", Collection[str]], None]
 
 
 def add_parser(verbs: Commands) -> None:
@@ -65,8 +68,13 @@ def _run(arguments: argparse.Namespace) -> int:
         elif arguments.json:
             print_json(fields(log.describe_group(arguments.group)))
         else:
-            _print_lines(lines(log.describe_group(arguments.group)))
+            _print_lines(lines(*_look(log, arguments.group)))
     return OK
+
+
+def _look(log: Log, group: str) -> tuple[GroupDescription, Collection[str]]:
+    """The group, and which of its members are gone."""
+    return log.describe_group(group), log.group_access().gone(group)
 
 
 def _print_lines(shown: list[str]) -> None:
@@ -80,7 +88,7 @@ def _watch(log: Log, group: str, every_s: float, *, as_json: bool) -> None:
     """Show it until something ends that: Ctrl-C, or that there is no such group any more."""
     with _one_after_another(as_json) if as_json or not sys.stdout.isatty() else _in_place() as show:
         while True:
-            show(log.describe_group(group))
+            show(*_look(log, group))
             log.clock.sleep(every_s)
 
 
@@ -88,11 +96,11 @@ def _watch(log: Log, group: str, every_s: float, *, as_json: bool) -> None:
 def _one_after_another(as_json: bool) -> Iterator[Show]:
     """A line of JSON each, or text with an empty line behind it."""
 
-    def show(group: GroupDescription) -> None:
+    def show(group: GroupDescription, gone: Collection[str]) -> None:
         if as_json:
             print_json(fields(group))
         else:
-            _print_lines([*lines(group), ""])
+            _print_lines([*lines(group, gone), ""])
         sys.stdout.flush()  # whoever reads a pipe waits for it
 
     yield show
@@ -109,15 +117,21 @@ def _in_place() -> Iterator[Show]:
         return
     screen = console.Console(file=sys.stdout)
     with live.Live(console=screen, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as area:
-        yield lambda group: area.update(
-            text.Text("\n".join(lines(group)), no_wrap=True, overflow="ellipsis"), refresh=True
+        yield lambda group, gone: area.update(
+            text.Text("\n".join(_fitting(group, gone, screen.width)), overflow="fold"), refresh=True
         )
+
+
+def _fitting(group: GroupDescription, gone: Collection[str], width: int) -> list[str]:
+    """With identifiers cut short where whole lines are too long; what is too long then goes on in the next line."""
+    whole = lines(group, gone)
+    return whole if max(map(len, whole)) <= width else lines(group, gone, _SHORT_ID)
 
 
 # What is shown
 
 
-def lines(group: GroupDescription) -> list[str]:
+def lines(group: GroupDescription, gone: Collection[str], id_length: int | None = None) -> list[str]:
     """The description as safe lines for a person."""
     facts = [group.state, f"generation {group.generation}", count_text(len(group.members), "member")]
     if group.assignor:
@@ -129,21 +143,22 @@ def lines(group: GroupDescription) -> list[str]:
         owner = members.get(at.member_id)
         progress.append((
             name.topic, name.partition, "-" if at.committed is None else at.committed.offset, at.end_offset,
-            "-" if at.lag is None else at.lag, at.member_id or "-", (owner and owner.host) or "-",
+            "-" if at.lag is None else at.lag, at.member_id[:id_length] or "-", (owner and owner.host) or "-",
             (owner and owner.client_id) or "-",
         ))  # fmt: skip
     for table in (
         table_lines(_PROGRESS_TITLES, progress),
-        table_lines(_MEMBER_TITLES, map(_member_cells, group.members)),
+        table_lines(_MEMBER_TITLES, [_member_cells(at, at.member_id in gone, id_length) for at in group.members]),
     ):
         if table:
             shown += ["", *table]
     return shown
 
 
-def _member_cells(member: MemberDescription) -> tuple[object, ...]:
+def _member_cells(member: MemberDescription, is_gone: bool, id_length: int | None) -> tuple[object, ...]:
     return (
-        member.member_id, member.group_instance_id or "-", member.client_id or "-", member.host or "-", member.pid,
+        member.member_id[:id_length], member.group_instance_id or "-", member.client_id or "-", member.host or "-",
+        f"{member.pid} {_GONE}" if is_gone else member.pid,
         time_text(member.joined_ms), _short(member.assigned), _short(member.target),
     )  # fmt: skip
 

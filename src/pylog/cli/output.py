@@ -106,7 +106,8 @@ def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list
         return []
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     to_the_right = [
-        all(re.fullmatch(r"-|[0-9.,]+( \w+)?", cell) for cell in column) for column in zip(*cells, strict=True)
+        all(re.fullmatch(r"-|[0-9.,]+( \w+)?", cell) for cell in column) and {*column} != {"-"}
+        for column in zip(*cells, strict=True)
     ]
     return [
         "  ".join([

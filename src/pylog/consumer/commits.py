@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from pylog.checks import partition_of, require_callable, require_count
 from pylog.consumer.parts import Parts
@@ -41,8 +41,8 @@ class Commits(Parts):
             self._in_group().commit(self._to_commit(offsets), durable=True, again=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
-        """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and
-        take the records before it, where those were not durable; what gets their offsets later is passed over then.
+        """The same without waiting for the disk: others see it on return, but a loss of power may take it back. Where it
+        leaves it and takes the records before it, which were not durable, the group goes on where those that are left end.
 
         What ``commit`` would raise is given to ``callback(offsets, error)``, or logged without one; None stands for success.
         """
@@ -60,7 +60,13 @@ class Commits(Parts):
         elif error is not None:
             group.report(error)
 
-    def committed(self, partition: TopicPartition, metadata: bool = False) -> Any:
+    @overload
+    def committed(self, partition: TopicPartition, metadata: Literal[False] = False) -> int | None: ...
+    @overload
+    def committed(self, partition: TopicPartition, metadata: Literal[True]) -> OffsetAndMetadata | None: ...
+    @overload
+    def committed(self, partition: TopicPartition, metadata: bool) -> int | OffsetAndMetadata | None: ...
+    def committed(self, partition: TopicPartition, metadata: bool = False) -> int | OffsetAndMetadata | None:
         """The offset the group has committed of a partition, assigned or not; None where there is none.
 
         With ``metadata=True`` as an ``OffsetAndMetadata``.

@@ -13,6 +13,20 @@ from pylog.group.place import check_group
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation
 
 _NAME_LENGTH_MAX = 249
+_NO_WAIT = "nothing is fetched from afar: poll(timeout) returns as soon as there is anything"
+
+KAFKAS_NAMES = {
+    "bootstrap_servers": "there are no servers: the first argument is the Log",
+    "partition_assignment_strategy": 'here it is assignor: "cooperative-sticky", "sticky", "range" or "round_robin"',
+    "heartbeat_interval_ms": "nobody waits for heartbeats: a process that dies leaves its group at once; who stalls is expelled "
+    "after max_poll_interval_ms",
+    "enable_auto_offset_store": "here there is no store of offsets: commit(offsets), or enable_auto_commit",
+    "on_commit": "here it is a callback of each call: commit_async(offsets, callback)",
+    "fetch_min_bytes": _NO_WAIT,
+    "fetch_max_wait_ms": _NO_WAIT,
+    "fetch_wait_max_ms": _NO_WAIT,
+}
+"""What to say of options of other clients that are none here."""
 
 Deserializer = Callable[[bytes], Any]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import partitions_of, refuse_options, require_count, require_log, require_seconds
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.commits import Commits
-from pylog.consumer.config import ConsumerConfig, Deserializer
+from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.flight import Flight
 from pylog.consumer.form import DECODE_RECORDS_MAX
@@ -87,7 +87,7 @@ class Consumer(Commits, LogOffsets, Positions):
         **unknown: Any,
     ) -> None:
         require_log(log, "Consumer")
-        refuse_options("Consumer", unknown, {}, ConsumerConfig._fields)
+        refuse_options("Consumer", unknown, {}, ConsumerConfig._fields, KAFKAS_NAMES)
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,

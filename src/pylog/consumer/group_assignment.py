@@ -133,8 +133,7 @@ class GroupAssignment(Assignment):
         if not gone and me.owned == me.target == lanes.keys():
             self._settled = group
             return
-        self._drop(gone)
-        self._call(self.listeners.on_lost or self.listeners.on_revoked, gone)
+        self._lose(gone)
         self._give_up([partition for partition in lanes if partition not in me.target])
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if me.owned - me.target or (me.target - me.owned).difference(*others):
@@ -155,7 +154,7 @@ class GroupAssignment(Assignment):
             self._call(self.listeners.on_revoked, partitions)
         finally:
             self._drop(partitions)  # whatever it raises: others wait for them
-        logger.info("group %r: gave up %s", self.group_id, ", ".join(map(name_of, partitions)))
+        logger.info("group %r: gave up %s", self.group_id, ", ".join(map(name_of, sorted(partitions))))
 
     def _take(self, group: Group, partitions: Collection[TopicPartition]) -> None:
         """Read these, which are this member's now, from where the group has come to."""
@@ -202,14 +201,18 @@ class GroupAssignment(Assignment):
 
     def _lose_everything(self, group: Group) -> None:
         error = self.membership.expelled(group)
-        lost = list(self._fetcher.lanes)
-        self._drop(lost)
         if isinstance(error, InstanceFenced):
+            self._lose(list(self._fetcher.lanes))
             raise error
         logger.warning("%s", error)
-        self._call(self.listeners.on_lost or self.listeners.on_revoked, lost)
+        self._lose(list(self._fetcher.lanes))
         self.membership.join(self._wanted())
         self._follow()
+
+    def _lose(self, partitions: list[TopicPartition]) -> None:
+        """Others have these already."""
+        self._drop(partitions)
+        self._call(self.listeners.on_lost or self.listeners.on_revoked, partitions)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         self._settled = None
@@ -277,6 +280,7 @@ class GroupAssignment(Assignment):
                 at.offset, partition.leader_epoch, check_metadata(at.metadata), now_ms, self._id_of(name)
             )
         end = self._commit_as_member(offsets, committed) if self._is_member() else self._commit_alone(committed)
+        self._came_back.update((p, at.offset) for p, at in offsets.items() if p in self._came_back)
         if not news:
             return
         if durable:
@@ -321,6 +325,8 @@ class GroupAssignment(Assignment):
         try:
             if self.membership.id in self.membership.look().members:
                 self._give_up(list(self._fetcher.lanes))
+            elif self.membership.id:  # expelled; a forked child that has not polled lost nothing
+                self._lose(list(self._fetcher.lanes))
         finally:
             self.membership.leave()
             self._drop(list(self._fetcher.lanes))

@@ -83,6 +83,10 @@ class Groups:
                 found.add(group)
         return sorted(found)
 
+    def gone(self, group: str) -> set[str]:
+        """The static members whose processes are gone, and whose partitions wait for them to come back."""
+        return dead_members(self.place(group), self._alive(group))
+
     def _alive(self, group: str) -> Group:
         """The group as it stands, without members whose processes are gone; static ones may come back."""
         place = self.place(group)
