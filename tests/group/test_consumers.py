@@ -250,11 +250,28 @@ def test_commits_carry_metadata_and_are_read_by_everybody(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{("t", 0): -1}, {("t", 0): "3"}, [("t", 0)], {("t", 0): OffsetAndMetadata(1, "x" * 5000)}]
+    "wrong",
+    [
+        {("t", 0): -1},
+        {("t", 0): 2**63},
+        {("t", 0): "3"},
+        [("t", 0)],
+        {("t", 0): OffsetAndMetadata(1, "x" * 5000)},
+        {("t", 0): OffsetAndMetadata(1, "\ud800")},
+        {("t", 0): OffsetAndMetadata(2**63)},
+    ],
 )
 def test_what_can_be_no_commit_is_refused(log: Log, wrong: Any) -> None:
     with member(log) as one, pytest.raises(ConfigError):
         one.commit(wrong)
+
+
+@pytest.mark.parametrize("option", ["max_poll_interval_ms", "session_timeout_ms", "auto_commit_interval_ms"])
+@pytest.mark.parametrize("value", [0, 2**31, 2**63, 10**5000], ids=["none", "2**31", "2**63", "endless"])
+def test_an_interval_is_of_kafkas_size(log: Log, option: str, value: int) -> None:
+    """Others could not read the state that a member with a larger one had published, and took the group for empty."""
+    with pytest.raises(ConfigError, match=option):
+        Consumer(log, group_id="g", **{option: value})
 
 
 def test_a_commit_of_a_topic_that_is_not_there_names_it(log: Log) -> None:

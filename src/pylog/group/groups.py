@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pylog.catalog import Layout
 from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
-from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidPartition, TopicNotFound
+from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidPartition, InvalidTopicName, TopicNotFound
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import dead_members
@@ -53,7 +53,7 @@ class Groups:
         for name in sorted(names):
             try:
                 topic = self._log.describe_topic(name)
-            except TopicNotFound:
+            except (TopicNotFound, InvalidTopicName):  # the latter from a damaged state
                 continue
             found[name] = GroupTopic(topic.id, topic.partitions)
         return found
@@ -302,10 +302,11 @@ def _described(member: Member) -> MemberDescription:
 
 
 def check_metadata(metadata: str) -> str:
-    """A commit's note, if it is not too long."""
-    if not isinstance(metadata, str) or len(metadata.encode("utf-8", "replace")) > METADATA_LIMIT_BYTES:
-        raise ConfigError(
-            f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
-            option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
-        )  # fmt: skip
-    return metadata
+    """A commit's note, if it is text (half a surrogate pair is none) that is not too long."""
+    with suppress(UnicodeEncodeError):
+        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
+            return metadata
+    raise ConfigError(
+        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
+        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
+    )  # fmt: skip
