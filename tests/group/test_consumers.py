@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from pylog.errors import (
     GroupNotFound,
     InstanceFenced,
     ReadOnlyLog,
+    StorageError,
     TopicNotFound,
     WrongThread,
 )
 from pylog.group.membership import TICK_S
 from pylog.testing import ManualClock
+from tests.storage.filesystems import Faulty, io_error, nothing
 
 ROUNDS = 6
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
@@ -665,8 +668,6 @@ def test_a_consumer_outlives_its_log_and_leaves_without_a_word(tmpfs_dir: Path) 
 
 
 def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
-    import shutil
-
     one = member(log)
     shutil.rmtree(log.path / ".pylog" / "groups")
     other = member(log)
@@ -676,6 +677,63 @@ def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
     assert len(log.describe_group("g").members) == 2
     one.close()
     other.close()
+
+
+def exchange(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").replace(path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, exchange])
+@pytest.mark.parametrize("name", ["state", "heartbeats", "lock"])
+def test_a_file_of_a_group_that_was_removed_or_replaced_parts_nobody(
+    tmpfs_dir: Path, name: str, change: Callable[[Path], None]
+) -> None:
+    """Who had the old one open was alone with it: both read everything, or each found that the other was silent."""
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one = member(log)
+        change(log.path / ".pylog" / "groups" / "g" / name)
+        other = member(log, max_poll_interval_ms=3_000)
+        for _ in range(40):
+            clock.advance(TICK_S)
+            shares = settle(one, other)
+        assert [len(share) for share in shares] == [2, 2]
+        assert not one.assignment() & other.assignment()
+        generation = log.describe_group("g").generation
+        for _ in range(40):
+            clock.advance(TICK_S)
+            settle(one, other)
+        assert log.describe_group("g").generation == generation
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize("name", ["heartbeats", "state", "members"])
+def test_who_could_not_join_to_the_end_joins_with_the_next_poll(tmpfs_dir: Path, name: str) -> None:
+    """It was a member that showed no life, and never looked after the others."""
+    clock, filesystem = ManualClock(), Faulty()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation in ("open", "pwrite", "lock") and f"/{name}" in path:
+            raise io_error(path)
+
+    with Log(tmpfs_dir / "log", clock=clock, filesystem=filesystem) as log:
+        log.create_topic("t", partitions=4)
+        one = Consumer(log, group_id="g", auto_offset_reset="earliest")
+        filesystem.hook = refuse
+        with pytest.raises(StorageError):
+            one.subscribe("t")
+        filesystem.hook = nothing
+        other = member(log)
+        assert [len(share) for share in settle(one, other)] == [2, 2]
+        other._assignment.membership._alive.abandon()  # type: ignore[attr-defined]
+        for _ in range(3):
+            clock.advance(TICK_S)
+            one.poll()
+        assert len(one.assignment()) == 4
+        one.close()
 
 
 def test_the_groups_of_a_kafka_directory_are_told() -> None:

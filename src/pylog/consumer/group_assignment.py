@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -292,10 +292,10 @@ class GroupAssignment(Assignment):
     ) -> int:
         end = 0
 
-        def append() -> None:
+        def append(check_held: Callable[[], None]) -> None:
             nonlocal end
             if committed:
-                end = self._groups.offsets.append(self.group_id, committed).last_offset + 1
+                end = self._groups.offsets.append(self.group_id, committed, check_held).last_offset + 1
 
         self.membership.commit(partitions, append)
         return end

@@ -5,7 +5,7 @@ Nobody has to join a group to look at it, and looking needs no lock and no permi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -152,15 +152,19 @@ class Groups:
         place = self.place(group)
         files = GroupFiles(place)
         try:
-            return files.holding(lambda state: self._commit_alone(place, state, offsets))
+            return files.holding(lambda state: self._commit_alone(place, state, offsets, files.check_held))
         finally:
             files.close()
 
     def _commit_alone(
-        self, place: GroupPlace, state: StateFile, offsets: Mapping[TopicPartition, Committed | None]
+        self,
+        place: GroupPlace,
+        state: StateFile,
+        offsets: Mapping[TopicPartition, Committed | None],
+        check_held: Callable[[], None],
     ) -> int:
         self._require_empty(place, state)
-        return self.offsets.append(place.group, offsets).last_offset + 1 if offsets else 0
+        return self.offsets.append(place.group, offsets, check_held).last_offset + 1 if offsets else 0
 
     def _require_empty(self, place: GroupPlace, state: StateFile) -> None:
         """The lock is held. Members that are dead are none, static ones too: by hand one may go on without waiting for them."""
@@ -268,15 +272,16 @@ class Groups:
         self.describe(group)
         files = GroupFiles(place)
         try:
-            end = files.holding(lambda state: self._delete(place, state))
+            end = files.holding(lambda state: self._delete(place, state, files.check_held))
         finally:
             files.close()
         self.offsets.sync(group, end)
 
-    def _delete(self, place: GroupPlace, state: StateFile) -> int:
+    def _delete(self, place: GroupPlace, state: StateFile, check_held: Callable[[], None]) -> int:
         self._require_empty(place, state)
         committed = self.offsets.committed(place.group)
-        end = self.offsets.append(place.group, dict.fromkeys(committed)).last_offset + 1 if committed else 0
+        end = self.offsets.append(place.group, dict.fromkeys(committed), check_held).last_offset + 1 if committed else 0
+        check_held()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
         self._filesystem.replace(place.directory, gone)  # in one step: who has the lock open sees that it is gone
         self._clear_away()
