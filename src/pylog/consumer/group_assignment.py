@@ -327,11 +327,11 @@ class GroupAssignment(Assignment):
 
     def close(self, *, failed: bool) -> None:
         """Leave the group. ``failed``: what the application was given last it may not be done with, so that is not committed."""
-        _OPEN.discard(self)
         if failed:
             for partition, lane in self._fetcher.lanes.items():
                 lane.move_to(self._came_back.get(partition, lane.position))
         self.clear()
+        _OPEN.discard(self)
 
     def leave_at_exit(self) -> None:
         """At the end of the interpreter: others need not wait to find out. Nothing is committed, and nobody is told."""
