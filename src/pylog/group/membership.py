@@ -34,7 +34,7 @@ from pylog.storage import FileLock
 logger = logging.getLogger("pylog.group")
 
 TICK_S = 0.2
-_SHORT_S = (
+AT_ONCE_S = (
     0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
 )
 _LEAVE_S = 1.0
@@ -179,7 +179,7 @@ class Membership:
         What the group returned says ``owned`` of this member is its own until it gives it up or is expelled.
         """
         try:
-            return self._files.holding(lambda state: self._reconcile(state, released), _SHORT_S)
+            return self._files.holding(lambda state: self._reconcile(state, released), AT_ONCE_S)
         except LogLocked:
             return None
 
@@ -195,7 +195,7 @@ class Membership:
 
     def remember_starts(self, starts: Mapping[TopicPartition, int]) -> Group:
         """Have whoever reads these partitions begin where this member did, until the group commits. The group after that."""
-        return self._files.holding(lambda state: self._remember(state, starts))
+        return self._files.holding(lambda state: self._remember(state, starts), AT_ONCE_S)
 
     def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> Group:
         group = state.read()
@@ -213,7 +213,7 @@ class Membership:
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            timeout_s = _SHORT_S if appeared else LOCK_TIMEOUT_S
+            timeout_s = AT_ONCE_S if appeared else LOCK_TIMEOUT_S
             self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s)
 
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
@@ -291,7 +291,7 @@ class Membership:
 
     def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
-            self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), _SHORT_S)
+            self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), AT_ONCE_S)
         except LogLocked:
             return  # whoever has the lock may be at it; else the next tick
 

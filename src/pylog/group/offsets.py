@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout
-from pylog.errors import CorruptRecord, CorruptSegment, LogLocked, OffsetOutOfRange, StorageError, TopicNotFound
+from pylog.errors import (
+    CorruptRecord,
+    CorruptSegment,
+    DeliveryTimeout,
+    LogLocked,
+    OffsetOutOfRange,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.group.offset_records import (
     OFFSETS_TOPIC,
     Committed,
@@ -202,7 +210,10 @@ class OffsetStore:
             for name, committed in offsets.items()
         ]
         check_held()
-        return partition.append(records, acks=1, timeout_ms=timeout_ms)
+        try:
+            return partition.append(records, acks=1, timeout_ms=timeout_ms)
+        except DeliveryTimeout as error:
+            raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
     def sync(self, group: str, end_offset: int) -> None:
         """Return when commits of the group below this offset of its log are on the medium."""
