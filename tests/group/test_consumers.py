@@ -25,6 +25,7 @@ from pylog.errors import (
     WrongThread,
 )
 from pylog.group.membership import TICK_S
+from pylog.group.state import Group
 from pylog.testing import ManualClock
 from tests.storage.filesystems import Faulty, io_error, nothing
 
@@ -677,6 +678,41 @@ def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
     assert len(log.describe_group("g").members) == 2
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("call", ["poll", "close"])
+def test_a_group_may_be_deleted_before_a_member_finds_out_that_it_was_expelled(tmpfs_dir: Path, call: str) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one, other = member(log, max_poll_interval_ms=1_000), member(log)
+        for _ in range(20):
+            clock.advance(TICK_S)
+            other.poll()
+        assert len(log.describe_group("g").members) == 1
+        other.commit(dict.fromkeys(other.assignment(), 0))
+        other.close()
+        log.delete_group("g")
+        getattr(one, call)()
+        assert len(log.groups()) == (call == "poll")
+        one.close()
+
+
+def test_a_group_whose_files_go_while_one_joins_is_told_of_and_joined_later(log: Log) -> None:
+    one = Consumer(log, group_id="g")
+    sweep = one._assignment.membership._sweep  # type: ignore[attr-defined]
+
+    def removing(group: Group) -> None:
+        sweep(group)
+        shutil.rmtree(log.path / ".pylog" / "groups" / "g")
+
+    one._assignment.membership._sweep = removing  # type: ignore[attr-defined]
+    with pytest.raises(StorageError, match="were removed"):
+        one.subscribe("t")
+    one._assignment.membership._sweep = sweep  # type: ignore[attr-defined]
+    one.poll()
+    assert len(one.assignment()) == 4
+    one.close()
 
 
 def exchange(path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from pylog.errors import ForkedHandle, LogLocked, StorageError
+from pylog.errors import ForkedHandle, LogLocked, PylogError, StorageError
 from pylog.group.place import GroupPlace
 from pylog.group.state import Group
 from pylog.group.state_file import StateFile
@@ -56,6 +56,13 @@ class GroupFiles:
         self.check_held()
         try:
             return work(state)
+        except FileNotFoundError as error:
+            if isinstance(error, PylogError):
+                raise
+            path = self._place.directory
+            raise StorageError(
+                f"files of the group were removed from {path} meanwhile; try again", path=path
+            ) from error
         except Exception:
             self.check_held()  # a child has its parent's files no more, whatever comes of that
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
@@ -141,7 +142,8 @@ class Membership:
             return
         try:
             if id_ and not self._options.instance_id:
-                self._place.filesystem.remove(self._place.member(id_))
+                with suppress(FileNotFoundError):  # the group was deleted
+                    self._place.filesystem.remove(self._place.member(id_))
         finally:
             alive.close()  # whatever happens to its name: this is what tells the others
 
@@ -256,7 +258,10 @@ class Membership:
         """The file that stands there now: who counts in one that was removed seems silent to the others, and they to him."""
         try:
             there = self._open_heartbeats()
-        except StorageError:  # no descriptor is left, perhaps: the next tick looks again
+        except (
+            StorageError,
+            FileNotFoundError,
+        ):  # no descriptor is left, perhaps, or no group: the next tick looks again
             return mine
         self._heartbeats = there
         mine.close()
