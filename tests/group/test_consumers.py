@@ -458,6 +458,25 @@ def test_who_does_not_poll_is_expelled_and_what_it_commits_is_refused(tmpfs_dir:
         slow.close()
 
 
+def test_who_polls_all_the_time_is_not_expelled_however_short_the_interval(tmpfs_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one, other = (member(log, max_poll_interval_ms=1) for _ in range(2))
+        settle(one, other)
+        generation = log.describe_group("g").generation
+        for number in range(100):
+            clock.advance(TICK_S / 7)
+            (one, other)[number % 2].poll()
+        assert log.describe_group("g").generation == generation
+        for _ in range(5):
+            clock.advance(TICK_S)
+            one.poll()
+        assert len(one.assignment()) == 4
+        one.close()
+        other.close()
+
+
 def test_who_commits_is_at_work(tmpfs_dir: Path) -> None:
     clock = ManualClock()
     with Log(tmpfs_dir / "log", clock=clock) as log:

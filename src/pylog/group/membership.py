@@ -38,6 +38,7 @@ TICK_S = 0.2
 AT_ONCE_S = (
     0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
 )
+_SILENCE_MIN_MS = 2.5 * TICK_S * 1000  # who polls all the time is heard once in a tick, by who listens once in a tick
 _LEAVE_S = 1.0
 
 Append = Callable[[Callable[[], None]], object]
@@ -277,7 +278,7 @@ class Membership:
         return {
             id_
             for id_, silent_s in self._silence.look(beats, now_s).items()
-            if silent_s * 1000 > group.members[id_].max_poll_interval_ms
+            if silent_s * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)
         }
 
     def _gone(self, group: Group, now_s: float) -> set[str]:
