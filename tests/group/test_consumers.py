@@ -19,6 +19,7 @@ from pylog.errors import (
     GroupNotEmpty,
     GroupNotFound,
     InstanceFenced,
+    PylogError,
     ReadOnlyLog,
     StorageError,
     TopicNotFound,
@@ -466,8 +467,10 @@ def test_who_polls_all_the_time_is_not_expelled_however_short_the_interval(tmpfs
         settle(one, other)
         generation = log.describe_group("g").generation
         for number in range(100):
-            clock.advance(TICK_S / 7)
-            (one, other)[number % 2].poll()
+            clock.advance(TICK_S / 4)
+            for consumer, each in ((one, 4), (other, 3)):
+                if number % each == 0:
+                    consumer.poll()
         assert log.describe_group("g").generation == generation
         for _ in range(5):
             clock.advance(TICK_S)
@@ -789,6 +792,18 @@ def test_who_could_not_join_to_the_end_joins_with_the_next_poll(tmpfs_dir: Path,
             one.poll()
         assert len(one.assignment()) == 4
         one.close()
+
+
+def test_a_consumer_whose_log_was_removed_can_be_closed(tmpfs_dir: Path) -> None:
+    log = Log(tmpfs_dir / "log")
+    log.create_topic("t")
+    one = member(log)
+    shutil.rmtree(log.path)
+    with pytest.raises(PylogError):
+        one.poll()
+    one.close()
+    assert not log.path.exists()
+    log.close()
 
 
 def test_the_groups_of_a_kafka_directory_are_told() -> None:

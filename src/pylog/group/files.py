@@ -98,7 +98,8 @@ class GroupFiles:
         for _ in range(_DELETIONS_MAX):
             with suppress(FileNotFoundError):  # the group was deleted in between
                 return self._open_in_place()
-        return self._open_in_place()
+        path = self._place.directory
+        raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
 
     def _open_in_place(self) -> FileLock:
         place = self._place
