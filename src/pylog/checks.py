@@ -19,13 +19,19 @@ def require_whole(option: str, value: object) -> int:
     return value
 
 
-def require_count(option: str, value: object, least: int) -> int:
-    """``value`` if it is a whole number of at least ``least``; else ``ConfigError``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(
-            f"{option} must be a whole number of at least {least}, not {value!r:.80}", option=option, value=value
-        )
+def require_count(option: str, value: object, least: int, most: int | None = None) -> int:
+    """``value`` if it is a whole number of at least ``least``, and at most ``most``; else ``ConfigError``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ConfigError(f"{option} must be a whole number {bounds}, not {_shown(value)}", option=option, value=value)
     return value
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
 
 
 def require_seconds(option: str, value: object) -> None:

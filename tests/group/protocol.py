@@ -240,7 +240,7 @@ class Peer:
         """Whether what was read of these partitions, or of all, was committed."""
         offsets = {p: self.positions[p] for p in sorted(self.positions if partitions is None else partitions)}
         try:
-            self.membership.commit(offsets, lambda: self._append(offsets))
+            self.membership.commit(offsets, lambda _: self._append(offsets))
         except CommitFailed:
             return False
         return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,16 @@ from pylog.errors import (
     GroupNotEmpty,
     GroupNotFound,
     InstanceFenced,
+    PylogError,
     ReadOnlyLog,
+    StorageError,
     TopicNotFound,
     WrongThread,
 )
 from pylog.group.membership import TICK_S
+from pylog.group.state import Group
 from pylog.testing import ManualClock
+from tests.storage.filesystems import Faulty, io_error, nothing
 
 ROUNDS = 6
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
@@ -250,11 +255,28 @@ def test_commits_carry_metadata_and_are_read_by_everybody(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{("t", 0): -1}, {("t", 0): "3"}, [("t", 0)], {("t", 0): OffsetAndMetadata(1, "x" * 5000)}]
+    "wrong",
+    [
+        {("t", 0): -1},
+        {("t", 0): 2**63},
+        {("t", 0): "3"},
+        [("t", 0)],
+        {("t", 0): OffsetAndMetadata(1, "x" * 5000)},
+        {("t", 0): OffsetAndMetadata(1, "\ud800")},
+        {("t", 0): OffsetAndMetadata(2**63)},
+    ],
 )
 def test_what_can_be_no_commit_is_refused(log: Log, wrong: Any) -> None:
     with member(log) as one, pytest.raises(ConfigError):
         one.commit(wrong)
+
+
+@pytest.mark.parametrize("option", ["max_poll_interval_ms", "session_timeout_ms", "auto_commit_interval_ms"])
+@pytest.mark.parametrize("value", [0, 2**31, 2**63, 10**5000], ids=["none", "2**31", "2**63", "endless"])
+def test_an_interval_is_of_kafkas_size(log: Log, option: str, value: int) -> None:
+    """Others could not read the state that a member with a larger one had published, and took the group for empty."""
+    with pytest.raises(ConfigError, match=option):
+        Consumer(log, group_id="g", **{option: value})
 
 
 def test_a_commit_of_a_topic_that_is_not_there_names_it(log: Log) -> None:
@@ -467,6 +489,27 @@ def test_who_closes_once_expelled_is_told_what_it_has_lost(tmpfs_dir: Path) -> N
         slow.close()
         assert told == [("lost", [theirs])]
         one.close()
+
+
+def test_who_polls_all_the_time_is_not_expelled_however_short_the_interval(tmpfs_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one, other = (member(log, max_poll_interval_ms=1) for _ in range(2))
+        settle(one, other)
+        generation = log.describe_group("g").generation
+        for number in range(100):
+            clock.advance(TICK_S / 4)
+            for consumer, each in ((one, 4), (other, 3)):
+                if number % each == 0:
+                    consumer.poll()
+        assert log.describe_group("g").generation == generation
+        for _ in range(5):
+            clock.advance(TICK_S)
+            one.poll()
+        assert len(one.assignment()) == 4
+        one.close()
+        other.close()
 
 
 def test_who_commits_is_at_work(tmpfs_dir: Path) -> None:
@@ -682,8 +725,6 @@ def test_a_consumer_outlives_its_log_and_leaves_without_a_word(tmpfs_dir: Path) 
 
 
 def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
-    import shutil
-
     one = member(log)
     shutil.rmtree(log.path / ".pylog" / "groups")
     other = member(log)
@@ -693,6 +734,110 @@ def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
     assert len(log.describe_group("g").members) == 2
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("call", ["poll", "close"])
+def test_a_group_may_be_deleted_before_a_member_finds_out_that_it_was_expelled(tmpfs_dir: Path, call: str) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one, other = member(log, max_poll_interval_ms=1_000), member(log)
+        for _ in range(20):
+            clock.advance(TICK_S)
+            other.poll()
+        assert len(log.describe_group("g").members) == 1
+        other.commit(dict.fromkeys(other.assignment(), 0))
+        other.close()
+        log.delete_group("g")
+        getattr(one, call)()
+        assert len(log.groups()) == (call == "poll")
+        one.close()
+
+
+def test_a_group_whose_files_go_while_one_joins_is_told_of_and_joined_later(log: Log) -> None:
+    one = Consumer(log, group_id="g")
+    sweep = one._assignment.membership._sweep  # type: ignore[attr-defined]
+
+    def removing(group: Group) -> None:
+        sweep(group)
+        shutil.rmtree(log.path / ".pylog" / "groups" / "g")
+
+    one._assignment.membership._sweep = removing  # type: ignore[attr-defined]
+    with pytest.raises(StorageError, match="were removed"):
+        one.subscribe("t")
+    one._assignment.membership._sweep = sweep  # type: ignore[attr-defined]
+    one.poll()
+    assert len(one.assignment()) == 4
+    one.close()
+
+
+def exchange(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").replace(path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, exchange])
+@pytest.mark.parametrize("name", ["state", "heartbeats", "lock"])
+def test_a_file_of_a_group_that_was_removed_or_replaced_parts_nobody(
+    tmpfs_dir: Path, name: str, change: Callable[[Path], None]
+) -> None:
+    """Who had the old one open was alone with it: both read everything, or each found that the other was silent."""
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one = member(log)
+        change(log.path / ".pylog" / "groups" / "g" / name)
+        other = member(log, max_poll_interval_ms=3_000)
+        for _ in range(40):
+            clock.advance(TICK_S)
+            shares = settle(one, other)
+        assert [len(share) for share in shares] == [2, 2]
+        assert not one.assignment() & other.assignment()
+        generation = log.describe_group("g").generation
+        for _ in range(40):
+            clock.advance(TICK_S)
+            settle(one, other)
+        assert log.describe_group("g").generation == generation
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize("name", ["heartbeats", "state", "members"])
+def test_who_could_not_join_to_the_end_joins_with_the_next_poll(tmpfs_dir: Path, name: str) -> None:
+    """It was a member that showed no life, and never looked after the others."""
+    clock, filesystem = ManualClock(), Faulty()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation in ("open", "pwrite", "lock") and f"/{name}" in path:
+            raise io_error(path)
+
+    with Log(tmpfs_dir / "log", clock=clock, filesystem=filesystem) as log:
+        log.create_topic("t", partitions=4)
+        one = Consumer(log, group_id="g", auto_offset_reset="earliest")
+        filesystem.hook = refuse
+        with pytest.raises(StorageError):
+            one.subscribe("t")
+        filesystem.hook = nothing
+        other = member(log)
+        assert [len(share) for share in settle(one, other)] == [2, 2]
+        other._assignment.membership._alive.abandon()  # type: ignore[attr-defined]
+        for _ in range(3):
+            clock.advance(TICK_S)
+            one.poll()
+        assert len(one.assignment()) == 4
+        one.close()
+
+
+def test_a_consumer_whose_log_was_removed_can_be_closed(tmpfs_dir: Path) -> None:
+    log = Log(tmpfs_dir / "log")
+    log.create_topic("t")
+    one = member(log)
+    shutil.rmtree(log.path)
+    with pytest.raises(PylogError):
+        one.poll()
+    one.close()
+    assert not log.path.exists()
+    log.close()
 
 
 def test_the_groups_of_a_kafka_directory_are_told() -> None:

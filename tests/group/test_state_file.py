@@ -124,6 +124,15 @@ def test_a_flipped_bit_leaves_the_state_before_or_an_empty_group(tmp_path: Path,
     assert found in (group_of(2), group_of(3), Group(2), Group(3))
 
 
+def test_a_generation_that_none_can_follow_is_damage(tmp_path: Path) -> None:
+    """The next one fits into no slot, so that the group could publish nothing any more."""
+    opened(tmp_path).publish(group_of(2**63 - 1))
+    after = opened(tmp_path)
+    assert after.read() == Group()
+    after.publish(group_of(1))
+    assert opened(tmp_path).read() == group_of(1)
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_slots_or_none(data: bytes) -> None:
     slot = decode_slots(data)
@@ -137,6 +146,8 @@ def test_any_bytes_are_slots_or_none(data: bytes) -> None:
             b'{"generation":1,"assignor":"","topics":{"a":[1,2]},"members":[],"starts":[]}',
             b'{"generation":-1,"assignor":"","topics":{},"members":[],"starts":[]}',
             b'{"generation":true,"assignor":"","topics":{},"members":[],"starts":[]}',
+            b'{"generation":9223372036854775807,"assignor":"","topics":{},"members":[],"starts":[]}',
+            b'{"generation":1,"assignor":[],"topics":{},"members":[],"starts":[]}',
             b'{"generation":1,"assignor":"x","topics":{},"members":[{}],"starts":[]}',
             b'{"generation":1,"assignor":"x","topics":{},"members":5,"starts":[]}',
             b'{"generation":1,"assignor":"x","topics":{},"members":[],"starts":[["a",0]]}',

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Consumer, Log
+from pylog import Consumer, Log, TopicPartition
 from pylog.errors import LogLocked
 from pylog.group import files
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import TICK_S
+from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
 from pylog.testing import ManualClock
 from tests.group.test_consumers import fill, member, place, settle
 
@@ -96,6 +97,64 @@ def test_a_commit_waits_and_says_who_may_hold_it_up(log: Log, monkeypatch: pytes
 
     while_held(log, commit)
     assert one.committed(place(0)) is None
+    one.close()
+
+
+def test_an_auto_commit_in_a_poll_does_not_wait_for_long(log: Log, clock: ManualClock) -> None:
+    """It waited half a minute, with everything there was to read."""
+    fill(log, 3)
+    one = member(log, enable_auto_commit=True, auto_commit_interval_ms=100, max_poll_records=4)
+    one.poll(0)
+
+    def poll() -> None:
+        clock.advance(0.2)
+        before = clock.monotonic()
+        assert len(one.poll(0)) == 4
+        assert clock.monotonic() - before < 0.5
+
+    while_held(log, poll)
+    assert log.lag("g") == {}
+    clock.advance(0.2)
+    one.poll(0)
+    assert sum(log.lag("g").values()) == 4
+    one.close()
+
+
+def test_what_moves_is_read_on_until_it_can_be_committed_and_told(log: Log, clock: ManualClock) -> None:
+    fill(log, 3)
+    told: list[TopicPartition] = []
+    one = member(log, enable_auto_commit=True, max_poll_records=2, on_revoked=told.extend)
+    one.poll(0)
+    other = member(log)
+
+    def poll() -> None:
+        before = clock.monotonic()
+        one.poll(0)
+        assert clock.monotonic() - before < 0.5
+        assert len(one.assignment()) == 4
+        assert told == []
+
+    while_held(log, poll)
+    assert one._assignment.changed()
+    assert [len(some) for some in settle(one, other)] == [2, 2]
+    assert len(told) == 2
+    one.close()
+    other.close()
+
+
+def test_who_may_not_write_commits_now_does_so_later(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of any other group may be stopped in the midst of a commit: they are in one log."""
+    monkeypatch.setattr("pylog.consumer.group_assignment.APPEND_TIMEOUT_MS", 0)
+    one = member(log)
+    one.commit({place(0): 1})
+    number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
+    lock = log.group_access().place("g").filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
+    assert lock.try_acquire()
+    with pytest.raises(LogLocked, match="another group"):
+        one.commit({place(0): 2})
+    lock.close()
+    one.commit({place(0): 3})
+    assert one.committed(place(0)) == 3
     one.close()
 
 

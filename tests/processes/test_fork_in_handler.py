@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Log, ProducerRecord
+from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.errors import PylogError
-from tests.storage.filesystems import Faulty
+from pylog.group.files import read_group
+from tests.storage.filesystems import Faulty, nothing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 CHANGES = {"open", "pwrite", "truncate", "replace", "remove"}
@@ -93,6 +94,86 @@ def run_with_fork_at(n: int, directory: Path) -> bool:
 def test_a_child_that_returns_from_a_handler_into_its_parents_append_changes_nothing(tmpfs_dir: Path) -> None:
     n = 1
     while run_with_fork_at(n, tmpfs_dir / f"{n}"):
+        n += 1
+    print(f"forked at {n - 1} changes")
+    assert n > 40
+
+
+class Member(Consumer):
+    """A consumer of the group, which in a forked child ends the process where it returned into its parent's call."""
+
+    def __init__(self, log: Log, forking: Forking) -> None:
+        super().__init__(log, group_id="g", auto_offset_reset="earliest", max_poll_records=1)
+        self._forking = forking
+
+    def do(self, name: str, *arguments: object) -> None:
+        try:
+            getattr(self, name)(*arguments)
+        except BaseException as error:
+            if self._forking.child == 0:
+                if not isinstance(error, PylogError):
+                    traceback.print_exc()
+                os._exit(0 if isinstance(error, PylogError) else 2)
+            raise
+        if self._forking.child == 0:
+            os._exit(0)
+
+
+class ForkingOfGroups(Forking):
+    """Forks at steps in the files of groups, and of what they have committed."""
+
+    def __call__(self, operation: str, path: str) -> None:
+        if "/groups/" in path or "__consumer_offsets" in path:
+            super().__call__(operation, path)
+
+
+def run_with_fork_in_a_group_at(n: int, directory: Path) -> bool:
+    forking = ForkingOfGroups(n)
+    filesystem = Faulty()
+    with forking.installed():
+        log = Log(directory, filesystem=filesystem)
+        log.create_topic("t", partitions=2)
+        for number in (0, 1):
+            log.partition("t", number).append([ProducerRecord(b"v")] * 50)
+        filesystem.hook = forking
+        one, other = Member(log, forking), Member(log, forking)
+        one.do("subscribe", "t")
+        for member in (one, one, other, one, other):
+            if not member.subscription():
+                member.do("subscribe", "t")
+            member.do("poll")
+            member.do("commit")
+        filesystem.hook = nothing
+    if forking.child < 0:
+        return False
+    for _ in range(3):
+        for member in (one, other):
+            member.poll()
+            member.commit()
+    third = Member(log, forking)
+    third.subscribe("t")
+    before = read_group(log.group_access().place("g"))
+    committed = [third.committed(TopicPartition("t", number)) for number in (0, 1)]
+    os.close(forking.pipe[1])
+    _, status = os.waitpid(forking.child, 0)
+    os.close(forking.pipe[0])
+    assert os.waitstatus_to_exitcode(status) == 0, f"change {n}"
+    after = read_group(log.group_access().place("g"))
+    assert after.generation >= before.generation, f"change {n}"
+    assert after.members.keys() >= before.members.keys(), f"change {n}"
+    assert [third.committed(TopicPartition("t", number)) for number in (0, 1)] == committed, f"change {n}"
+    for member in (one, other, third):
+        member.close()
+    log.close()
+    return True
+
+
+def test_a_child_that_returns_from_a_handler_into_what_its_parent_does_in_a_group_changes_nothing(
+    tmpfs_dir: Path,
+) -> None:
+    """It published a state, or appended a commit, that was older than what its parent had made of them since."""
+    n = 1
+    while run_with_fork_in_a_group_at(n, tmpfs_dir / f"{n}"):
         n += 1
     print(f"forked at {n - 1} changes")
     assert n > 40

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from pylog.checks import partition_of, require_callable, require_count
+from pylog.codec.format import INT64_MAX
 from pylog.consumer.parts import Parts
 from pylog.errors import ConfigError, PylogError
 from pylog.model import OffsetAndMetadata, TopicPartition
@@ -107,5 +108,5 @@ class Commits(Parts):
 
 def _offset(value: object) -> OffsetAndMetadata:
     if isinstance(value, OffsetAndMetadata):
-        return OffsetAndMetadata(require_count("offset", value.offset, 0), value.metadata)
-    return OffsetAndMetadata(require_count("offset", value, 0))
+        return OffsetAndMetadata(require_count("offset", value.offset, 0, INT64_MAX), value.metadata)
+    return OffsetAndMetadata(require_count("offset", value, 0, INT64_MAX))

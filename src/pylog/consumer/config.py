@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pylog.checks import require_bool, require_callable, require_count
+from pylog.codec.format import INT32_MAX
 from pylog.consumer.reset import OffsetReset
 from pylog.errors import ConfigError
 from pylog.group.assignor import check_assignor
@@ -70,7 +71,7 @@ class ConsumerConfig(NamedTuple):
         check_assignor(self.assignor)
         require_bool("enable_auto_commit", self.enable_auto_commit)
         for option in ("auto_commit_interval_ms", "max_poll_interval_ms", "session_timeout_ms"):
-            require_count(option, getattr(self, option), 1)
+            require_count(option, getattr(self, option), 1, INT32_MAX)
         for option in ("client_id", "group_instance_id"):
             value = getattr(self, option)
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= _NAME_LENGTH_MAX):

@@ -311,9 +311,12 @@ class Consumer(Commits, LogOffsets, Positions):
             self._land()
             try:
                 self._assignment.close(failed=failed)
+            except Exception:
+                self._closed = True
+                raise
             finally:
                 self._waiting.close()
-                self._closed = True
+            self._closed = True  # not where a signal handler's exception came in between: closing again goes on with it
 
     def __enter__(self) -> Consumer:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self

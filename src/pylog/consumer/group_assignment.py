@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -26,8 +26,9 @@ from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError
 from pylog.group.groups import check_metadata
-from pylog.group.membership import MemberOptions, Membership
+from pylog.group.membership import AT_ONCE_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
+from pylog.group.offsets import APPEND_TIMEOUT_MS
 from pylog.group.progress import make_records_durable, next_offset
 from pylog.group.state import Group, GroupTopic
 from pylog.model import OffsetAndMetadata, TopicPartition
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 logger = logging.getLogger("pylog.consumer")
+
+_DUE_S = 0.2  # for how long an auto-commit in a poll waits, every ``auto_commit_interval_ms``
 
 
 class GroupAssignment(Assignment):
@@ -134,7 +137,11 @@ class GroupAssignment(Assignment):
             self._settled = group
             return
         self._lose(gone)
-        self._give_up([partition for partition in lanes if partition not in me.target])
+        try:
+            self._give_up([partition for partition in lanes if partition not in me.target], AT_ONCE_S)
+        except LogLocked:
+            self._is_late = True  # reading on what others wait for: they could not be told either
+            return
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if me.owned - me.target or (me.target - me.owned).difference(*others):
             after = self.membership.reconcile(me.owned - me.target)
@@ -145,11 +152,17 @@ class GroupAssignment(Assignment):
         if self.membership.id in group.members:
             self._take(group, group.members[self.membership.id].owned - lanes.keys())
 
-    def _give_up(self, partitions: list[TopicPartition]) -> None:
+    def _give_up(self, partitions: list[TopicPartition], patience_s: float | None = None) -> None:
+        """``LogLocked`` where what was read can't be committed within ``patience_s``: nothing is given up then."""
         if not partitions:
             return
         if self._config.enable_auto_commit:
-            self._commit_quietly({p: offset for p, offset in self.positions().items() if p in partitions})
+            offsets = {p: offset for p, offset in self.positions().items() if p in partitions}
+            error = self._auto_commit(offsets, patience_s)
+            if isinstance(error, LogLocked) and patience_s is not None:
+                raise error
+            if error is not None:
+                self.report(error)
         try:
             self._call(self.listeners.on_revoked, partitions)
         finally:
@@ -173,7 +186,11 @@ class GroupAssignment(Assignment):
                     fresh[partition] = position
             starts[partition] = position
         if fresh:
-            self.membership.remember_starts(fresh)
+            try:
+                self.membership.remember_starts(fresh)
+            except LogLocked:
+                self._is_late = True
+                return
         self._apply([], starts, [self._describe(name) for name in sorted({p.topic for p in partitions})])
         self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
         self._committed.update(
@@ -240,18 +257,20 @@ class GroupAssignment(Assignment):
     def _commit_when_due(self) -> None:
         now_s = self._log.clock.monotonic()
         if self._config.enable_auto_commit and now_s >= self._next_commit_s:
-            if self._next_commit_s:
-                self._commit_quietly(self._came_back)
+            error = self._auto_commit(self._came_back, _DUE_S) if self._next_commit_s else None
+            if error is not None:
+                self.report(error)  # and is committed the next time
             self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
 
-    def _commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Auto-commit: what it cannot commit now it reports, and commits the next time."""
+    def _auto_commit(self, offsets: Mapping[TopicPartition, int], patience_s: float | None) -> PylogError | None:
+        """Commit these; or why that can't be done now."""
         try:
             there = self._groups.topics_now({partition.topic for partition in offsets})
             wanted = {p: OffsetAndMetadata(offset) for p, offset in offsets.items() if p.topic in there}
-            self.commit(wanted, durable=True, again=False)
+            self.commit(wanted, durable=True, again=False, patience_s=patience_s)
         except PylogError as error:
-            self.report(error)
+            return error
+        return None
 
     def report(self, error: PylogError) -> None:
         """What was not committed, and nobody else is told."""
@@ -262,10 +281,18 @@ class GroupAssignment(Assignment):
         found = self._groups.committed(self.group_id).get(partition)
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, durable: bool, again: bool) -> None:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        durable: bool,
+        again: bool,
+        patience_s: float | None = None,
+    ) -> None:
         """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
 
         ``again``: also what this consumer has committed already, which else costs a look at its membership alone.
+        ``patience_s``: for how long to wait for somebody who may be stopped, half a minute if it is None.
         """
         if not offsets:
             return
@@ -279,7 +306,8 @@ class GroupAssignment(Assignment):
             committed[name] = Committed(
                 at.offset, partition.leader_epoch, check_metadata(at.metadata), now_ms, self._id_of(name)
             )
-        end = self._commit_as_member(offsets, committed) if self._is_member() else self._commit_alone(committed)
+        is_member = self._is_member()
+        end = self._commit_as_member(offsets, committed, patience_s) if is_member else self._commit_alone(committed)
         self._came_back.update((p, at.offset) for p, at in offsets.items() if p in self._came_back)
         if not news:
             return
@@ -292,16 +320,20 @@ class GroupAssignment(Assignment):
         return self.subscription is not None
 
     def _commit_as_member(
-        self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, Committed | None]
+        self,
+        partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, Committed | None],
+        patience_s: float | None,
     ) -> int:
         end = 0
+        timeout_ms = APPEND_TIMEOUT_MS if patience_s is None else int(patience_s * 1000)
 
-        def append() -> None:
+        def append(check_held: Callable[[], None]) -> None:
             nonlocal end
             if committed:
-                end = self._groups.offsets.append(self.group_id, committed).last_offset + 1
+                end = self._groups.offsets.append(self.group_id, committed, check_held, timeout_ms).last_offset + 1
 
-        self.membership.commit(partitions, append)
+        self.membership.commit(partitions, append, patience_s)
         return end
 
     def _commit_alone(self, committed: Mapping[TopicPartition, Committed | None]) -> int:
@@ -333,11 +365,11 @@ class GroupAssignment(Assignment):
 
     def close(self, *, failed: bool) -> None:
         """Leave the group. ``failed``: what the application was given last it may not be done with, so that is not committed."""
-        _OPEN.discard(self)
         if failed:
             for partition, lane in self._fetcher.lanes.items():
                 lane.move_to(self._came_back.get(partition, lane.position))
         self.clear()
+        _OPEN.discard(self)
 
     def leave_at_exit(self) -> None:
         """At the end of the interpreter: others need not wait to find out. Nothing is committed, and nobody is told."""

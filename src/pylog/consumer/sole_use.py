@@ -16,7 +16,9 @@ class SoleUse:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lent_to = -1  # the thread that a callback runs in, which may call what it may call there
+        self._lent_to = (
+            -1
+        )  # the thread that a callback runs in, which may call what it may call there; void without the lock
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -29,7 +31,7 @@ class SoleUse:
 
     def begin_in_callback(self) -> threading.Lock:
         """As ``begin``, for a call that a callback may make as well."""
-        return threading.Lock() if self._lent_to == threading.get_ident() else self.begin()
+        return threading.Lock() if self._is_in_callback() else self.begin()
 
     def begin(self) -> threading.Lock:
         """The lock to hold for the length of the call.
@@ -37,7 +39,7 @@ class SoleUse:
         The look before the lock is what raises; two threads that pass it at the same instant take turns. In exchange no
         exception, a signal's included, can come between taking the lock and the ``with`` that releases it.
         """
-        if self._lent_to == threading.get_ident():
+        if self._is_in_callback():
             raise WrongThread(
                 "a callback of the group can commit, seek, pause and ask; it can't poll, subscribe, assign or close"
             )
@@ -47,6 +49,10 @@ class SoleUse:
                 "or signal handler interrupted"
             )
         return self._lock
+
+    def _is_in_callback(self) -> bool:
+        """Not where a signal handler's exception has ended the call before it could take back what it had lent."""
+        return self._lent_to == threading.get_ident() and self._lock.locked()
 
     def begin_in_child(self) -> bool:
         """In a forked child, where only this thread lives: True if a call was under way in another one."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from pylog.errors import LogLocked
+from pylog.errors import ForkedHandle, LogLocked, PylogError, StorageError
 from pylog.group.place import GroupPlace
 from pylog.group.state import Group
 from pylog.group.state_file import StateFile
-from pylog.storage import FileLock
+from pylog.storage import FileLock, after_fork_in_child
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ class GroupFiles:
         self._place = place
         self._lock: FileLock | None = None
         self._state: StateFile | None = None
+        self._holder = 0  # the process that ``holding`` was called in
+        after_fork_in_child(self.forget_parent)
 
     @property
     def state(self) -> StateFile:
@@ -39,25 +41,65 @@ class GroupFiles:
     def holding(self, work: Callable[[StateFile], T], timeout_s: float = LOCK_TIMEOUT_S) -> T:
         """What ``work`` returns, called with the lock held. ``LogLocked`` where it isn't free in time, uncalled."""
         while True:
+            self._holder = self._place.filesystem.process_id()
             lock = self._lock or self._open()
             try:
                 self._wait(lock, timeout_s)
                 if lock.is_in_place():
-                    return work(self.state)
+                    return self._work(work)
             finally:
                 lock.release()
             self.close()  # the group was deleted, and this lock with it
 
+    def _work(self, work: Callable[[StateFile], T]) -> T:
+        state = self.state
+        self.check_held()
+        try:
+            return work(state)
+        except FileNotFoundError as error:
+            if isinstance(error, PylogError):
+                raise
+            path = self._place.directory
+            raise StorageError(
+                f"files of the group were removed from {path} meanwhile; try again", path=path
+            ) from error
+        except Exception:
+            self.check_held()  # a child has its parent's files no more, whatever comes of that
+            raise
+
+    def check_held(self) -> None:
+        """``ForkedHandle`` in a child that was forked by a signal handler, and returned from it into what its parent does."""
+        if self._holder != self._place.filesystem.process_id():
+            raise ForkedHandle(
+                f"the group {self._place.group!r} was being changed by this thread when a signal handler forked; the parent goes "
+                "on with it, the child must not",
+                group=self._place.group, path=self._place.directory,
+            )  # fmt: skip
+
     def check_in_place(self) -> None:
-        """Open the files that stand there now, where others have removed these: whoever holds the old lock is alone with it."""
-        if self._lock is not None and not self._lock.is_in_place():
+        """Open the files that stand there now, where others have removed these: whoever holds the old ones is alone with them."""
+        if self._lock is not None and not (self._lock.is_in_place() and self._is_state_in_place()):
             self.close()
+
+    def _is_state_in_place(self) -> bool:
+        mine = self.state.raw()
+        try:
+            there = StateFile(self._place.filesystem.open_readable(self._place.state), self._place.boot)
+        except FileNotFoundError:
+            return False
+        except StorageError:  # no descriptor is left, perhaps: the next look tells
+            return True
+        try:
+            return there.raw() in (mine, self.state.raw())  # it may be published in between
+        finally:
+            there.close()
 
     def _open(self) -> FileLock:
         for _ in range(_DELETIONS_MAX):
             with suppress(FileNotFoundError):  # the group was deleted in between
                 return self._open_in_place()
-        return self._open_in_place()
+        path = self._place.directory
+        raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
 
     def _open_in_place(self) -> FileLock:
         place = self._place
@@ -94,8 +136,12 @@ class GroupFiles:
             lock.close()
 
     def forget_parent(self) -> None:
-        """In a forked child: the lock is the parent's."""
-        lock, self._lock, self._state = self._lock, None, None
+        """In a forked child: the lock is the parent's, and what the parent is about to publish under it, if it is."""
+        lock, self._lock = self._lock, None
+        state, self._state = self._state, None
+        if state is not None:
+            with suppress(StorageError):
+                state.close()
         if lock is not None:
             lock.abandon()
 

@@ -5,14 +5,14 @@ Nobody has to join a group to look at it, and looking needs no lock and no permi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout
 from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
-from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidPartition, TopicNotFound
+from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidPartition, InvalidTopicName, TopicNotFound
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import dead_members
@@ -53,7 +53,7 @@ class Groups:
         for name in sorted(names):
             try:
                 topic = self._log.describe_topic(name)
-            except TopicNotFound:
+            except (TopicNotFound, InvalidTopicName):  # the latter from a damaged state
                 continue
             found[name] = GroupTopic(topic.id, topic.partitions)
         return found
@@ -156,15 +156,19 @@ class Groups:
         place = self.place(group)
         files = GroupFiles(place)
         try:
-            return files.holding(lambda state: self._commit_alone(place, state, offsets))
+            return files.holding(lambda state: self._commit_alone(place, state, offsets, files.check_held))
         finally:
             files.close()
 
     def _commit_alone(
-        self, place: GroupPlace, state: StateFile, offsets: Mapping[TopicPartition, Committed | None]
+        self,
+        place: GroupPlace,
+        state: StateFile,
+        offsets: Mapping[TopicPartition, Committed | None],
+        check_held: Callable[[], None],
     ) -> int:
         self._require_empty(place, state)
-        return self.offsets.append(place.group, offsets).last_offset + 1 if offsets else 0
+        return self.offsets.append(place.group, offsets, check_held).last_offset + 1 if offsets else 0
 
     def _require_empty(self, place: GroupPlace, state: StateFile) -> None:
         """The lock is held. Members that are dead are none, static ones too: by hand one may go on without waiting for them."""
@@ -272,15 +276,16 @@ class Groups:
         self.describe(group)
         files = GroupFiles(place)
         try:
-            end = files.holding(lambda state: self._delete(place, state))
+            end = files.holding(lambda state: self._delete(place, state, files.check_held))
         finally:
             files.close()
         self.offsets.sync(group, end)
 
-    def _delete(self, place: GroupPlace, state: StateFile) -> int:
+    def _delete(self, place: GroupPlace, state: StateFile, check_held: Callable[[], None]) -> int:
         self._require_empty(place, state)
         committed = self.offsets.committed(place.group)
-        end = self.offsets.append(place.group, dict.fromkeys(committed)).last_offset + 1 if committed else 0
+        end = self.offsets.append(place.group, dict.fromkeys(committed), check_held).last_offset + 1 if committed else 0
+        check_held()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
         self._filesystem.replace(place.directory, gone)  # in one step: who has the lock open sees that it is gone
         self._clear_away()
@@ -306,10 +311,11 @@ def _described(member: Member) -> MemberDescription:
 
 
 def check_metadata(metadata: str) -> str:
-    """A commit's note, if it is not too long."""
-    if not isinstance(metadata, str) or len(metadata.encode("utf-8", "replace")) > METADATA_LIMIT_BYTES:
-        raise ConfigError(
-            f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
-            option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
-        )  # fmt: skip
-    return metadata
+    """A commit's note, if it is text (half a surrogate pair is none) that is not too long."""
+    with suppress(UnicodeEncodeError):
+        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
+            return metadata
+    raise ConfigError(
+        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
+        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
+    )  # fmt: skip

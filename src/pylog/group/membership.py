@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError
+from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
 from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
 from pylog.group.heartbeats import ROUNDS, Heartbeats, Silence
 from pylog.group.place import MEMBER_ID_BYTES, GroupPlace
@@ -34,10 +35,14 @@ from pylog.storage import FileLock
 logger = logging.getLogger("pylog.group")
 
 TICK_S = 0.2
-_SHORT_S = (
+AT_ONCE_S = (
     0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
 )
+_SILENCE_MIN_MS = 2.5 * TICK_S * 1000  # who polls all the time is heard once in a tick, by who listens once in a tick
 _LEAVE_S = 1.0
+
+Append = Callable[[Callable[[], None]], object]
+"""Takes what raises where the group's lock is held no more: in a child that was forked in between."""
 
 TopicsNow = Callable[[Iterable[str]], Mapping[str, GroupTopic]]
 
@@ -99,18 +104,17 @@ class Membership:
         place.filesystem.make_directory(place.members)
         self._sweep(group)
         id_ = place.filesystem.random_bytes(MEMBER_ID_BYTES).hex()
-        alive = place.filesystem.lock(place.member(id_))
-        self._alive = alive
-        alive.try_acquire()
+        self._alive = place.filesystem.lock(place.member(id_))
+        self._alive.try_acquire()
+        self._heartbeats = self._open_heartbeats()
         member = Member(
             id_, options.instance_id, options.client_id, place.filesystem.host_name(), place.filesystem.process_id(),
-            group.free_cell(), place.clock.now_ms(), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
+            group.free_cell(), max(place.clock.now_ms(), 0), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
         )  # fmt: skip
         group = joined(group, member, options.assignor, self._topics_now(_wanted(group, wanted)))
+        self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
         state.publish(group)
-        self.id, self.generation, self._cell = id_, group.generation, member.cell
-        self._heartbeats = Heartbeats(place.filesystem.open_appendable(place.heartbeats))
-        self._next_tick_s = 0.0
+        self.id = id_  # last: from now on it is a member, with all that one needs
         logger.info("joined group %r as member %s, generation %d", place.group, id_, group.generation)
         return group
 
@@ -139,7 +143,8 @@ class Membership:
             return
         try:
             if id_ and not self._options.instance_id:
-                self._place.filesystem.remove(self._place.member(id_))
+                with suppress(FileNotFoundError):  # the group was deleted
+                    self._place.filesystem.remove(self._place.member(id_))
         finally:
             alive.close()  # whatever happens to its name: this is what tells the others
 
@@ -177,7 +182,7 @@ class Membership:
         What the group returned says ``owned`` of this member is its own until it gives it up or is expelled.
         """
         try:
-            return self._files.holding(lambda state: self._reconcile(state, released), _SHORT_S)
+            return self._files.holding(lambda state: self._reconcile(state, released), AT_ONCE_S)
         except LogLocked:
             return None
 
@@ -193,7 +198,7 @@ class Membership:
 
     def remember_starts(self, starts: Mapping[TopicPartition, int]) -> Group:
         """Have whoever reads these partitions begin where this member did, until the group commits. The group after that."""
-        return self._files.holding(lambda state: self._remember(state, starts))
+        return self._files.holding(lambda state: self._remember(state, starts), AT_ONCE_S)
 
     def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> Group:
         group = state.read()
@@ -211,7 +216,7 @@ class Membership:
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            timeout_s = _SHORT_S if appeared else LOCK_TIMEOUT_S
+            timeout_s = AT_ONCE_S if appeared else LOCK_TIMEOUT_S
             self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s)
 
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
@@ -233,21 +238,38 @@ class Membership:
         if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
             self._silence = Silence()  # who did not look for so long can't say that others were silent
         self._next_tick_s = now_s + TICK_S
-        self._heartbeats.beat(self._cell)
+        heartbeats = self._heartbeats_in_place(self._heartbeats)
+        heartbeats.beat(self._cell)
         self._files.check_in_place()
         group = self.look()
         if len(group.members) < 2:
             return
-        counters = self._heartbeats.all()
+        counters = heartbeats.all()
         gone = self._silent(group, counters, now_s)
         if counters[ROUNDS] == self._rounds:
-            self._heartbeats.beat(ROUNDS)
+            heartbeats.beat(ROUNDS)
             self._rounds = (counters[ROUNDS] + 1) % (1 << 64)
             gone |= self._gone(group, now_s)
         else:
             self._rounds = counters[ROUNDS]  # somebody else has looked since
         if gone:
-            self._expel(gone, counters)
+            self._expel(gone, heartbeats, counters)
+
+    def _heartbeats_in_place(self, mine: Heartbeats) -> Heartbeats:
+        """The file that stands there now: who counts in one that was removed seems silent to the others, and they to him."""
+        try:
+            there = self._open_heartbeats()
+        except (
+            StorageError,
+            FileNotFoundError,
+        ):  # no descriptor is left, perhaps, or no group: the next tick looks again
+            return mine
+        self._heartbeats = there
+        mine.close()
+        return there
+
+    def _open_heartbeats(self) -> Heartbeats:
+        return Heartbeats(self._place.filesystem.open_appendable(self._place.heartbeats))
 
     def _silent(self, group: Group, counters: tuple[int, ...], now_s: float) -> set[str]:
         beats = {
@@ -256,7 +278,7 @@ class Membership:
         return {
             id_
             for id_, silent_s in self._silence.look(beats, now_s).items()
-            if silent_s * 1000 > group.members[id_].max_poll_interval_ms
+            if silent_s * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)
         }
 
     def _gone(self, group: Group, now_s: float) -> set[str]:
@@ -273,15 +295,14 @@ class Membership:
     def _dead(self, group: Group) -> set[str]:
         return dead_members(self._place, group) - {self.id}
 
-    def _expel(self, gone: set[str], counters: tuple[int, ...]) -> None:
+    def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
-            self._files.holding(lambda state: self._expel_now(state, gone, counters), _SHORT_S)
+            self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), AT_ONCE_S)
         except LogLocked:
             return  # whoever has the lock may be at it; else the next tick
 
-    def _expel_now(self, state: StateFile, gone: set[str], counters: tuple[int, ...]) -> None:
-        assert self._heartbeats is not None
-        group, now, group_name = state.read(), self._heartbeats.all(), self._place.group
+    def _expel_now(self, state: StateFile, gone: set[str], now: tuple[int, ...], counters: tuple[int, ...]) -> None:
+        group, group_name = state.read(), self._place.group
         dead = self._dead(group)
         still = {
             id_
@@ -320,11 +341,15 @@ class Membership:
 
     # Committing
 
-    def commit(self, partitions: Collection[TopicPartition], append: Callable[[], object]) -> None:
-        """Call ``append`` with the group's lock held, if this member may commit for these partitions; else ``CommitFailed``."""
-        self._files.holding(lambda state: self._commit(state, partitions, append), LOCK_TIMEOUT_S)
+    def commit(self, partitions: Collection[TopicPartition], append: Append, timeout_s: float | None = None) -> None:
+        """Call ``append`` with the group's lock held, if this member may commit for these partitions; else ``CommitFailed``.
 
-    def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Callable[[], object]) -> None:
+        ``LogLocked`` where the lock is not free in time, half a minute as a rule.
+        """
+        timeout_s = LOCK_TIMEOUT_S if timeout_s is None else timeout_s
+        self._files.holding(lambda state: self._commit(state, partitions, append), timeout_s)
+
+    def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Append) -> None:
         group = state.read()
         me = group.members.get(self.id)
         if me is None:
@@ -337,7 +362,7 @@ class Membership:
                 f"{group.generation}): it was given to another, who may have read these records again",
                 group=self._place.group, member=self.id, generation=group.generation, topic=topic, partition=number,
             )  # fmt: skip
-        append()
+        append(self._files.check_held)
         if self._heartbeats is not None:
             self._heartbeats.beat(self._cell)  # who commits is at work, however long one poll's records take
 

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import logging
 import threading  # consumers of several threads share what is known
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout
-from pylog.errors import CorruptRecord, CorruptSegment, LogLocked, OffsetOutOfRange, StorageError, TopicNotFound
+from pylog.errors import (
+    CorruptRecord,
+    CorruptSegment,
+    DeliveryTimeout,
+    LogLocked,
+    OffsetOutOfRange,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.group.offset_records import (
     OFFSETS_TOPIC,
     Committed,
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.group")
 
+APPEND_TIMEOUT_MS = 30_000
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _FETCH_BYTES = 1 << 20
@@ -180,22 +189,31 @@ class OffsetStore:
 
     # Writing
 
-    def append(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> AppendResult:
+    def append(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, Committed | None],
+        check_held: Callable[[], object] = bool,
+        timeout_ms: int = APPEND_TIMEOUT_MS,
+    ) -> AppendResult:
         """Commit these offsets, None to remove one: all or none. Visible on return, durable after ``sync``.
 
-        The caller holds the group's lock, and has checked that whoever commits may do so. Raises as ``Partition.append``.
+        The caller holds the group's lock, which ``check_held`` makes sure of, and has checked that whoever commits may do so.
+        Raises as ``Partition.append``.
         """
         count = self._count()
         if count is None:
             count = self._log.create_topic(OFFSETS_TOPIC, if_not_exists=True, retention_ms=-1).partitions
         partition = self._at(partition_of_group(group, count)).partition
-        return partition.append(
-            [
-                ProducerRecord(None if committed is None else encode_value(committed), encode_key(group, name))
-                for name, committed in offsets.items()
-            ],
-            acks=1,
-        )
+        records = [
+            ProducerRecord(None if committed is None else encode_value(committed), encode_key(group, name))
+            for name, committed in offsets.items()
+        ]
+        check_held()
+        try:
+            return partition.append(records, acks=1, timeout_ms=timeout_ms)
+        except DeliveryTimeout as error:
+            raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
     def sync(self, group: str, end_offset: int) -> None:
         """Return when commits of the group below this offset of its log are on the medium."""

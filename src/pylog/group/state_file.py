@@ -39,6 +39,7 @@ _WRAP = 1 << 32
 _READS_MAX = 100
 _NAME_LIMIT = 1024
 _INT64_MAX = 2**63 - 1
+_GENERATION_MAX = 1 << 62  # there is one behind it
 _MEMBER_ID = re.compile(f"[0-9a-f]{{{2 * MEMBER_ID_BYTES}}}")
 
 
@@ -69,7 +70,7 @@ def _decode(data: bytes) -> Slot | None:
     if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
         return None
     slot = Slot(*_BODY.unpack_from(data, _CRC.size))
-    return slot if slot.generation >= 0 and slot.size_bytes <= STATE_LIMIT_BYTES else None
+    return slot if 0 <= slot.generation <= _GENERATION_MAX and slot.size_bytes <= STATE_LIMIT_BYTES else None
 
 
 class StateFile:
@@ -189,7 +190,7 @@ class GroupDecoder:
                 for topic, number, offset in content["starts"]
             }
             members = {id_: member for id_, (_, member) in known.items()}
-            group = Group(_whole(content["generation"]), content["assignor"], members, topics, starts)
+            group = Group(_generation(content["generation"]), _name(content["assignor"]), members, topics, starts)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
         if members and group.assignor not in ASSIGNORS:
@@ -236,6 +237,12 @@ def _member_id(value: Any) -> str:
     if not isinstance(value, str) or not _MEMBER_ID.fullmatch(value):
         raise ValueError(f"{value!r:.80} is no member's id")
     return value
+
+
+def _generation(value: Any) -> int:
+    if _whole(value) > _GENERATION_MAX:
+        raise ValueError(f"{value} is no generation")
+    return int(value)
 
 
 def _cell(value: Any) -> int:

@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "a member is expelled for the time of the tick alone",
         "group/membership.py",
-        "            if silent_s * 1000 > group.members[id_].max_poll_interval_ms\n",
+        "            if silent_s * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)\n",
         "            if silent_s > 0\n",
         "members that work are thrown out, and their records come twice",
         (f"{_PROTOCOL}::test_a_member_may_be_silent_for_its_max_poll_interval_and_no_longer",),
@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "a member does not hold the lock on its file",
         "group/membership.py",
-        "        alive.try_acquire()\n",
+        "        self._alive.try_acquire()\n",
         "",
         "all members count as dead at once",
         (_ONE_PREEMPTION,),
