@@ -14,7 +14,7 @@ from pylog.group import files
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import TICK_S
 from pylog.testing import ManualClock
-from tests.group.test_consumers import fill, member, place, settle
+from tests.group.consumers import fill, member, place, settle
 
 
 @pytest.fixture

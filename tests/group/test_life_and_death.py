@@ -1,0 +1,152 @@
+"""Members that are expelled, fenced, forked, or come back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pylog import Consumer, Log, TopicPartition
+from pylog.errors import (
+    CommitFailed,
+    ConfigError,
+    InstanceFenced,
+    ReadOnlyLog,
+)
+from pylog.group.membership import TICK_S
+from pylog.testing import ManualClock
+from tests.group.consumers import fill, member, place, settle
+
+
+def test_who_does_not_poll_is_expelled_and_what_it_commits_is_refused(tmpfs_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=2)
+        lost: list[list[TopicPartition]] = []
+        slow = member(log, max_poll_interval_ms=5_000, on_lost=lost.append)
+        one = member(log, max_poll_interval_ms=5_000)
+        settle(one, slow)
+        theirs = min(slow.assignment())
+        for _ in range(40):
+            clock.advance(0.25)
+            one.poll(0)
+        assert len(one.assignment()) == 2
+        with pytest.raises(CommitFailed, match=r"did not poll for 5000 ms \(max_poll_interval_ms\)") as caught:
+            slow.commit({theirs: 1})
+        assert (caught.value.group, caught.value.max_poll_interval_ms) == ("g", 5000)
+        assert one.committed(theirs) is None
+        slow.poll(0)
+        assert lost == [[theirs]]
+        assert [len(some) for some in settle(one, slow)] == [1, 1]
+        one.close()
+        slow.close()
+
+
+def test_who_commits_is_at_work(tmpfs_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=2)
+        slow, one = member(log, max_poll_interval_ms=5_000), member(log)
+        settle(one, slow)
+        for _ in range(80):
+            clock.advance(0.25)
+            slow.commit({min(slow.assignment()): 1})
+            one.poll(0)
+        assert [len(some) for some in settle(one, slow)] == [1, 1]
+        one.close()
+        slow.close()
+
+
+def test_a_static_member_comes_back_to_its_partitions(tmpfs_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one = member(log, group_instance_id="one")
+        other = member(log, group_instance_id="other")
+        has = settle(one, other)
+        other.close()
+        for _ in range(20):
+            clock.advance(1.0)
+            one.poll(0)
+        assert settle(one) == has[:1]
+        other = member(log, group_instance_id="other")
+        assert settle(one, other) == has
+        other.close()
+        for _ in range(50):
+            clock.advance(1.0)
+            one.poll(0)
+        assert settle(one) == [[place(number) for number in range(4)]]  # its session of 45 s is over
+        one.close()
+
+
+def test_another_consumer_of_the_same_instance_takes_its_place(log: Log) -> None:
+    one = member(log, group_instance_id="same")
+    other = member(log, group_instance_id="same")
+    assert settle(other) == [[place(number) for number in range(4)]]
+    for call in (one.commit, lambda: one.poll(0)):
+        with pytest.raises(InstanceFenced, match=r"group_instance_id='same' has taken this one's place"):
+            call()
+    one.close()
+    assert settle(other) == [[place(number) for number in range(4)]]
+    other.close()
+
+
+def test_members_with_another_assignor_are_refused(log: Log) -> None:
+    with (
+        member(log, assignor="range"),
+        pytest.raises(ConfigError, match="assignor='range', this consumer has 'sticky'"),
+    ):
+        member(log, assignor="sticky")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_another_member(log: Log) -> None:
+    fill(log, 5)
+    with member(log) as one:
+        id_ = one.group_metadata().member_id
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                assert one.group_metadata().generation == -1
+                one.poll(0)
+                assert one.group_metadata().member_id not in ("", id_)
+                one.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(pid, 0)[1] == 0
+        settle(one)
+        assert one.group_metadata().member_id == id_
+        assert len(one.assignment()) == 4
+        one.commit()
+
+
+def test_a_group_needs_a_log_that_can_be_written(log: Log) -> None:
+    with Log(log.path, read_only=True) as other, pytest.raises(ReadOnlyLog):
+        Consumer(other, group_id="g")
+
+
+def test_a_consumer_outlives_its_log_and_leaves_without_a_word(tmpfs_dir: Path) -> None:
+    log = Log(tmpfs_dir / "log")
+    log.create_topic("t", partitions=2)
+    one = member(log, enable_auto_commit=True)
+    log.close()
+    one.close()
+    with Log(tmpfs_dir / "log") as again, member(again) as other:
+        assert len(other.assignment()) == 2
+
+
+def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
+    import shutil
+
+    one = member(log)
+    shutil.rmtree(log.path / ".pylog" / "groups")
+    other = member(log)
+    while len(one.assignment()) + len(other.assignment()) != 4 or one.assignment() & other.assignment():
+        one.poll(TICK_S / 4)
+        other.poll(TICK_S / 4)
+    assert len(log.describe_group("g").members) == 2
+    one.close()
+    other.close()
