@@ -123,6 +123,23 @@ def test_what_a_failing_application_had_in_its_hands_is_not_committed(log: Log) 
         assert again.position(place(0, "one")) == 2
 
 
+@pytest.mark.parametrize("auto", [False, True])
+def test_a_failing_application_takes_back_nothing_that_it_has_committed(log: Log, auto: bool) -> None:
+    """It went on where it had begun, or had polled last: committed by ``on_revoked``, or by the clock's commit at the end."""
+    log.create_topic("one")
+    fill(log, 6, "one")
+    with (
+        suppress(ZeroDivisionError),
+        Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=auto) as one,
+    ):
+        one.subscribe("one", on_revoked=lambda _: one.commit())
+        for record in one:
+            if record.offset == 4:
+                raise ZeroDivisionError
+            one.commit()
+    assert log.lag("g") == {place(0, "one"): 2}
+
+
 def test_what_moves_is_committed_before(log: Log) -> None:
     fill(log, 10)
     one = member(log, enable_auto_commit=True)

@@ -59,7 +59,9 @@ class GroupAssignment(Assignment):
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
         self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
-        self._came_back: dict[TopicPartition, int] = {}  # where it began, then behind what the application is done with
+        self._came_back: dict[
+            TopicPartition, int
+        ] = {}  # behind what the application is done with: it polled again, or committed
         self._next_commit_s = 0.0
         self._is_late = False  # the lock of the group was not free
         self._settled: Group | None = None  # what was published last, where all is as it says
@@ -231,8 +233,7 @@ class GroupAssignment(Assignment):
 
     def came_back(self) -> None:
         """The application is done with all it was given."""
-        if self._config.enable_auto_commit:
-            self._came_back = self.positions()
+        self._came_back = self.positions()
 
     def _commit_when_due(self) -> None:
         now_s = self._log.clock.monotonic()
@@ -277,6 +278,7 @@ class GroupAssignment(Assignment):
                 at.offset, partition.leader_epoch, check_metadata(at.metadata), now_ms, self._id_of(name)
             )
         end = self._commit_as_member(offsets, committed) if self._is_member() else self._commit_alone(committed)
+        self._came_back.update((name, at.offset) for name, at in offsets.items() if name in self._came_back)
         if not news:
             return
         if durable:
