@@ -59,9 +59,8 @@ class GroupAssignment(Assignment):
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
         self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
-        self._came_back: dict[
-            TopicPartition, int
-        ] = {}  # behind what the application is done with: it polled again, or committed
+        self._durable: dict[TopicPartition, int] = {}  # the same, of what no loss of power takes back
+        self._came_back: dict[TopicPartition, int] = {}  # behind what it polled again after, or committed
         self._next_commit_s = 0.0
         self._is_late = False  # the lock of the group was not free
         self._settled: Group | None = None  # what was published last, where all is as it says
@@ -218,6 +217,7 @@ class GroupAssignment(Assignment):
         for partition in partitions:
             self._fetcher.remove(partition)
             self._committed.pop(partition, None)
+            self._durable.pop(partition, None)
             self._came_back.pop(partition, None)
 
     def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:
@@ -268,23 +268,26 @@ class GroupAssignment(Assignment):
         if not offsets:
             return
         news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
-        now_ms = self._log.clock.now_ms()
-        committed: dict[TopicPartition, Committed | None] = {}
-        for name, at in news.items():
-            partition = self._lookup.partition(name)
-            if durable:
-                make_records_durable(partition, at.offset)
-            committed[name] = Committed(
-                at.offset, partition.leader_epoch, check_metadata(at.metadata), now_ms, self._id_of(name)
-            )
+        unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
+        for name, at in unsafe.items():
+            make_records_durable(self._lookup.partition(name), at.offset)
+        committed = {name: self._to_commit(name, at) for name, at in news.items()}
         end = self._commit_as_member(offsets, committed) if self._is_member() else self._commit_alone(committed)
-        self._came_back.update((name, at.offset) for name, at in offsets.items() if name in self._came_back)
-        if not news:
-            return
+        for name, at in offsets.items():
+            self._committed[name] = at.offset
+            self._durable.pop(name, None)
+            if name in self._came_back:
+                self._came_back[name] = at.offset
+        if unsafe:
+            self._groups.offsets.sync(self.group_id, end if news else None)
         if durable:
-            self._groups.offsets.sync(self.group_id, end)
-        self._committed.update((partition, at.offset) for partition, at in news.items())
-        self._groups.offsets.tidy(self.group_id)
+            self._durable.update((name, at.offset) for name, at in offsets.items())
+        if news:
+            self._groups.offsets.tidy(self.group_id)
+
+    def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
+        epoch, now_ms = self._lookup.partition(name).leader_epoch, self._log.clock.now_ms()
+        return Committed(at.offset, epoch, check_metadata(at.metadata), now_ms, self._id_of(name))
 
     def _is_member(self) -> bool:
         return self.subscription is not None

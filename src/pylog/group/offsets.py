@@ -197,11 +197,11 @@ class OffsetStore:
             acks=1,
         )
 
-    def sync(self, group: str, end_offset: int) -> None:
-        """Return when commits of the group below this offset of its log are on the medium."""
+    def sync(self, group: str, end_offset: int | None = None) -> None:
+        """Return when commits of the group below this offset of its log, or all of them, are on the medium."""
         known = self._known_of(group)
         if known is not None:
-            known.partition.sync(end_offset)
+            known.partition.sync(known.partition.latest_offset if end_offset is None else end_offset)
 
     def tidy(self, group: str) -> None:
         """Write a checkpoint, if many commits have come since the last. For whoever has committed; holds no group's lock."""
