@@ -31,7 +31,17 @@ def test_commits_carry_metadata_and_are_read_by_everybody(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{("t", 0): -1}, {("t", 0): "3"}, [("t", 0)], {("t", 0): OffsetAndMetadata(1, "x" * 5000)}]
+    "wrong",
+    [
+        {("t", 0): -1},
+        {("t", 0): "3"},
+        {("t", 0): 2**63},
+        [("t", 0)],
+        {("t", 0): OffsetAndMetadata(2**63)},
+        {("t", 0): OffsetAndMetadata(1, "x" * 5000)},
+        {("t", 0): OffsetAndMetadata(1, "\ud800")},
+        {("t", 0): OffsetAndMetadata(1, None)},
+    ],
 )
 def test_what_can_be_no_commit_is_refused(log: Log, wrong: Any) -> None:
     with member(log) as one, pytest.raises(ConfigError):

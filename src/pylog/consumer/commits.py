@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylog.checks import partition_of, require_callable, require_count
+from pylog.codec.format import INT64_MAX
 from pylog.consumer.parts import Parts
 from pylog.errors import ConfigError, PylogError
+from pylog.group.offset_records import METADATA_LIMIT_BYTES
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Commits(Parts):
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and
-        take the records before it, where those were not durable; what gets their offsets later is passed over then.
+        take the records before it, where those were not durable: the group then goes on where the records that are left end.
 
         What ``commit`` would raise is given to ``callback(offsets, error)``, or logged without one; None stands for success.
         """
@@ -93,13 +95,29 @@ class Commits(Parts):
     def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             positions = {name: self._position(lane) for name, lane in self._fetcher.lanes.items()}
-            return {name: OffsetAndMetadata(position) for name, position in positions.items() if position is not None}
+            return {name: _offset(position) for name, position in positions.items() if position is not None}
         if not isinstance(offsets, Mapping):
             raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
         return {partition_of(name): _offset(value) for name, value in offsets.items()}
 
 
 def _offset(value: object) -> OffsetAndMetadata:
-    if isinstance(value, OffsetAndMetadata):
-        return OffsetAndMetadata(require_count("offset", value.offset, 0), value.metadata)
-    return OffsetAndMetadata(require_count("offset", value, 0))
+    at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(require_count("offset", value, 0))
+    if require_count("offset", at.offset, 0) > INT64_MAX:
+        raise ConfigError(
+            f"offset must be at most {INT64_MAX}, not {at.offset!r:.80}", option="offset", value=at.offset
+        )
+    _check_metadata(at.metadata)
+    return at
+
+
+def _check_metadata(metadata: object) -> None:
+    try:
+        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
+            return
+    except UnicodeEncodeError:
+        pass
+    raise ConfigError(
+        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
+        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
+    )  # fmt: skip

@@ -25,7 +25,6 @@ from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError
-from pylog.group.groups import check_metadata
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.progress import make_records_durable, next_offset
@@ -287,7 +286,7 @@ class GroupAssignment(Assignment):
 
     def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
         epoch, now_ms = self._lookup.partition(name).leader_epoch, self._log.clock.now_ms()
-        return Committed(at.offset, epoch, check_metadata(at.metadata), now_ms, self._id_of(name))
+        return Committed(at.offset, epoch, at.metadata, now_ms, self._id_of(name))
 
     def _is_member(self) -> bool:
         return self.subscription is not None
