@@ -60,3 +60,25 @@ def test_others_get_what_is_revoked_whatever_the_callback_raises(log: Log) -> No
         one.close()
     with member(log) as again:
         assert len(again.assignment()) == 4
+
+
+def test_a_callback_commits_though_a_topic_was_deleted(log: Log) -> None:
+    """Its TopicNotFound came out of the poll, and of the other topics nothing was committed."""
+    log.create_topic("u")
+    fill(log, 3)
+    one = Consumer(log, group_id="g", auto_offset_reset="earliest")
+    one.subscribe(["t", "u"], on_revoked=lambda _: one.commit())
+    assert len(one.poll(1.0)) == 12
+    log.delete_topic("u")
+    assert one.poll(0) == []
+    assert set(log.lag("g").values()) == {0}
+    one.close()
+
+
+def test_a_topic_that_is_deleted_before_it_is_taken_is_not_read(log: Log) -> None:
+    log.create_topic("u")
+    one = Consumer(log, group_id="g", auto_offset_reset="earliest")
+    one.subscribe("t", on_revoked=lambda _: log.delete_topic("u"))
+    one.subscribe("u", on_revoked=lambda _: log.delete_topic("u"))
+    assert (one.poll(0), one.assignment()) == ([], set())
+    one.close()

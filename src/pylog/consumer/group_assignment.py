@@ -24,7 +24,7 @@ from pylog.consumer.lane import Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
-from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError
+from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError, TopicNotFound
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.progress import make_records_durable, next_offset
@@ -164,18 +164,22 @@ class GroupAssignment(Assignment):
         committed = self._groups.committed(self.group_id)
         starts: dict[TopicPartition, int | None] = {}
         fresh: dict[TopicPartition, int] = {}
-        for partition in sorted(partitions):
-            position = self._resumed(partition, committed.get(partition))
-            if position is None:
-                position = group.starts.get(partition)
-            if position is None:
-                position = self._fetcher.start_position(self._lookup.partition(partition))
-                if position is not None:
-                    fresh[partition] = position
-            starts[partition] = position
+        topics = {topic.name: topic for topic in self._existing({partition.topic for partition in partitions})}
+        for partition in sorted(partition for partition in partitions if partition.topic in topics):
+            with suppress(TopicNotFound):  # deleted meanwhile: the catalog's version will tell
+                position = self._resumed(partition, committed.get(partition))
+                if position is None:
+                    position = group.starts.get(partition)
+                if position is None:
+                    position = self._fetcher.start_position(self._lookup.partition(partition))
+                    if position is not None:
+                        fresh[partition] = position
+                starts[partition] = position
+        if not starts:
+            return
         if fresh:
             self.membership.remember_starts(fresh)
-        self._apply([], starts, [self._describe(name) for name in sorted({p.topic for p in partitions})])
+        self._apply([], starts, topics.values())
         self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
         self._committed.update(
             (partition, committed[partition].offset) for partition in starts if partition in committed
@@ -244,9 +248,7 @@ class GroupAssignment(Assignment):
     def _commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Auto-commit: what it cannot commit now it reports, and commits the next time."""
         try:
-            there = self._groups.topics_now({partition.topic for partition in offsets})
-            wanted = {p: OffsetAndMetadata(offset) for p, offset in offsets.items() if p.topic in there}
-            self.commit(wanted, durable=True, again=False)
+            self.commit({p: OffsetAndMetadata(at) for p, at in offsets.items()}, durable=True, again=False)
         except PylogError as error:
             self.report(error)
 
@@ -262,8 +264,12 @@ class GroupAssignment(Assignment):
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, durable: bool, again: bool) -> None:
         """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
 
-        ``again``: also what this consumer has committed already, which else costs a look at its membership alone.
+        ``again``: named by the application; else they are positions, of which those that are committed already cost a look at
+        the membership alone, and those in topics that were deleted nothing.
         """
+        if not again:
+            there = self._groups.topics_now({partition.topic for partition in offsets})
+            offsets = {partition: at for partition, at in offsets.items() if partition.topic in there}
         if not offsets:
             return
         news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
