@@ -145,6 +145,26 @@ def test_a_topic_that_appears_and_partitions_that_are_added_are_read_from_their_
     other.close()
 
 
+@pytest.mark.parametrize("way", ["added", "made again"])
+def test_partitions_that_a_member_finds_as_it_joins_are_read_from_their_beginning_too(log: Log, way: str) -> None:
+    """They were no news any more to the member who was there, and were read from their end."""
+    log.create_topic("one")
+    one = member(log, topics="one", auto_offset_reset="latest")
+    if way == "made again":
+        log.delete_topic("one")
+        log.create_topic("one")
+    else:
+        log.add_partitions("one", 2)
+    fill(log, 3, "one")
+    other = member(log, topics="one", auto_offset_reset="latest")
+    got: list[Any] = []
+    for _ in range(ROUNDS):
+        got += [*one.poll(0), *other.poll(0)]
+    assert offsets_of(got) == ({0: [0, 1, 2]} if way == "made again" else {0: [0, 1, 2], 1: [0, 1, 2]})
+    one.close()
+    other.close()
+
+
 def test_a_topic_that_is_deleted_is_given_up_and_one_made_again_is_read_from_its_beginning(log: Log) -> None:
     log.create_topic("u")
     fill(log, 3, "u")
