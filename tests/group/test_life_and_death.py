@@ -13,7 +13,10 @@ from pylog.errors import (
     ConfigError,
     InstanceFenced,
     ReadOnlyLog,
+    StorageError,
 )
+from pylog.group import membership
+from pylog.group.heartbeats import Heartbeats
 from pylog.group.membership import TICK_S
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
@@ -58,6 +61,45 @@ def test_who_commits_is_at_work(tmpfs_dir: Path) -> None:
         slow.close()
 
 
+def test_who_polls_within_the_interval_is_not_expelled(tmpfs_dir: Path) -> None:
+    """A poll soon after another shows no sign of life of its own, and the time counted from the one before."""
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=2)
+        slow, one = member(log, max_poll_interval_ms=1_000), member(log, max_poll_interval_ms=1_000)
+        settle(one, slow)
+        for pause_s in (TICK_S + 0.01, TICK_S - 0.01):
+            clock.advance(pause_s)
+            slow.poll(0)
+            one.poll(0)
+        for _ in range(4):
+            clock.advance(0.245)
+            one.poll(0)
+        slow.commit({min(slow.assignment()): 0})
+        one.close()
+        slow.close()
+
+
+def test_a_static_member_may_be_away_for_longer_than_the_poll_interval(tmpfs_dir: Path) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one, other = (
+            member(log, group_instance_id=name, max_poll_interval_ms=5_000, session_timeout_ms=60_000) for name in "ab"
+        )
+        has = settle(one, other)
+        other.close()
+        for _ in range(59):
+            clock.advance(1.0)
+            one.poll(0)
+        assert settle(one) == has[:1]
+        for _ in range(3):
+            clock.advance(1.0)
+            one.poll(0)
+        assert settle(one) == [[place(number) for number in range(4)]]
+        one.close()
+
+
 def test_a_static_member_comes_back_to_its_partitions(tmpfs_dir: Path) -> None:
     clock = ManualClock()
     with Log(tmpfs_dir / "log", clock=clock) as log:
@@ -90,6 +132,24 @@ def test_another_consumer_of_the_same_instance_takes_its_place(log: Log) -> None
     one.close()
     assert settle(other) == [[place(number) for number in range(4)]]
     other.close()
+
+
+def test_a_join_that_finds_no_room_for_its_signs_of_life_is_none(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was listed already, showed no life, looked after nobody, and its polls did not sleep."""
+
+    def refused(_: object) -> Heartbeats:
+        raise StorageError("no descriptor is left")
+
+    one = Consumer(log, group_id="g")
+    with monkeypatch.context() as patch:
+        patch.setattr(membership, "Heartbeats", refused)
+        with pytest.raises(StorageError):
+            one.subscribe("t")
+    assert log.groups() == []
+    one.poll(0)
+    assert [len(found.assigned) for found in log.describe_group("g").members] == [4]
+    assert not one._assignment.changed()
+    one.close()
 
 
 def test_members_with_another_assignor_are_refused(log: Log) -> None:

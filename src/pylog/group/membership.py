@@ -106,10 +106,10 @@ class Membership:
             id_, options.instance_id, options.client_id, place.filesystem.host_name(), place.filesystem.process_id(),
             group.free_cell(), place.clock.now_ms(), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
         )  # fmt: skip
+        self._heartbeats = Heartbeats(place.filesystem.open_appendable(place.heartbeats))
         group = joined(group, member, options.assignor, self._topics_now(_wanted(group, wanted)))
         state.publish(group)
         self.id, self.generation, self._cell = id_, group.generation, member.cell
-        self._heartbeats = Heartbeats(place.filesystem.open_appendable(place.heartbeats))
         self._next_tick_s = 0.0
         logger.info("joined group %r as member %s, generation %d", place.group, id_, group.generation)
         return group
@@ -256,8 +256,14 @@ class Membership:
         return {
             id_
             for id_, silent_s in self._silence.look(beats, now_s).items()
-            if silent_s * 1000 > group.members[id_].max_poll_interval_ms
+            if (silent_s - TICK_S) * 1000
+            > group.members[id_].max_poll_interval_ms  # it may have polled once without a beat
+            and not self._is_away(group.members[id_])
         }
+
+    def _is_away(self, member: Member) -> bool:
+        """Whether it is one that may come back: it counts by its session."""
+        return bool(member.instance_id) and not self._place.filesystem.is_locked(self._place.member(member.id))
 
     def _gone(self, group: Group, now_s: float) -> set[str]:
         """Members whose processes are gone: the static ones among them for as long as they may be away."""
