@@ -25,7 +25,8 @@ from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError, TopicNotFound
-from pylog.group.membership import MemberOptions, Membership
+from pylog.group.files import LOCK_TIMEOUT_S
+from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.progress import make_records_durable, next_offset
 from pylog.group.state import Group, GroupTopic
@@ -71,14 +72,15 @@ class GroupAssignment(Assignment):
     def subscribe(self, subscription: Subscription) -> None:
         """Join the group, or want other topics from now on; what is free by that is assigned when this returns."""
         self._refuse_by_hand()
-        self.subscription, self._catalog_version = subscription, self._log.catalog_version()
+        version = self._log.catalog_version()
         topics = self._existing(subscription.wanted(self._log.topics()))
         self._warn_of_missing(subscription, topics)
         if self.membership.id:
-            self.membership.want(self._wanted(), appeared=False)
-        else:
+            self.membership.want(frozenset(topic.name for topic in topics), appeared=False)
+        self.subscription, self._catalog_version = subscription, version
+        if not self.membership.id:
             self.membership.join(self._wanted())
-        self._follow()
+        self._follow(LOCK_TIMEOUT_S)
 
     def refresh(self) -> None:
         """Show that this member lives, and follow what the group has decided."""
@@ -95,7 +97,7 @@ class GroupAssignment(Assignment):
                 self.membership.want(self._wanted(), appeared=True)
                 self._catalog_version = version
         self.membership.tick()
-        self._follow()
+        self._follow(SHORT_S)
 
     def changed(self) -> bool:
         """True where ``refresh`` has something to do."""
@@ -118,8 +120,12 @@ class GroupAssignment(Assignment):
         assert self.subscription is not None
         return frozenset(topic.name for topic in self._existing(self.subscription.wanted(self._log.topics())))
 
-    def _follow(self) -> None:
-        """One round: give up, publish, take. Nothing where all is as the group says."""
+    def _follow(self, timeout_s: float) -> None:
+        """One round: give up, publish, take. Nothing where all is as the group says.
+
+        Where the group's lock is not free in this time, the rest is for another round. (``join`` and ``want`` have taken what was
+        free: a ``subscribe`` has that when it returns, or raises ``LogLocked``.)
+        """
         group = self.membership.look()
         if group is self._settled:
             return
@@ -144,7 +150,7 @@ class GroupAssignment(Assignment):
                 return
             group = after
         if self.membership.id in group.members:
-            self._take(group, group.members[self.membership.id].owned - lanes.keys())
+            self._take(group, group.members[self.membership.id].owned - lanes.keys(), timeout_s)
 
     def _give_up(self, partitions: list[TopicPartition]) -> None:
         if not partitions:
@@ -157,7 +163,7 @@ class GroupAssignment(Assignment):
             self._drop(partitions)  # whatever it raises: others wait for them
         logger.info("group %r: gave up %s", self.group_id, ", ".join(map(name_of, partitions)))
 
-    def _take(self, group: Group, partitions: Collection[TopicPartition]) -> None:
+    def _take(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> None:
         """Read these, which are this member's now, from where the group has come to."""
         if not partitions:
             return
@@ -178,7 +184,13 @@ class GroupAssignment(Assignment):
         if not starts:
             return
         if fresh:
-            self.membership.remember_starts(fresh)
+            try:
+                self.membership.remember_starts(fresh, timeout_s)
+            except LogLocked:
+                if timeout_s > SHORT_S:
+                    raise
+                self._is_late = True
+                return
         self._apply([], starts, topics.values())
         self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
         self._committed.update(
@@ -213,7 +225,7 @@ class GroupAssignment(Assignment):
         logger.warning("%s", error)
         self._call(self.listeners.on_lost or self.listeners.on_revoked, lost)
         self.membership.join(self._wanted())
-        self._follow()
+        self._follow(SHORT_S)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         self._settled = None

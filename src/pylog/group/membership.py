@@ -16,6 +16,7 @@ from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
 from pylog.group.heartbeats import ROUNDS, Heartbeats, Silence
 from pylog.group.place import MEMBER_ID_BYTES, GroupPlace
 from pylog.group.state import (
+    NONE,
     Group,
     GroupTopic,
     Member,
@@ -34,7 +35,7 @@ from pylog.storage import FileLock
 logger = logging.getLogger("pylog.group")
 
 TICK_S = 0.2
-_SHORT_S = (
+SHORT_S = (
     0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
 )
 _LEAVE_S = 1.0
@@ -73,7 +74,8 @@ class Membership:
     # Coming and going
 
     def join(self, wanted: frozenset[str]) -> Group:
-        """Become a member, who wants these topics. ``ConfigError`` where the members divide by another assignor.
+        """Become a member, who wants these topics, and take what is free of them. ``ConfigError`` where the members divide by
+        another assignor.
 
         A member of the same ``group_instance_id`` is replaced: if it still lives, it will be told so.
         """
@@ -108,6 +110,7 @@ class Membership:
         )  # fmt: skip
         self._heartbeats = Heartbeats(place.filesystem.open_appendable(place.heartbeats))
         group = joined(group, member, options.assignor, self._topics_now(_wanted(group, wanted)))
+        group = reconciled(group, id_, NONE)
         state.publish(group)
         self.id, self.generation, self._cell = id_, group.generation, member.cell
         self._next_tick_s = 0.0
@@ -177,7 +180,7 @@ class Membership:
         What the group returned says ``owned`` of this member is its own until it gives it up or is expelled.
         """
         try:
-            return self._files.holding(lambda state: self._reconcile(state, released), _SHORT_S)
+            return self._files.holding(lambda state: self._reconcile(state, released), SHORT_S)
         except LogLocked:
             return None
 
@@ -191,17 +194,14 @@ class Membership:
         self.generation = after.generation
         return after
 
-    def remember_starts(self, starts: Mapping[TopicPartition, int]) -> Group:
-        """Have whoever reads these partitions begin where this member did, until the group commits. The group after that."""
-        return self._files.holding(lambda state: self._remember(state, starts))
+    def remember_starts(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        """Have whoever reads these partitions begin where this member did, until the group commits. ``LogLocked``."""
+        self._files.holding(lambda state: self._remember(state, starts), timeout_s)
 
-    def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> Group:
+    def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> None:
         group = state.read()
-        if self.id not in group.members or not starts.keys() - group.starts.keys():
-            return group
-        group = started(group, starts)
-        state.publish(group)
-        return group
+        if self.id in group.members and starts.keys() - group.starts.keys():
+            state.publish(started(group, starts))
 
     def want(self, wanted: frozenset[str], *, appeared: bool) -> None:
         """Have the group divide what there is now, where that, or what this member wants, is not what it was.
@@ -211,14 +211,15 @@ class Membership:
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            timeout_s = _SHORT_S if appeared else LOCK_TIMEOUT_S
+            timeout_s = SHORT_S if appeared else LOCK_TIMEOUT_S
             self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s)
 
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
         group = state.read()
         if self.id in group.members and self._is_outdated(group, wanted):
             after = resubscribed(group, self.id, wanted, self._topics_now(_wanted(group, wanted)))
-            state.publish(started(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after)
+            after = started(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after
+            state.publish(reconciled(after, self.id, NONE))
 
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
         return group.members[self.id].topics != wanted or group.topics != self._topics_now(_wanted(group, wanted))
@@ -281,7 +282,7 @@ class Membership:
 
     def _expel(self, gone: set[str], counters: tuple[int, ...]) -> None:
         try:
-            self._files.holding(lambda state: self._expel_now(state, gone, counters), _SHORT_S)
+            self._files.holding(lambda state: self._expel_now(state, gone, counters), SHORT_S)
         except LogLocked:
             return  # whoever has the lock may be at it; else the next tick
 
