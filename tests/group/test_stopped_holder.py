@@ -129,7 +129,7 @@ def test_who_can_not_say_that_it_leaves_is_found_gone(log: Log, clock: ManualClo
 
 
 def test_joining_waits_and_then_gives_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.GroupFiles.holding, "__defaults__", (0.0,))
+    monkeypatch.setattr(files.GroupFiles.holding, "__defaults__", (0.0, lambda: None))
 
     def join() -> None:
         with pytest.raises(LogLocked):
@@ -190,7 +190,7 @@ def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monk
         monkeypatch.setattr(GroupFiles, "holding", refused)
         return group
 
-    def refused(_files: GroupFiles, _work: object, timeout_s: float) -> object:
+    def refused(_files: GroupFiles, _work: object, timeout_s: float, *_: object) -> object:
         assert timeout_s < 1
         raise LogLocked("somebody is stopped")
 
@@ -200,3 +200,23 @@ def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monk
     monkeypatch.undo()
     assert len(one.poll(0)) == 12
     one.close()
+
+
+def test_who_waits_for_the_lock_is_not_silent(log: Log, clock: ManualClock) -> None:
+    """It was expelled by whoever had the lock first, once it was free."""
+    one, other = member(log), member(log, max_poll_interval_ms=5_000)
+    settle(one, other)
+    (mine, *_) = other.assignment()
+
+    def commit() -> None:
+        one.poll(0)
+        with pytest.raises(LogLocked):
+            other.commit({mine: 0})
+
+    while_held(log, commit)
+    for _ in range(2):
+        clock.advance(TICK_S)
+        one.poll(0)
+    other.commit({mine: 0})
+    one.close()
+    other.close()

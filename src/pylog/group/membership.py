@@ -196,7 +196,7 @@ class Membership:
 
     def remember_starts(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
         """Have whoever reads these partitions begin where this member did, until the group commits. ``LogLocked``."""
-        self._files.holding(lambda state: self._remember(state, starts), timeout_s)
+        self._files.holding(lambda state: self._remember(state, starts), timeout_s, self._beat)
 
     def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> None:
         group = state.read()
@@ -212,7 +212,7 @@ class Membership:
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
             timeout_s = SHORT_S if appeared else LOCK_TIMEOUT_S
-            self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s)
+            self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s, self._beat)
 
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
         group = state.read()
@@ -329,7 +329,7 @@ class Membership:
 
     def commit(self, partitions: Collection[TopicPartition], append: Callable[[], object]) -> None:
         """Call ``append`` with the group's lock held, if this member may commit for these partitions; else ``CommitFailed``."""
-        self._files.holding(lambda state: self._commit(state, partitions, append), LOCK_TIMEOUT_S)
+        self._files.holding(lambda state: self._commit(state, partitions, append), LOCK_TIMEOUT_S, self._beat)
 
     def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Callable[[], object]) -> None:
         group = state.read()
@@ -345,8 +345,12 @@ class Membership:
                 group=self._place.group, member=self.id, generation=group.generation, topic=topic, partition=number,
             )  # fmt: skip
         append()
+        self._beat()
+
+    def _beat(self) -> None:
+        """Who commits is at work, however long one poll's records take; and so is who waits for the lock to do so."""
         if self._heartbeats is not None:
-            self._heartbeats.beat(self._cell)  # who commits is at work, however long one poll's records take
+            self._heartbeats.beat(self._cell)
 
     def expelled(self, group: Group) -> CommitFailed:
         """Why this is no member any more."""
