@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout
-from pylog.errors import CorruptRecord, CorruptSegment, LogLocked, OffsetOutOfRange, StorageError, TopicNotFound
+from pylog.errors import (
+    CorruptRecord,
+    CorruptSegment,
+    LogLocked,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.group.offset_records import (
     OFFSETS_TOPIC,
     Committed,
@@ -223,7 +231,7 @@ class OffsetStore:
             )
         except LogLocked:
             pass  # another process is at it
-        except StorageError as error:
+        except (StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
         known.checkpoint_offset = next_offset
 
