@@ -122,6 +122,31 @@ def test_auto_commit_takes_what_the_application_came_back_from(tmpfs_dir: Path) 
             assert again.position(place(0)) == 5
 
 
+def test_auto_commit_is_for_partitions_assigned_by_hand_too(tmpfs_dir: Path) -> None:
+    """Nothing of them was ever committed."""
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=2)
+        fill(log, 6)
+        options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": True}
+        with Consumer(log, group_id="g", auto_commit_interval_ms=1000, **options) as one:
+            one.assign([place(0), place(1)])
+            (record, *_) = one.poll(0, max_records=1)
+            clock.advance(2.0)
+            assert one.committed(place(record.partition)) is None  # in its hands still
+            assert one.poll(0, max_records=20) != []
+            assert one.committed(place(record.partition)) == 1
+            one.assign([place(1)])
+            assert one.committed(place(0)) == 6
+        assert log.lag("g") == {place(0): 0, place(1): 0}
+        fill(log, 1)
+        with suppress(ZeroDivisionError), Consumer(log, group_id="g", **options) as one:
+            one.assign([place(0)])
+            assert len(one.poll(0)) == 1
+            raise ZeroDivisionError
+        assert log.lag("g") == {place(0): 1, place(1): 1}
+
+
 def test_what_a_failing_application_had_in_its_hands_is_not_committed(log: Log) -> None:
     log.create_topic("one")
     fill(log, 6, "one")

@@ -84,10 +84,10 @@ class GroupAssignment(Assignment):
 
     def refresh(self) -> None:
         """Show that this member lives, and follow what the group has decided."""
+        self._commit_when_due()
         if self.subscription is None:
             super().refresh()
             return
-        self._commit_when_due()
         if not self.membership.id:
             self._forget_lanes()
             self.membership.join(self._wanted())  # a forked child, or a member that was expelled
@@ -110,10 +110,18 @@ class GroupAssignment(Assignment):
         """Files beside the partitions' own that a wait should watch."""
         return tuple(self.membership.paths) if self.membership.id else ()
 
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """As without a group; what of those before is read no longer is committed."""
+        if self._by_hand and partitions:
+            self._commit_read(set(self._fetcher.lanes).difference(partitions))
+        super().assign(partitions)
+
     def clear(self) -> None:
         """Leave the group, if it was joined, and read nothing."""
         if self.subscription is not None:
             self._leave_politely()
+        else:
+            self._commit_read(self._fetcher.lanes)
         super().clear()
 
     def _wanted(self) -> frozenset[str]:
@@ -155,8 +163,7 @@ class GroupAssignment(Assignment):
     def _give_up(self, partitions: list[TopicPartition]) -> None:
         if not partitions:
             return
-        if self._config.enable_auto_commit:
-            self._commit_quietly({p: offset for p, offset in self.positions().items() if p in partitions})
+        self._commit_read(partitions)
         try:
             self._call(self.listeners.on_revoked, partitions)
         finally:
@@ -256,6 +263,11 @@ class GroupAssignment(Assignment):
             if self._next_commit_s:
                 self._commit_quietly(self._came_back)
             self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
+
+    def _commit_read(self, partitions: Collection[TopicPartition]) -> None:
+        """Auto-commit of partitions that are read no longer."""
+        if self._config.enable_auto_commit:
+            self._commit_quietly({p: offset for p, offset in self.positions().items() if p in partitions})
 
     def _commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Auto-commit: what it cannot commit now it reports, and commits the next time."""
