@@ -148,6 +148,7 @@ def test_a_join_that_finds_no_room_for_its_signs_of_life_is_none(log: Log, monke
     assert log.groups() == []
     one.poll(0)
     assert [len(found.assigned) for found in log.describe_group("g").members] == [4]
+    settle(one)
     assert not one._assignment.changed()
     one.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pylog.errors import (
     CommitFailed,
 )
 from pylog.group.membership import TICK_S
+from pylog.testing import ManualClock
 from tests.group.consumers import ROUNDS, fill, member, offsets_of, place, settle
 
 
@@ -66,6 +68,22 @@ def test_a_member_that_leaves_hands_over_at_once(log: Log) -> None:
     assert settle(one) == [[place(number) for number in range(4)]]
     one.close()
     assert log.describe_topic("t")  # and the log is as it was
+
+
+def test_what_a_commit_has_seen_of_the_group_is_still_to_be_followed(tmpfs_dir: Path) -> None:
+    """A wait took it for known, as after a commit in a callback, and slept on till the next look after the others."""
+    with Log(tmpfs_dir / "log", clock=ManualClock()) as log:
+        log.create_topic("t", partitions=4)
+        one, other = member(log), member(log)
+        one.commit()
+        settle(one, other)
+        assert not one._assignment.changed()
+        other.close()
+        one.commit({min(one.assignment()): 0})
+        assert one._assignment.changed()
+        settle(one)
+        assert not one._assignment.changed()
+        one.close()
 
 
 def test_a_dead_members_partitions_go_to_the_others(log: Log) -> None:

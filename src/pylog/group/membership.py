@@ -66,6 +66,7 @@ class Membership:
         self._alive: FileLock | None = None
         self._heartbeats: Heartbeats | None = None
         self._cell = 0
+        self._seen = b""  # the slots, as they were at the last look
         self._silence = Silence()
         self._absent_since_s: dict[str, float] = {}
         self._rounds = -1
@@ -160,16 +161,16 @@ class Membership:
         return [self._place.state]
 
     def has_news(self) -> bool:
-        """Whether something was published since the last look, or it is time to look after the others."""
+        """Whether something was published since the last ``look``, or it is time to look after the others."""
         return self._place.clock.monotonic() >= self._next_tick_s or self._is_behind()
 
     def _is_behind(self) -> bool:
-        state = self._files.state
-        return state.raw() != state.known
+        return self._files.state.raw() != self._seen
 
     def look(self) -> Group:
         """What is published now."""
-        group = self._files.state.read()
+        state = self._files.state
+        group, self._seen = state.read(), state.known
         if self.id in group.members:
             self.generation = group.generation
         return group
