@@ -106,6 +106,14 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
     assert store_of(log).committed("g") == {T0: at(29)}
 
 
+def test_no_default_of_the_log_is_for_committed_offsets(tmpfs_dir: Path) -> None:
+    """They would have expired without a word, or not fitted into one commit."""
+    with Log(tmpfs_dir / "log", retention_bytes=1000, max_message_bytes=200) as log:
+        log.group_access().offsets.append("g", {TopicPartition("t", number): at(number) for number in range(50)})
+        config = log.describe_topic(OFFSETS_TOPIC).config
+        assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+
+
 def test_a_checkpoint_that_the_disk_refuses_fails_no_commit(
     log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

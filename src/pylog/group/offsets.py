@@ -12,7 +12,7 @@ import threading  # consumers of several threads share what is known
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pylog.catalog import Layout
+from pylog.catalog import Layout, TopicConfig
 from pylog.errors import (
     CorruptRecord,
     CorruptSegment,
@@ -46,6 +46,8 @@ CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _FETCH_BYTES = 1 << 20
 _RECORDS_AT_ONCE = 1024
+
+_CONFIG = TopicConfig(retention_ms=-1)._asdict()  # and no default of the log: it may be for what can be forgotten
 
 Offsets = dict[TopicPartition, Committed]
 
@@ -195,7 +197,7 @@ class OffsetStore:
         """
         count = self._count()
         if count is None:
-            count = self._log.create_topic(OFFSETS_TOPIC, if_not_exists=True, retention_ms=-1).partitions
+            count = self._log.create_topic(OFFSETS_TOPIC, if_not_exists=True, **_CONFIG).partitions
         partition = self._at(partition_of_group(group, count)).partition
         return partition.append(
             [
