@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import dis
 import json
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +15,7 @@ from pylog.consumer import Consumer
 from pylog.errors import CorruptRecord, MissingCodec, OffsetOutOfRange, SerializationError, StorageError
 from pylog.model import Record, TopicPartition
 from tests.consumer.fakes import FakeLog, consumer_of, numbered, offsets, values
+from tests.consumer.interrupts import Interrupt, interrupt_at
 
 ORDERS = TopicPartition("orders", 0)
 ROOMS = re.compile("/pylog/(consumer|arrow)/")
@@ -330,43 +327,6 @@ def test_a_key_that_cannot_be_deserialized_is_called_a_key() -> None:
 # Interrupts: whatever is raised wherever, the records that were not returned come again
 
 
-class Interrupt(BaseException):
-    """Stands for KeyboardInterrupt or MemoryError."""
-
-
-@contextmanager
-def interrupt_at(step: int) -> Iterator[list[int]]:
-    """Raise at the ``step``-th place in the rooms of consumer and Arrow where Python looks for signals.
-
-    Those are the start of a function, the end of a call of C and the turn of a loop, not the return of a function: no
-    function could make up for that. The list says how many places were passed.
-    """
-    passed = [0]
-    last: dict[FrameType, str] = {}
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if not ROOMS.search(frame.f_code.co_filename):
-            return None
-        frame.f_trace_opcodes = True
-        if event == "return" and frame.f_back is not None:
-            last[frame.f_back] = event
-        if event == "opcode":
-            before = last.get(frame, "RESUME")
-            last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if before.startswith(("CALL", "JUMP", "RESUME")):
-                passed[0] += 1
-                if passed[0] == step:
-                    raise Interrupt
-        return trace
-
-    tracing = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield passed
-    finally:
-        sys.settrace(tracing)
-
-
 def small_log() -> FakeLog:
     log = FakeLog(orders=2)
     for number in range(2):
@@ -414,7 +374,7 @@ def test_an_interrupt_anywhere_loses_no_record_and_repeats_none(
         else:
             read.append(next(iter(consumer))[1:3])
         try:
-            with interrupt_at(step) as passed:
+            with interrupt_at(step, ROOMS) as passed:
                 act(consumer, read)
         except Interrupt:
             pass

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pylog import Log, TopicPartition
+from pylog.errors import OutcomeUnknown
 from pylog.group import offsets as offsets_module
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
 from pylog.group.offsets import OffsetStore
@@ -103,6 +104,30 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
         store.append("g", {T0: at(offset)})
         store.tidy("g")
     assert store_of(log).committed("g") == {T0: at(29)}
+
+
+def test_no_default_of_the_log_is_for_committed_offsets(tmpfs_dir: Path) -> None:
+    """They would have expired without a word, or not fitted into one commit."""
+    with Log(tmpfs_dir / "log", retention_bytes=1000, max_message_bytes=200) as log:
+        log.group_access().offsets.append("g", {TopicPartition("t", number): at(number) for number in range(50)})
+        config = log.describe_topic(OFFSETS_TOPIC).config
+        assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+
+
+def test_a_checkpoint_that_the_disk_refuses_fails_no_commit(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was committed was there already, and for whoever committed it looked as if it were not."""
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
+    store = store_of(log)
+    store.append("g", {T0: at(1)})
+
+    def refused(*_: object) -> None:
+        raise OutcomeUnknown("the disk refused")
+
+    monkeypatch.setattr("pylog.partition.Partition.sync", refused)
+    store.tidy("g")
+    assert "no checkpoint of committed offsets: the disk refused" in caplog.text
 
 
 def test_a_checkpoint_of_another_life_of_the_topic_says_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

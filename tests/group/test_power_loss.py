@@ -34,6 +34,22 @@ def test_offsets_that_were_reset_to_the_end_are_not_beyond_it_when_the_power_was
         assert log.partition("t", 0).latest_offset == 3
 
 
+def test_a_commit_of_what_was_committed_without_waiting_is_durable() -> None:
+    """It was taken for one that is there already, and waited for no disk either."""
+    world = World(Machine())
+    actor = world.actor()
+    actor.create("t")
+    actor.append("t", 3)
+    consumer = Consumer(actor.log, group_id="g", auto_offset_reset="earliest")
+    consumer.subscribe("t")
+    assert len(consumer.poll()) == 3
+    consumer.commit_async()
+    consumer.commit()
+    with without_power(world.machine).process().open_log(world.root) as log:
+        assert log.group_access().committed("g")[T0].offset == 3
+        assert log.partition("t", 0).latest_offset == 3
+
+
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_offsets_whose_records_were_lost_do_not_pass_over_those_that_get_their_offsets(
     by_hand: bool, caplog: pytest.LogCaptureFixture

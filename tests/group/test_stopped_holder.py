@@ -10,12 +10,12 @@ import pytest
 
 from pylog import Consumer, Log, TopicPartition
 from pylog.errors import LogLocked
-from pylog.group import files
+from pylog.group import files, membership
 from pylog.group.files import GroupFiles, read_group
-from pylog.group.membership import TICK_S
+from pylog.group.membership import TICK_S, MemberOptions, Membership
 from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
 from pylog.testing import ManualClock
-from tests.group.test_consumers import fill, member, place, settle
+from tests.group.consumers import fill, member, place, settle
 
 
 @pytest.fixture
@@ -52,6 +52,24 @@ def test_a_poll_reads_on_and_hands_over_later(log: Log) -> None:
     assert [len(some) for some in settle(one, other)] == [2, 2]
     one.close()
     other.close()
+
+
+def test_a_subscription_that_could_not_be_changed_is_the_one_before(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was the new one by name, and the old one's partitions for ever."""
+    monkeypatch.setattr(membership, "LOCK_TIMEOUT_S", 0.1)
+    log.create_topic("u")
+    one = member(log)
+
+    def subscribe() -> None:
+        with pytest.raises(LogLocked):
+            one.subscribe("u")
+
+    while_held(log, subscribe)
+    one.poll(0)
+    assert one.subscription() == {found.topic for found in one.assignment()} == {"t"}
+    one.subscribe("u")
+    assert one.subscription() == {found.topic for found in one.assignment()} == {"u"}
+    one.close()
 
 
 def test_a_dead_member_is_expelled_later(log: Log, clock: ManualClock) -> None:
@@ -170,7 +188,7 @@ def test_who_can_not_say_that_it_leaves_is_found_gone(log: Log, clock: ManualClo
 
 
 def test_joining_waits_and_then_gives_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.GroupFiles.holding, "__defaults__", (0.0,))
+    monkeypatch.setattr(files.GroupFiles.holding, "__defaults__", (0.0, lambda: None))
 
     def join() -> None:
         with pytest.raises(LogLocked):
@@ -189,6 +207,75 @@ def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) ->
         membership.id = "0" * 32
         before = read_group(log.group_access().place("g"))
         assert membership.reconcile(frozenset()).members.keys() == before.members.keys()
-        membership.remember_starts({place(0): 5})
+        membership.remember_starts({place(0): 5}, 0.1)
         membership.want(frozenset({"u"}), appeared=True)
         assert read_group(log.group_access().place("g")) == before
+
+
+def test_what_is_free_is_had_when_subscribe_returns_and_after_that_nobody_passes_over_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joining had the lock, and taking did not get it: the next poll took what was sent in between for old."""
+    reconcile = Membership.reconcile
+    monkeypatch.setattr(Membership, "reconcile", lambda *_: None)
+    one = member(log, auto_offset_reset="latest")
+    monkeypatch.setattr(Membership, "reconcile", reconcile)
+    fill(log, 2)
+    assert len(one.poll(0)) == 8
+    log.create_topic("u")
+    monkeypatch.setattr(Membership, "reconcile", lambda *_: None)
+    one.subscribe(["t", "u"])
+    monkeypatch.setattr(Membership, "reconcile", reconcile)
+    fill(log, 2, "u")
+    assert len(one.poll(0)) == 2
+    one.close()
+
+
+def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for half a minute to publish where it began."""
+    log.create_topic("u")
+    fill(log, 3)
+    fill(log, 3, "u")
+    groups = log.group_access()
+    first = Membership(groups.place("g"), MemberOptions("cooperative-sticky", "", "", 9999, 9999), groups.topics_now)
+    first.join(frozenset("t"))  # and ends before it has begun anywhere
+    one = member(log, topics=["t", "u"])
+    assert one.assignment() == {place(0, "u")}
+    first.leave()
+    reconcile = Membership.reconcile
+
+    def then_stop(*arguments: object) -> object:
+        group = reconcile(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(GroupFiles, "holding", refused)
+        return group
+
+    def refused(_files: GroupFiles, _work: object, timeout_s: float, *_: object) -> object:
+        assert timeout_s < 1
+        raise LogLocked("somebody is stopped")
+
+    monkeypatch.setattr(Membership, "reconcile", then_stop)
+    assert [record.topic for record in one.poll(0)] == ["u"] * 3
+    assert one._assignment.changed()
+    monkeypatch.undo()
+    assert len(one.poll(0)) == 12
+    one.close()
+
+
+def test_who_waits_for_the_lock_is_not_silent(log: Log, clock: ManualClock) -> None:
+    """It was expelled by whoever had the lock first, once it was free."""
+    one, other = member(log), member(log, max_poll_interval_ms=5_000)
+    settle(one, other)
+    (mine, *_) = other.assignment()
+
+    def commit() -> None:
+        one.poll(0)
+        with pytest.raises(LogLocked):
+            other.commit({mine: 0})
+
+    while_held(log, commit)
+    for _ in range(2):
+        clock.advance(TICK_S)
+        one.poll(0)
+    other.commit({mine: 0})
+    one.close()
+    other.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pylog.cli.exits import OK, Terminated, UsageError
 from pylog.cli.formats import DEFAULT_FORMAT, record_fields, text_format
-from pylog.cli.options import ISOLATION_LEVELS, Commands, log_options, moment_ms, open_log, whole_number
+from pylog.cli.options import ISOLATION_LEVELS, TIME_FORMS, Commands, log_options, moment_ms, open_log, whole_number
 from pylog.cli.output import complain, json_line
 from pylog.model import Record, TopicPartition
 
@@ -40,10 +40,8 @@ def add_parser(commands: Commands) -> None:
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="start at the first record kept")
     start.add_argument(
-        "--from-time", metavar="TIME",
-        help="start at the first record of this time or later: milliseconds since 1970, ISO 8601 (2024-05-01T12:00:00Z; UTC "
-        "unless it says otherwise), or a duration ago (PT1H)",
-    )  # fmt: skip
+        "--from-time", metavar="TIME", help=f"start at the first record of this time or later: {TIME_FORMS}"
+    )
     start.add_argument(
         "--offset", type=whole_number(), metavar="N", help="start at this offset of --partition; -N: N before the end"
     )

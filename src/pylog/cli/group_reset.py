@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pylog.cli.exits import OK, InputError, UsageError
-from pylog.cli.options import Commands, log_options, moment_ms, open_log, whole_number
+from pylog.cli.options import TIME_FORMS, Commands, log_options, moment_ms, open_log, whole_number
 from pylog.cli.output import complain, count_text, print_json, print_table
 from pylog.errors import GroupNotFound
 from pylog.model import TopicPartition
@@ -41,11 +41,7 @@ def add_parser(verbs: Commands) -> None:
     target.add_argument("--to-earliest", action="store_true", help="the first record kept")
     target.add_argument("--to-latest", action="store_true", help="the end")
     target.add_argument("--to-offset", type=whole_number(0), metavar="N", help="this offset")
-    target.add_argument(
-        "--to-time", metavar="TIME",
-        help="the first record of this time or later: milliseconds since 1970, ISO 8601 (2024-05-01T12:00:00Z; UTC unless it "
-        "says otherwise), or a duration ago (PT1H)",
-    )  # fmt: skip
+    target.add_argument("--to-time", metavar="TIME", help=f"the first record of this time or later: {TIME_FORMS}")
     target.add_argument(
         "--shift-by", type=whole_number(), metavar="N", help="so many on from what is committed; -N: back"
     )

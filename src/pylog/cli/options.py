@@ -65,6 +65,11 @@ def whole_number(least: int | None = None) -> Any:
     return whole_number
 
 
+TIME_FORMS = (
+    "milliseconds since 1970, ISO 8601 (2024-05-01T12:00:00Z; UTC unless it says otherwise), or a duration ago (PT1H)"
+)
+
+
 def moment_ms(text: str, now_ms: int) -> int:
     """A point in time: milliseconds since 1970, ISO 8601 (UTC unless it says otherwise), or how long ago (``PT1H``)."""
     if text.isascii() and text.isdigit() and len(text) <= 18:

@@ -9,6 +9,7 @@ from pylog.checks import partition_of, require_callable, require_count
 from pylog.codec.format import INT64_MAX
 from pylog.consumer.parts import Parts
 from pylog.errors import ConfigError, PylogError
+from pylog.group.offset_records import METADATA_LIMIT_BYTES
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Commits(Parts):
             self._in_group().commit(self._to_commit(offsets), durable=True, again=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
-        """The same without waiting for the disk: others see it on return, but a loss of power may take it back. Where it
-        leaves it and takes the records before it, which were not durable, the group goes on where those that are left end.
+        """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and
+        take the records before it, where those were not durable: the group then goes on where the records that are left end.
 
         What ``commit`` would raise is given to ``callback(offsets, error)``, or logged without one; None stands for success.
         """
@@ -100,13 +101,25 @@ class Commits(Parts):
     def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             positions = {name: self._position(lane) for name, lane in self._fetcher.lanes.items()}
-            return {name: OffsetAndMetadata(position) for name, position in positions.items() if position is not None}
+            return {name: _offset(position) for name, position in positions.items() if position is not None}
         if not isinstance(offsets, Mapping):
             raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
         return {partition_of(name): _offset(value) for name, value in offsets.items()}
 
 
 def _offset(value: object) -> OffsetAndMetadata:
-    if isinstance(value, OffsetAndMetadata):
-        return OffsetAndMetadata(require_count("offset", value.offset, 0, INT64_MAX), value.metadata)
-    return OffsetAndMetadata(require_count("offset", value, 0, INT64_MAX))
+    at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)  # type: ignore[arg-type]
+    _check_metadata(at.metadata)
+    return OffsetAndMetadata(require_count("offset", at.offset, 0, INT64_MAX), at.metadata)
+
+
+def _check_metadata(metadata: object) -> None:
+    try:
+        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
+            return
+    except UnicodeEncodeError:
+        pass
+    raise ConfigError(
+        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
+        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
+    )  # fmt: skip

@@ -24,9 +24,9 @@ from pylog.consumer.lane import Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
-from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError
-from pylog.group.groups import check_metadata
-from pylog.group.membership import AT_ONCE_S, MemberOptions, Membership
+from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError, TopicNotFound
+from pylog.group.files import LOCK_TIMEOUT_S
+from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import APPEND_TIMEOUT_MS
 from pylog.group.progress import make_records_durable, next_offset
@@ -62,7 +62,8 @@ class GroupAssignment(Assignment):
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
         self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
-        self._came_back: dict[TopicPartition, int] = {}  # where it began, then behind what the application is done with
+        self._durable: dict[TopicPartition, int] = {}  # the same, of what no loss of power takes back
+        self._came_back: dict[TopicPartition, int] = {}  # behind what it polled again after, or committed
         self._next_commit_s = 0.0
         self._is_late = False  # the lock of the group was not free
         self._settled: Group | None = None  # what was published last, where all is as it says
@@ -74,21 +75,22 @@ class GroupAssignment(Assignment):
     def subscribe(self, subscription: Subscription) -> None:
         """Join the group, or want other topics from now on; what is free by that is assigned when this returns."""
         self._refuse_by_hand()
-        self.subscription, self._catalog_version = subscription, self._log.catalog_version()
+        version = self._log.catalog_version()
         topics = self._existing(subscription.wanted(self._log.topics()))
         self._warn_of_missing(subscription, topics)
         if self.membership.id:
-            self.membership.want(self._wanted(), appeared=False)
-        else:
+            self.membership.want(frozenset(topic.name for topic in topics), appeared=False)
+        self.subscription, self._catalog_version = subscription, version
+        if not self.membership.id:
             self.membership.join(self._wanted())
-        self._follow()
+        self._follow(LOCK_TIMEOUT_S)
 
     def refresh(self) -> None:
         """Show that this member lives, and follow what the group has decided."""
+        self._commit_when_due()
         if self.subscription is None:
             super().refresh()
             return
-        self._commit_when_due()
         if not self.membership.id:
             self._forget_lanes()
             self.membership.join(self._wanted())  # a forked child, or a member that was expelled
@@ -98,7 +100,7 @@ class GroupAssignment(Assignment):
                 self.membership.want(self._wanted(), appeared=True)
                 self._catalog_version = version
         self.membership.tick()
-        self._follow()
+        self._follow(SHORT_S)
 
     def changed(self) -> bool:
         """True where ``refresh`` has something to do."""
@@ -111,18 +113,30 @@ class GroupAssignment(Assignment):
         """Files beside the partitions' own that a wait should watch."""
         return tuple(self.membership.paths) if self.membership.id else ()
 
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """As without a group; what of those before is read no longer is committed."""
+        if self._by_hand and partitions:
+            self._commit_read(set(self._fetcher.lanes).difference(partitions))
+        super().assign(partitions)
+
     def clear(self) -> None:
         """Leave the group, if it was joined, and read nothing."""
         if self.subscription is not None:
             self._leave_politely()
+        else:
+            self._commit_read(self._fetcher.lanes)
         super().clear()
 
     def _wanted(self) -> frozenset[str]:
         assert self.subscription is not None
         return frozenset(topic.name for topic in self._existing(self.subscription.wanted(self._log.topics())))
 
-    def _follow(self) -> None:
-        """One round: give up, publish, take. Nothing where all is as the group says."""
+    def _follow(self, timeout_s: float) -> None:
+        """One round: give up, publish, take. Nothing where all is as the group says.
+
+        Where the group's lock is not free in this time, the rest is for another round. (``join`` and ``want`` have taken what was
+        free: a ``subscribe`` has that when it returns, or raises ``LogLocked``.)
+        """
         group = self.membership.look()
         if group is self._settled:
             return
@@ -138,7 +152,7 @@ class GroupAssignment(Assignment):
             return
         self._lose(gone)
         try:
-            self._give_up([partition for partition in lanes if partition not in me.target], AT_ONCE_S)
+            self._give_up([partition for partition in lanes if partition not in me.target], SHORT_S)
         except LogLocked:
             self._is_late = True  # reading on what others wait for: they could not be told either
             return
@@ -150,48 +164,48 @@ class GroupAssignment(Assignment):
                 return
             group = after
         if self.membership.id in group.members:
-            self._take(group, group.members[self.membership.id].owned - lanes.keys())
+            self._take(group, group.members[self.membership.id].owned - lanes.keys(), timeout_s)
 
     def _give_up(self, partitions: list[TopicPartition], patience_s: float | None = None) -> None:
         """``LogLocked`` where what was read can't be committed within ``patience_s``: nothing is given up then."""
         if not partitions:
             return
-        if self._config.enable_auto_commit:
-            offsets = {p: offset for p, offset in self.positions().items() if p in partitions}
-            error = self._auto_commit(offsets, patience_s)
-            if isinstance(error, LogLocked) and patience_s is not None:
-                raise error
-            if error is not None:
-                self.report(error)
+        self._commit_read(partitions, patience_s)
         try:
             self._call(self.listeners.on_revoked, partitions)
         finally:
             self._drop(partitions)  # whatever it raises: others wait for them
         logger.info("group %r: gave up %s", self.group_id, ", ".join(map(name_of, sorted(partitions))))
 
-    def _take(self, group: Group, partitions: Collection[TopicPartition]) -> None:
+    def _take(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> None:
         """Read these, which are this member's now, from where the group has come to."""
         if not partitions:
             return
         committed = self._groups.committed(self.group_id)
         starts: dict[TopicPartition, int | None] = {}
         fresh: dict[TopicPartition, int] = {}
-        for partition in sorted(partitions):
-            position = self._resumed(partition, committed.get(partition))
-            if position is None:
-                position = group.starts.get(partition)
-            if position is None:
-                position = self._fetcher.start_position(self._lookup.partition(partition))
-                if position is not None:
-                    fresh[partition] = position
-            starts[partition] = position
+        topics = {topic.name: topic for topic in self._existing({partition.topic for partition in partitions})}
+        for partition in sorted(partition for partition in partitions if partition.topic in topics):
+            with suppress(TopicNotFound):  # deleted meanwhile: the catalog's version will tell
+                position = self._resumed(partition, committed.get(partition))
+                if position is None:
+                    position = group.starts.get(partition)
+                if position is None:
+                    position = self._fetcher.start_position(self._lookup.partition(partition))
+                    if position is not None:
+                        fresh[partition] = position
+                starts[partition] = position
+        if not starts:
+            return
         if fresh:
             try:
-                self.membership.remember_starts(fresh)
+                self.membership.remember_starts(fresh, timeout_s)
             except LogLocked:
+                if timeout_s > SHORT_S:
+                    raise
                 self._is_late = True
                 return
-        self._apply([], starts, [self._describe(name) for name in sorted({p.topic for p in partitions})])
+        self._apply([], starts, topics.values())
         self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
         self._committed.update(
             (partition, committed[partition].offset) for partition in starts if partition in committed
@@ -224,7 +238,7 @@ class GroupAssignment(Assignment):
         logger.warning("%s", error)
         self._lose(list(self._fetcher.lanes))
         self.membership.join(self._wanted())
-        self._follow()
+        self._follow(SHORT_S)
 
     def _lose(self, partitions: list[TopicPartition]) -> None:
         """Others have these already."""
@@ -236,6 +250,7 @@ class GroupAssignment(Assignment):
         for partition in partitions:
             self._fetcher.remove(partition)
             self._committed.pop(partition, None)
+            self._durable.pop(partition, None)
             self._came_back.pop(partition, None)
 
     def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:
@@ -251,8 +266,7 @@ class GroupAssignment(Assignment):
 
     def came_back(self) -> None:
         """The application is done with all it was given."""
-        if self._config.enable_auto_commit:
-            self._came_back = self.positions()
+        self._came_back = self.positions()
 
     def _commit_when_due(self) -> None:
         now_s = self._log.clock.monotonic()
@@ -262,12 +276,21 @@ class GroupAssignment(Assignment):
                 self.report(error)  # and is committed the next time
             self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
 
+    def _commit_read(self, partitions: Collection[TopicPartition], patience_s: float | None = None) -> None:
+        """Auto-commit of partitions that are read no longer. ``LogLocked`` where a ``patience_s`` is given, and over."""
+        if not self._config.enable_auto_commit:
+            return
+        error = self._auto_commit({p: at for p, at in self.positions().items() if p in partitions}, patience_s)
+        if isinstance(error, LogLocked) and patience_s is not None:
+            raise error
+        if error is not None:
+            self.report(error)
+
     def _auto_commit(self, offsets: Mapping[TopicPartition, int], patience_s: float | None) -> PylogError | None:
         """Commit these; or why that can't be done now."""
         try:
-            there = self._groups.topics_now({partition.topic for partition in offsets})
-            wanted = {p: OffsetAndMetadata(offset) for p, offset in offsets.items() if p.topic in there}
-            self.commit(wanted, durable=True, again=False, patience_s=patience_s)
+            committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+            self.commit(committed, durable=True, again=False, patience_s=patience_s)
         except PylogError as error:
             return error
         return None
@@ -291,30 +314,37 @@ class GroupAssignment(Assignment):
     ) -> None:
         """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
 
-        ``again``: also what this consumer has committed already, which else costs a look at its membership alone.
+        ``again``: named by the application; else they are positions, of which those that are committed already cost a look at
+        the membership alone, and those in topics that were deleted nothing.
         ``patience_s``: for how long to wait for somebody who may be stopped, half a minute if it is None.
         """
+        if not again:
+            there = self._groups.topics_now({partition.topic for partition in offsets})
+            offsets = {partition: at for partition, at in offsets.items() if partition.topic in there}
         if not offsets:
             return
         news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
-        now_ms = self._log.clock.now_ms()
-        committed: dict[TopicPartition, Committed | None] = {}
-        for name, at in news.items():
-            partition = self._lookup.partition(name)
-            if durable:
-                make_records_durable(partition, at.offset)
-            committed[name] = Committed(
-                at.offset, partition.leader_epoch, check_metadata(at.metadata), now_ms, self._id_of(name)
-            )
+        unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
+        for name, at in unsafe.items():
+            make_records_durable(self._lookup.partition(name), at.offset)
+        committed = {name: self._to_commit(name, at) for name, at in news.items()}
         is_member = self._is_member()
         end = self._commit_as_member(offsets, committed, patience_s) if is_member else self._commit_alone(committed)
-        self._came_back.update((p, at.offset) for p, at in offsets.items() if p in self._came_back)
-        if not news:
-            return
+        for name, at in offsets.items():
+            self._committed[name] = at.offset
+            self._durable.pop(name, None)
+            if name in self._came_back:
+                self._came_back[name] = at.offset
+        if unsafe:
+            self._groups.offsets.sync(self.group_id, end if news else None)
         if durable:
-            self._groups.offsets.sync(self.group_id, end)
-        self._committed.update((partition, at.offset) for partition, at in news.items())
-        self._groups.offsets.tidy(self.group_id)
+            self._durable.update((name, at.offset) for name, at in offsets.items())
+        if news:
+            self._groups.offsets.tidy(self.group_id)
+
+    def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
+        epoch, now_ms = self._lookup.partition(name).leader_epoch, self._log.clock.now_ms()
+        return Committed(at.offset, epoch, at.metadata, now_ms, self._id_of(name))
 
     def _is_member(self) -> bool:
         return self.subscription is not None

@@ -38,13 +38,21 @@ class GroupFiles:
         assert self._state is not None
         return self._state
 
-    def holding(self, work: Callable[[StateFile], T], timeout_s: float = LOCK_TIMEOUT_S) -> T:
-        """What ``work`` returns, called with the lock held. ``LogLocked`` where it isn't free in time, uncalled."""
+    def holding(
+        self,
+        work: Callable[[StateFile], T],
+        timeout_s: float = LOCK_TIMEOUT_S,
+        while_waiting: Callable[[], object] = lambda: None,
+    ) -> T:
+        """What ``work`` returns, called with the lock held. ``LogLocked`` where it isn't free in time, uncalled.
+
+        ``while_waiting`` is called now and then while it is not.
+        """
         while True:
             self._holder = self._place.filesystem.process_id()
             lock = self._lock or self._open()
             try:
-                self._wait(lock, timeout_s)
+                self._wait(lock, timeout_s, while_waiting)
                 if lock.is_in_place():
                     return self._work(work)
             finally:
@@ -113,7 +121,7 @@ class GroupFiles:
         self._lock = lock
         return lock
 
-    def _wait(self, lock: FileLock, timeout_s: float) -> None:
+    def _wait(self, lock: FileLock, timeout_s: float, while_waiting: Callable[[], object]) -> None:
         clock = self._place.clock
         deadline, sleep_s = clock.monotonic() + timeout_s, _SLEEP_MIN_S
         while not lock.try_acquire():
@@ -124,6 +132,8 @@ class GroupFiles:
                     path=self._place.lock, group=self._place.group, timeout_s=timeout_s,
                 )  # fmt: skip
             clock.sleep(sleep_s)
+            if sleep_s == _SLEEP_MAX_S:
+                while_waiting()
             sleep_s = min(sleep_s * 2, _SLEEP_MAX_S)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidParti
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import dead_members
-from pylog.group.offset_records import METADATA_LIMIT_BYTES, Committed
+from pylog.group.offset_records import Committed
 from pylog.group.offsets import Offsets, OffsetStore
 from pylog.group.place import GroupPlace, check_group
 from pylog.group.progress import make_records_durable, next_offset
@@ -307,15 +307,4 @@ def _described(member: Member) -> MemberDescription:
     return MemberDescription(
         member.id, member.instance_id, member.client_id, member.host, member.pid, member.joined_ms,
         tuple(sorted(member.owned)), tuple(sorted(member.target)),
-    )  # fmt: skip
-
-
-def check_metadata(metadata: str) -> str:
-    """A commit's note, if it is text (half a surrogate pair is none) that is not too long."""
-    with suppress(UnicodeEncodeError):
-        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
-            return metadata
-    raise ConfigError(
-        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
-        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
 from pylog.group.heartbeats import ROUNDS, Heartbeats, Silence
 from pylog.group.place import MEMBER_ID_BYTES, GroupPlace
 from pylog.group.state import (
+    NONE,
     Group,
     GroupTopic,
     Member,
@@ -35,10 +36,12 @@ from pylog.storage import FileLock
 logger = logging.getLogger("pylog.group")
 
 TICK_S = 0.2
-AT_ONCE_S = (
+SHORT_S = (
     0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
 )
-_SILENCE_MIN_MS = 2.5 * TICK_S * 1000  # who polls all the time is heard once in a tick, by who listens once in a tick
+_SILENCE_MIN_MS = (
+    1.5 * TICK_S * 1000
+)  # beside the tick in which nobody beats twice: who polls all the time is heard once in each, by who listens once in each
 _LEAVE_S = 1.0
 
 Append = Callable[[Callable[[], None]], object]
@@ -70,6 +73,7 @@ class Membership:
         self._alive: FileLock | None = None
         self._heartbeats: Heartbeats | None = None
         self._cell = 0
+        self._seen = b""  # the slots, as they were at the last look
         self._silence = Silence()
         self._absent_since_s: dict[str, float] = {}
         self._rounds = -1
@@ -78,7 +82,8 @@ class Membership:
     # Coming and going
 
     def join(self, wanted: frozenset[str]) -> Group:
-        """Become a member, who wants these topics. ``ConfigError`` where the members divide by another assignor.
+        """Become a member, who wants these topics, and take what is free of them. ``ConfigError`` where the members divide by
+        another assignor.
 
         A member of the same ``group_instance_id`` is replaced: if it still lives, it will be told so.
         """
@@ -111,7 +116,7 @@ class Membership:
             id_, options.instance_id, options.client_id, place.filesystem.host_name(), place.filesystem.process_id(),
             group.free_cell(), max(place.clock.now_ms(), 0), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
         )  # fmt: skip
-        group = joined(group, member, options.assignor, self._topics_now(_wanted(group, wanted)))
+        group = reconciled(joined(group, member, options.assignor, self._topics_now(_wanted(group, wanted))), id_, NONE)
         self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
         state.publish(group)
         self.id = id_  # last: from now on it is a member, with all that one needs
@@ -162,16 +167,16 @@ class Membership:
         return [self._place.state]
 
     def has_news(self) -> bool:
-        """Whether something was published since the last look, or it is time to look after the others."""
+        """Whether something was published since the last ``look``, or it is time to look after the others."""
         return self._place.clock.monotonic() >= self._next_tick_s or self._is_behind()
 
     def _is_behind(self) -> bool:
-        state = self._files.state
-        return state.raw() != state.known
+        return self._files.state.raw() != self._seen
 
     def look(self) -> Group:
         """What is published now."""
-        group = self._files.state.read()
+        state = self._files.state
+        group, self._seen = state.read(), state.known
         if self.id in group.members:
             self.generation = group.generation
         return group
@@ -182,7 +187,7 @@ class Membership:
         What the group returned says ``owned`` of this member is its own until it gives it up or is expelled.
         """
         try:
-            return self._files.holding(lambda state: self._reconcile(state, released), AT_ONCE_S)
+            return self._files.holding(lambda state: self._reconcile(state, released), SHORT_S)
         except LogLocked:
             return None
 
@@ -196,17 +201,14 @@ class Membership:
         self.generation = after.generation
         return after
 
-    def remember_starts(self, starts: Mapping[TopicPartition, int]) -> Group:
-        """Have whoever reads these partitions begin where this member did, until the group commits. The group after that."""
-        return self._files.holding(lambda state: self._remember(state, starts), AT_ONCE_S)
+    def remember_starts(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        """Have whoever reads these partitions begin where this member did, until the group commits. ``LogLocked``."""
+        self._files.holding(lambda state: self._remember(state, starts), timeout_s, self._beat)
 
-    def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> Group:
+    def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> None:
         group = state.read()
-        if self.id not in group.members or not starts.keys() - group.starts.keys():
-            return group
-        group = started(group, starts)
-        state.publish(group)
-        return group
+        if self.id in group.members and starts.keys() - group.starts.keys():
+            state.publish(started(group, starts))
 
     def want(self, wanted: frozenset[str], *, appeared: bool) -> None:
         """Have the group divide what there is now, where that, or what this member wants, is not what it was.
@@ -216,14 +218,15 @@ class Membership:
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            timeout_s = AT_ONCE_S if appeared else LOCK_TIMEOUT_S
-            self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s)
+            timeout_s = SHORT_S if appeared else LOCK_TIMEOUT_S
+            self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s, self._beat)
 
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
         group = state.read()
         if self.id in group.members and self._is_outdated(group, wanted):
             after = resubscribed(group, self.id, wanted, self._topics_now(_wanted(group, wanted)))
-            state.publish(started(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after)
+            after = started(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after
+            state.publish(reconciled(after, self.id, NONE))
 
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
         return group.members[self.id].topics != wanted or group.topics != self._topics_now(_wanted(group, wanted))
@@ -278,8 +281,13 @@ class Membership:
         return {
             id_
             for id_, silent_s in self._silence.look(beats, now_s).items()
-            if silent_s * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)
+            if (silent_s - TICK_S) * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)
+            and not self._is_away(group.members[id_])
         }
+
+    def _is_away(self, member: Member) -> bool:
+        """Whether it is one that may come back: it counts by its session."""
+        return bool(member.instance_id) and not self._place.filesystem.is_locked(self._place.member(member.id))
 
     def _gone(self, group: Group, now_s: float) -> set[str]:
         """Members whose processes are gone: the static ones among them for as long as they may be away."""
@@ -297,7 +305,7 @@ class Membership:
 
     def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
-            self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), AT_ONCE_S)
+            self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), SHORT_S)
         except LogLocked:
             return  # whoever has the lock may be at it; else the next tick
 
@@ -347,7 +355,7 @@ class Membership:
         ``LogLocked`` where the lock is not free in time, half a minute as a rule.
         """
         timeout_s = LOCK_TIMEOUT_S if timeout_s is None else timeout_s
-        self._files.holding(lambda state: self._commit(state, partitions, append), timeout_s)
+        self._files.holding(lambda state: self._commit(state, partitions, append), timeout_s, self._beat)
 
     def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Append) -> None:
         group = state.read()
@@ -363,8 +371,12 @@ class Membership:
                 group=self._place.group, member=self.id, generation=group.generation, topic=topic, partition=number,
             )  # fmt: skip
         append(self._files.check_held)
+        self._beat()
+
+    def _beat(self) -> None:
+        """Who commits is at work, however long one poll's records take; and so is who waits for the lock to do so."""
         if self._heartbeats is not None:
-            self._heartbeats.beat(self._cell)  # who commits is at work, however long one poll's records take
+            self._heartbeats.beat(self._cell)
 
     def expelled(self, group: Group) -> CommitFailed:
         """Why this is no member any more."""

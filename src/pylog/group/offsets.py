@@ -12,13 +12,14 @@ import threading  # consumers of several threads share what is known
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from pylog.catalog import Layout
+from pylog.catalog import Layout, TopicConfig
 from pylog.errors import (
     CorruptRecord,
     CorruptSegment,
     DeliveryTimeout,
     LogLocked,
     OffsetOutOfRange,
+    OutcomeUnknown,
     StorageError,
     TopicNotFound,
 )
@@ -47,6 +48,8 @@ CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _FETCH_BYTES = 1 << 20
 _RECORDS_AT_ONCE = 1024
+
+_CONFIG = TopicConfig(retention_ms=-1)._asdict()  # and no default of the log: it may be for what can be forgotten
 
 Offsets = dict[TopicPartition, Committed]
 
@@ -203,7 +206,7 @@ class OffsetStore:
         """
         count = self._count()
         if count is None:
-            count = self._log.create_topic(OFFSETS_TOPIC, if_not_exists=True, retention_ms=-1).partitions
+            count = self._log.create_topic(OFFSETS_TOPIC, if_not_exists=True, **_CONFIG).partitions
         partition = self._at(partition_of_group(group, count)).partition
         records = [
             ProducerRecord(None if committed is None else encode_value(committed), encode_key(group, name))
@@ -215,11 +218,11 @@ class OffsetStore:
         except DeliveryTimeout as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
-    def sync(self, group: str, end_offset: int) -> None:
-        """Return when commits of the group below this offset of its log are on the medium."""
+    def sync(self, group: str, end_offset: int | None = None) -> None:
+        """Return when commits of the group below this offset of its log, or all of them, are on the medium."""
         known = self._known_of(group)
         if known is not None:
-            known.partition.sync(end_offset)
+            known.partition.sync(known.partition.latest_offset if end_offset is None else end_offset)
 
     def tidy(self, group: str) -> None:
         """Write a checkpoint, if many commits have come since the last. For whoever has committed; holds no group's lock."""
@@ -241,7 +244,7 @@ class OffsetStore:
             )
         except LogLocked:
             pass  # another process is at it
-        except StorageError as error:
+        except (StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
         known.checkpoint_offset = next_offset
 

@@ -104,7 +104,10 @@ def resubscribed(group: Group, id_: str, wanted: frozenset[str], topics: Mapping
 
 
 def retargeted(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
-    """The next generation: a new division of what is there now."""
+    """The next generation: a new division of what is there now.
+
+    Partitions that were added to a topic of the group, or are of one made again, are read from their beginning, whoever notices.
+    """
     wanted = {name for member in group.members.values() for name in member.topics}
     topics = {name: topic for name, topic in sorted(topics.items()) if name in wanted}
     replaced = {name for name, topic in group.topics.items() if name in topics and topics[name].id != topic.id}
@@ -121,14 +124,14 @@ def retargeted(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
         {name: topic.partitions for name, topic in topics.items()},
         {member.name: Share(member.topics, member.target) for member in members.values()},
     ) if members else {}  # fmt: skip
-    return group._replace(
+    after = group._replace(
         generation=group.generation + 1,
         members={id_: member._replace(target=frozenset(target[member.name])) for id_, member in members.items()},
         topics=topics,
-        starts={p: offset for p, offset in group.starts.items() if p.topic in topics and p.topic not in replaced}
-        if members
-        else {},
+        starts={p: offset for p, offset in group.starts.items() if p.topic in topics and p.topic not in replaced},
     )
+    grown = {p: 0 for p in appeared_since(group, after) if p.topic in group.topics}
+    return after._replace(starts={**after.starts, **grown} if members else {})
 
 
 def reconciled(group: Group, id_: str, released: Partitions) -> Group:

@@ -104,8 +104,9 @@ class StateFile:
             before, raw = raw, raw if group is not None else self.raw()
             if raw == before:
                 break  # else it was published twice while this was read
-        self._raw, self._slot = raw, slot
+        self._slot = slot
         self._group = group if group is not None else Group(0 if slot is None else slot.generation)
+        self._raw = raw  # last: an exception before this has it read again
         return self._group
 
     def _at(self, slot: Slot | None) -> Group | None:

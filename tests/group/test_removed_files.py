@@ -1,0 +1,121 @@
+"""Members whose group's files, or whose log, are removed, replaced or refused meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pylog import Consumer, Log
+from pylog.errors import PylogError, StorageError
+from pylog.group.membership import TICK_S
+from pylog.group.state import Group
+from pylog.testing import ManualClock
+from tests.group.consumers import member, settle
+from tests.storage.filesystems import Faulty, io_error, nothing
+
+
+@pytest.mark.parametrize("call", ["poll", "close"])
+def test_a_group_may_be_deleted_before_a_member_finds_out_that_it_was_expelled(tmpfs_dir: Path, call: str) -> None:
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one, other = member(log, max_poll_interval_ms=1_000), member(log)
+        for _ in range(20):
+            clock.advance(TICK_S)
+            other.poll()
+        assert len(log.describe_group("g").members) == 1
+        other.commit(dict.fromkeys(other.assignment(), 0))
+        other.close()
+        log.delete_group("g")
+        getattr(one, call)()
+        assert len(log.groups()) == (call == "poll")
+        one.close()
+
+
+def test_a_group_whose_files_go_while_one_joins_is_told_of_and_joined_later(log: Log) -> None:
+    one = Consumer(log, group_id="g")
+    sweep = one._assignment.membership._sweep  # type: ignore[attr-defined]
+
+    def removing(group: Group) -> None:
+        sweep(group)
+        shutil.rmtree(log.path / ".pylog" / "groups" / "g")
+
+    one._assignment.membership._sweep = removing  # type: ignore[attr-defined]
+    with pytest.raises(StorageError, match="were removed"):
+        one.subscribe("t")
+    one._assignment.membership._sweep = sweep  # type: ignore[attr-defined]
+    one.poll()
+    assert len(one.assignment()) == 4
+    one.close()
+
+
+def exchange(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").replace(path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, exchange])
+@pytest.mark.parametrize("name", ["state", "heartbeats", "lock"])
+def test_a_file_of_a_group_that_was_removed_or_replaced_parts_nobody(
+    tmpfs_dir: Path, name: str, change: Callable[[Path], None]
+) -> None:
+    """Who had the old one open was alone with it: both read everything, or each found that the other was silent."""
+    clock = ManualClock()
+    with Log(tmpfs_dir / "log", clock=clock) as log:
+        log.create_topic("t", partitions=4)
+        one = member(log)
+        change(log.path / ".pylog" / "groups" / "g" / name)
+        other = member(log, max_poll_interval_ms=3_000)
+        for _ in range(40):
+            clock.advance(TICK_S)
+            shares = settle(one, other)
+        assert [len(share) for share in shares] == [2, 2]
+        assert not one.assignment() & other.assignment()
+        generation = log.describe_group("g").generation
+        for _ in range(40):
+            clock.advance(TICK_S)
+            settle(one, other)
+        assert log.describe_group("g").generation == generation
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize("name", ["heartbeats", "state", "members"])
+def test_who_could_not_join_to_the_end_joins_with_the_next_poll(tmpfs_dir: Path, name: str) -> None:
+    """It was a member that showed no life, and never looked after the others."""
+    clock, filesystem = ManualClock(), Faulty()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation in ("open", "pwrite", "lock") and f"/{name}" in path:
+            raise io_error(path)
+
+    with Log(tmpfs_dir / "log", clock=clock, filesystem=filesystem) as log:
+        log.create_topic("t", partitions=4)
+        one = Consumer(log, group_id="g", auto_offset_reset="earliest")
+        filesystem.hook = refuse
+        with pytest.raises(StorageError):
+            one.subscribe("t")
+        filesystem.hook = nothing
+        other = member(log)
+        assert [len(share) for share in settle(one, other)] == [2, 2]
+        other._assignment.membership._alive.abandon()  # type: ignore[attr-defined]
+        for _ in range(3):
+            clock.advance(TICK_S)
+            one.poll()
+        assert len(one.assignment()) == 4
+        one.close()
+
+
+def test_a_consumer_whose_log_was_removed_can_be_closed(tmpfs_dir: Path) -> None:
+    log = Log(tmpfs_dir / "log")
+    log.create_topic("t")
+    one = member(log)
+    shutil.rmtree(log.path)
+    with pytest.raises(PylogError):
+        one.poll()
+    one.close()
+    assert not log.path.exists()
+    log.close()
