@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.group.consumers import member, settle
 
 from pylog import Consumer, Log
 from pylog.consumer.sole_use import SoleUse
 from pylog.errors import WrongThread
+from tests.group.consumers import member, settle
 
 
 @pytest.fixture

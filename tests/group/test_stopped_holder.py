@@ -11,8 +11,9 @@ import pytest
 from pylog import Consumer, Log, TopicPartition
 from pylog.errors import LogLocked
 from pylog.group import files, membership
+from pylog.group.absence import TICK_S
 from pylog.group.files import GroupFiles, read_group
-from pylog.group.membership import TICK_S, MemberOptions, Membership
+from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
@@ -162,7 +163,7 @@ def test_what_moves_is_read_on_until_it_can_be_committed_and_told(log: Log, cloc
 
 def test_who_may_not_write_commits_now_does_so_later(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of any other group may be stopped in the midst of a commit: they are in one log."""
-    monkeypatch.setattr("pylog.consumer.group_assignment.APPEND_TIMEOUT_MS", 0)
+    monkeypatch.setattr("pylog.consumer.group_progress.APPEND_TIMEOUT_MS", 0)
     one = member(log)
     one.commit({place(0): 1})
     number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)

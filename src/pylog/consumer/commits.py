@@ -40,7 +40,7 @@ class Commits(Parts):
         ``LogLocked`` where a stopped process holds the group's lock for half a minute; ``StorageFull``, ``StorageError``.
         """
         with self._begin():
-            self._in_group().commit(self._to_commit(offsets), durable=True, again=offsets is not None)
+            self._in_group().progress.commit(self._to_commit(offsets), durable=True, again=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and
@@ -53,14 +53,14 @@ class Commits(Parts):
         with self._begin():
             group, wanted = self._in_group(), self._to_commit(offsets)
             try:
-                group.commit(wanted, durable=False, again=offsets is not None)
+                group.progress.commit(wanted, durable=False, again=offsets is not None)
                 error = None
             except PylogError as failure:
                 error = failure
         if callback is not None:
             callback(wanted, error)
         elif error is not None:
-            group.report(error)
+            group.progress.report(error)
 
     @overload
     def committed(self, partition: TopicPartition, metadata: Literal[False] = False) -> int | None: ...
@@ -75,7 +75,7 @@ class Commits(Parts):
         """
         name = partition_of(partition)
         with self._begin():
-            found = self._in_group().committed(name)
+            found = self._in_group().progress.committed(name)
         if found is None or metadata:
             return found
         return found.offset

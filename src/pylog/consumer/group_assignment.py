@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -20,26 +20,24 @@ from weakref import WeakSet
 from pylog.consumer.assignment import Assignment, Callback
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
+from pylog.consumer.group_progress import GroupProgress
 from pylog.consumer.lane import Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
-from pylog.errors import CommitFailed, GroupNotEmpty, InstanceFenced, LogLocked, PylogError, TopicNotFound
+from pylog.errors import InstanceFenced, LogLocked, PylogError, TopicNotFound
 from pylog.group.files import LOCK_TIMEOUT_S
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
-from pylog.group.offsets import APPEND_TIMEOUT_MS
-from pylog.group.progress import make_records_durable, next_offset
+from pylog.group.progress import next_offset
 from pylog.group.state import Group, GroupTopic
-from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.model import TopicPartition
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
     from pylog.log import Log
 
 logger = logging.getLogger("pylog.consumer")
-
-_DUE_S = 0.2  # for how long an auto-commit in a poll waits, every ``auto_commit_interval_ms``
 
 
 class GroupAssignment(Assignment):
@@ -61,10 +59,7 @@ class GroupAssignment(Assignment):
             config.max_poll_interval_ms, config.session_timeout_ms,
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
-        self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
-        self._durable: dict[TopicPartition, int] = {}  # the same, of what no loss of power takes back
-        self._came_back: dict[TopicPartition, int] = {}  # behind what it polled again after, or committed
-        self._next_commit_s = 0.0
+        self.progress = GroupProgress(log, lookup, fetcher, config, self.membership, self)
         self._is_late = False  # the lock of the group was not free
         self._settled: Group | None = None  # what was published last, where all is as it says
         _OPEN.add(self)
@@ -87,7 +82,7 @@ class GroupAssignment(Assignment):
 
     def refresh(self) -> None:
         """Show that this member lives, and follow what the group has decided."""
-        self._commit_when_due()
+        self.progress.commit_when_due()
         if self.subscription is None:
             super().refresh()
             return
@@ -116,7 +111,7 @@ class GroupAssignment(Assignment):
     def assign(self, partitions: list[TopicPartition]) -> None:
         """As without a group; what of those before is read no longer is committed."""
         if self._by_hand and partitions:
-            self._commit_read(set(self._fetcher.lanes).difference(partitions))
+            self.progress.commit_read(set(self._fetcher.lanes).difference(partitions))
         super().assign(partitions)
 
     def clear(self) -> None:
@@ -124,7 +119,7 @@ class GroupAssignment(Assignment):
         if self.subscription is not None:
             self._leave_politely()
         else:
-            self._commit_read(self._fetcher.lanes)
+            self.progress.commit_read(self._fetcher.lanes)
         super().clear()
 
     def _wanted(self) -> frozenset[str]:
@@ -170,7 +165,7 @@ class GroupAssignment(Assignment):
         """``LogLocked`` where what was read can't be committed within ``patience_s``: nothing is given up then."""
         if not partitions:
             return
-        self._commit_read(partitions, patience_s)
+        self.progress.commit_read(partitions, patience_s)
         try:
             self._call(self.listeners.on_revoked, partitions)
         finally:
@@ -206,10 +201,7 @@ class GroupAssignment(Assignment):
                 self._is_late = True
                 return
         self._apply([], starts, topics.values())
-        self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
-        self._committed.update(
-            (partition, committed[partition].offset) for partition in starts if partition in committed
-        )
+        self.progress.begin(starts, committed)
         logger.info("group %r: took %s", self.group_id, ", ".join(map(name_of, starts)))
         self._call(self.listeners.on_assigned, list(starts))
 
@@ -249,136 +241,16 @@ class GroupAssignment(Assignment):
         self._settled = None
         for partition in partitions:
             self._fetcher.remove(partition)
-            self._committed.pop(partition, None)
-            self._durable.pop(partition, None)
-            self._came_back.pop(partition, None)
+            self.progress.forget(partition)
 
     def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:
         if callback is not None and partitions:
             with self._sole_use.lent():
                 callback(sorted(partitions))
 
-    # Committing
-
-    def positions(self) -> dict[TopicPartition, int]:
-        """Where each partition is read on, of those that have a position."""
-        return {p: lane.position for p, lane in self._fetcher.lanes.items() if lane.position is not None}
-
     def came_back(self) -> None:
         """The application is done with all it was given."""
-        self._came_back = self.positions()
-
-    def _commit_when_due(self) -> None:
-        now_s = self._log.clock.monotonic()
-        if self._config.enable_auto_commit and now_s >= self._next_commit_s:
-            error = self._auto_commit(self._came_back, _DUE_S) if self._next_commit_s else None
-            if error is not None:
-                self.report(error)  # and is committed the next time
-            self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
-
-    def _commit_read(self, partitions: Collection[TopicPartition], patience_s: float | None = None) -> None:
-        """Auto-commit of partitions that are read no longer. ``LogLocked`` where a ``patience_s`` is given, and over."""
-        if not self._config.enable_auto_commit:
-            return
-        error = self._auto_commit({p: at for p, at in self.positions().items() if p in partitions}, patience_s)
-        if isinstance(error, LogLocked) and patience_s is not None:
-            raise error
-        if error is not None:
-            self.report(error)
-
-    def _auto_commit(self, offsets: Mapping[TopicPartition, int], patience_s: float | None) -> PylogError | None:
-        """Commit these; or why that can't be done now."""
-        try:
-            committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-            self.commit(committed, durable=True, again=False, patience_s=patience_s)
-        except PylogError as error:
-            return error
-        return None
-
-    def report(self, error: PylogError) -> None:
-        """What was not committed, and nobody else is told."""
-        logger.warning("group %r: could not commit: %s", self.group_id, error)
-
-    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed by now."""
-        found = self._groups.committed(self.group_id).get(partition)
-        return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
-
-    def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        durable: bool,
-        again: bool,
-        patience_s: float | None = None,
-    ) -> None:
-        """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
-
-        ``again``: named by the application; else they are positions, of which those that are committed already cost a look at
-        the membership alone, and those in topics that were deleted nothing.
-        ``patience_s``: for how long to wait for somebody who may be stopped, half a minute if it is None.
-        """
-        if not again:
-            there = self._groups.topics_now({partition.topic for partition in offsets})
-            offsets = {partition: at for partition, at in offsets.items() if partition.topic in there}
-        if not offsets:
-            return
-        news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
-        unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
-        for name, at in unsafe.items():
-            make_records_durable(self._lookup.partition(name), at.offset)
-        committed = {name: self._to_commit(name, at) for name, at in news.items()}
-        is_member = self._is_member()
-        end = self._commit_as_member(offsets, committed, patience_s) if is_member else self._commit_alone(committed)
-        for name, at in offsets.items():
-            self._committed[name] = at.offset
-            self._durable.pop(name, None)
-            if name in self._came_back:
-                self._came_back[name] = at.offset
-        if unsafe:
-            self._groups.offsets.sync(self.group_id, end if news else None)
-        if durable:
-            self._durable.update((name, at.offset) for name, at in offsets.items())
-        if news:
-            self._groups.offsets.tidy(self.group_id)
-
-    def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
-        epoch, now_ms = self._lookup.partition(name).leader_epoch, self._log.clock.now_ms()
-        return Committed(at.offset, epoch, at.metadata, now_ms, self._id_of(name))
-
-    def _is_member(self) -> bool:
-        return self.subscription is not None
-
-    def _commit_as_member(
-        self,
-        partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, Committed | None],
-        patience_s: float | None,
-    ) -> int:
-        end = 0
-        timeout_ms = APPEND_TIMEOUT_MS if patience_s is None else int(patience_s * 1000)
-
-        def append(check_held: Callable[[], None]) -> None:
-            nonlocal end
-            if committed:
-                end = self._groups.offsets.append(self.group_id, committed, check_held, timeout_ms).last_offset + 1
-
-        self.membership.commit(partitions, append, patience_s)
-        return end
-
-    def _commit_alone(self, committed: Mapping[TopicPartition, Committed | None]) -> int:
-        try:
-            return self._groups.commit_alone(self.group_id, committed)
-        except GroupNotEmpty as error:
-            raise CommitFailed(
-                f"{error}; a consumer with partitions assigned by hand commits for a group without members",
-                **error.facts,
-            ) from error
-
-    def _id_of(self, partition: TopicPartition) -> str:
-        """Of the topic that was read, which may be another one than has the name now."""
-        lane = self._fetcher.lanes.get(partition)
-        return self._log.describe_topic(partition.topic).id if lane is None else str(lane.topic_id)
+        self.progress.came_back()
 
     # The end
 
@@ -396,8 +268,7 @@ class GroupAssignment(Assignment):
     def close(self, *, failed: bool) -> None:
         """Leave the group. ``failed``: what the application was given last it may not be done with, so that is not committed."""
         if failed:
-            for partition, lane in self._fetcher.lanes.items():
-                lane.move_to(self._came_back.get(partition, lane.position))
+            self.progress.go_back()
         self.clear()
         _OPEN.discard(self)
 

@@ -13,9 +13,9 @@ from pylog.catalog import Layout
 from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
 from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidPartition, InvalidTopicName, TopicNotFound
+from pylog.group.absence import dead_members
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.files import GroupFiles, read_group
-from pylog.group.membership import dead_members
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import Offsets, OffsetStore
 from pylog.group.place import GroupPlace, check_group

@@ -13,8 +13,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
+from pylog.group.absence import TICK_S, Absence, dead_members
 from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
-from pylog.group.heartbeats import ROUNDS, Heartbeats, Silence
+from pylog.group.heartbeats import ROUNDS, Heartbeats
 from pylog.group.place import MEMBER_ID_BYTES, GroupPlace
 from pylog.group.state import (
     NONE,
@@ -35,13 +36,9 @@ from pylog.storage import FileLock
 
 logger = logging.getLogger("pylog.group")
 
-TICK_S = 0.2
 SHORT_S = (
     0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
 )
-_SILENCE_MIN_MS = (
-    1.5 * TICK_S * 1000
-)  # beside the tick in which nobody beats twice: who polls all the time is heard once in each, by who listens once in each
 _LEAVE_S = 1.0
 
 Append = Callable[[Callable[[], None]], object]
@@ -74,8 +71,7 @@ class Membership:
         self._heartbeats: Heartbeats | None = None
         self._cell = 0
         self._seen = b""  # the slots, as they were at the last look
-        self._silence = Silence()
-        self._absent_since_s: dict[str, float] = {}
+        self._absence = Absence(place)
         self._rounds = -1
         self._next_tick_s = 0.0
 
@@ -93,7 +89,7 @@ class Membership:
     def _join(self, state: StateFile, wanted: frozenset[str]) -> Group:
         place, options = self._place, self._options
         group = state.read()
-        dead = self._dead(group)
+        dead = dead_members(self._place, group) - {self.id}
         others = {
             id_: m for id_, m in group.members.items() if m.instance_id or id_ not in dead
         }  # static ones come back
@@ -239,7 +235,7 @@ class Membership:
         if now_s < self._next_tick_s or self._heartbeats is None:
             return
         if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
-            self._silence = Silence()  # who did not look for so long can't say that others were silent
+            self._absence.look_anew()  # who did not look for so long can't say that others were silent
         self._next_tick_s = now_s + TICK_S
         heartbeats = self._heartbeats_in_place(self._heartbeats)
         heartbeats.beat(self._cell)
@@ -248,11 +244,11 @@ class Membership:
         if len(group.members) < 2:
             return
         counters = heartbeats.all()
-        gone = self._silent(group, counters, now_s)
+        gone = self._absence.silent(group, self.id, counters, now_s)
         if counters[ROUNDS] == self._rounds:
             heartbeats.beat(ROUNDS)
             self._rounds = (counters[ROUNDS] + 1) % (1 << 64)
-            gone |= self._gone(group, now_s)
+            gone |= self._absence.gone(group, self.id, now_s)
         else:
             self._rounds = counters[ROUNDS]  # somebody else has looked since
         if gone:
@@ -274,35 +270,6 @@ class Membership:
     def _open_heartbeats(self) -> Heartbeats:
         return Heartbeats(self._place.filesystem.open_appendable(self._place.heartbeats))
 
-    def _silent(self, group: Group, counters: tuple[int, ...], now_s: float) -> set[str]:
-        beats = {
-            m.id: counters[m.cell] if m.cell < len(counters) else 0 for m in group.members.values() if m.id != self.id
-        }
-        return {
-            id_
-            for id_, silent_s in self._silence.look(beats, now_s).items()
-            if (silent_s - TICK_S) * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)
-            and not self._is_away(group.members[id_])
-        }
-
-    def _is_away(self, member: Member) -> bool:
-        """Whether it is one that may come back: it counts by its session."""
-        return bool(member.instance_id) and not self._place.filesystem.is_locked(self._place.member(member.id))
-
-    def _gone(self, group: Group, now_s: float) -> set[str]:
-        """Members whose processes are gone: the static ones among them for as long as they may be away."""
-        dead = self._dead(group)
-        self._absent_since_s = {id_: self._absent_since_s.get(id_, now_s) for id_ in dead}
-        return {
-            id_
-            for id_ in dead
-            if not group.members[id_].instance_id
-            or (now_s - self._absent_since_s[id_]) * 1000 > group.members[id_].session_timeout_ms
-        }
-
-    def _dead(self, group: Group) -> set[str]:
-        return dead_members(self._place, group) - {self.id}
-
     def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
             self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), SHORT_S)
@@ -311,7 +278,7 @@ class Membership:
 
     def _expel_now(self, state: StateFile, gone: set[str], now: tuple[int, ...], counters: tuple[int, ...]) -> None:
         group, group_name = state.read(), self._place.group
-        dead = self._dead(group)
+        dead = dead_members(self._place, group) - {self.id}
         still = {
             id_
             for id_ in gone & group.members.keys()
@@ -403,8 +370,3 @@ NO_TOPICS: frozenset[str] = frozenset()
 def _wanted(group: Group, more: frozenset[str]) -> frozenset[str]:
     """All topics that any member wants."""
     return more.union(*(member.topics for member in group.members.values()))
-
-
-def dead_members(place: GroupPlace, group: Group) -> set[str]:
-    """The members whose processes are gone: nobody holds the lock on their files."""
-    return {id_ for id_ in group.members if not place.filesystem.is_locked(place.member(id_))}

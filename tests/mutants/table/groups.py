@@ -39,15 +39,15 @@ MUTANTS = (
     Mutant(
         "whoever has looked for too long is believed",
         "group/membership.py",
-        "            self._silence = Silence()  # who did not look for so long can't say that others were silent\n",
+        "            self._absence.look_anew()  # who did not look for so long can't say that others were silent\n",
         "            pass\n",
         "after a pause of the machine all members expel each other",
         (f"{_PROTOCOL}::test_members_that_were_all_stopped_do_not_expel_each_other",),
     ),
     Mutant(
         "a member is expelled for the time of the tick alone",
-        "group/membership.py",
-        "            if silent_s * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)\n",
+        "group/absence.py",
+        "            if (silent_s - TICK_S) * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)\n",
         "            if silent_s > 0\n",
         "members that work are thrown out, and their records come twice",
         (f"{_PROTOCOL}::test_a_member_may_be_silent_for_its_max_poll_interval_and_no_longer",),
@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         "dead members stay",
         "group/membership.py",
-        "            gone |= self._gone(group, now_s)\n",
+        "            gone |= self._absence.gone(group, self.id, now_s)\n",
         "",
         "partitions of a killed process are read by nobody until max_poll_interval_ms is over",
         (f"{_PROTOCOL}::test_a_kill_at_any_step_leaves_a_group_that_goes_on",),

@@ -1,0 +1,56 @@
+"""Which members of a group are gone, as one of them sees it: silent for too long, or without a process.
+
+A member is known to live by the lock on its file, which the kernel frees when its process ends; and to poll by its heartbeat.
+"""
+
+from __future__ import annotations
+
+from pylog.group.heartbeats import Silence
+from pylog.group.place import GroupPlace
+from pylog.group.state import Group, Member
+
+TICK_S = 0.2  # between two looks, and between two signs of life
+_SILENCE_MIN_MS = 1.5 * TICK_S * 1000  # who polls all the time is heard once in a tick, by who listens once in a tick
+
+
+class Absence:
+    """For one thread at a time. Nobody finds itself (``me``) gone."""
+
+    def __init__(self, place: GroupPlace) -> None:
+        self._place = place
+        self._silence = Silence()
+        self._absent_since_s: dict[str, float] = {}
+
+    def look_anew(self) -> None:
+        """Nobody was silent before this."""
+        self._silence = Silence()
+
+    def silent(self, group: Group, me: str, counters: tuple[int, ...], now_s: float) -> set[str]:
+        """Those who did not poll for their ``max_poll_interval_ms``; a poll within a tick of another shows no sign of life."""
+        beats = {m.id: counters[m.cell] if m.cell < len(counters) else 0 for m in group.members.values() if m.id != me}
+        return {
+            id_
+            for id_, silent_s in self._silence.look(beats, now_s).items()
+            if (silent_s - TICK_S) * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)
+            and not self._is_away(group.members[id_])
+        }
+
+    def _is_away(self, member: Member) -> bool:
+        """Whether it is one that may come back: it counts by its session."""
+        return bool(member.instance_id) and not self._place.filesystem.is_locked(self._place.member(member.id))
+
+    def gone(self, group: Group, me: str, now_s: float) -> set[str]:
+        """Those whose processes are gone: the static ones among them for as long as they may be away."""
+        dead = dead_members(self._place, group) - {me}
+        self._absent_since_s = {id_: self._absent_since_s.get(id_, now_s) for id_ in dead}
+        return {
+            id_
+            for id_ in dead
+            if not group.members[id_].instance_id
+            or (now_s - self._absent_since_s[id_]) * 1000 > group.members[id_].session_timeout_ms
+        }
+
+
+def dead_members(place: GroupPlace, group: Group) -> set[str]:
+    """The members whose processes are gone: nobody holds the lock on their files."""
+    return {id_ for id_ in group.members if not place.filesystem.is_locked(place.member(id_))}
