@@ -10,7 +10,7 @@ import pytest
 from pylog import Consumer, ProducerRecord, TopicPartition
 from pylog.errors import CommitFailed, GroupNotEmpty, GroupNotFound
 from pylog.group.offset_records import OFFSETS_TOPIC
-from pylog.testing.machine import Machine, Process, Schedule, Step, Strategy, all_schedules
+from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy, all_schedules
 from tests.simulation.actors import Actor, World
 
 
@@ -169,3 +169,40 @@ def test_consumers_of_a_group_read_everything_with_two_preemptions(seed: int) ->
     """One of the two in each run."""
     name = Random(seed).choice(sorted(CALLS))
     assert in_all_orders(lambda strategy: read_together(CALLS[name], strategy), 2) > 100
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_commit_that_its_process_did_not_live_to_publish_is_decided_of_before_others_go_on(by_hand: bool) -> None:
+    """It was whole, and counted with the next commit of its partition: who had gone on from the one before went back by that."""
+    world = World(Machine())
+    first = world.actor()
+    first.create("t")
+    first.append("t", 6)
+    first.join("g", "t")  # which polls two records at once
+    first.poll()
+    first.commit("g")
+    first.poll()
+    writes = []
+
+    def kill(process: Process, step: Step) -> None:
+        if writes and process is first.process:
+            process.kill()
+            raise Killed
+        writes.extend([step.path] if OFFSETS_TOPIC in step.path and step.path.endswith(".log") and step.changes else [])
+
+    world.machine.before_step.append(kill)
+    first.commit("g")
+    assert len(writes) == 1
+    world.machine.before_step.clear()
+    first._consumer = None
+    log = world.actor().log
+    assert log.group_access().committed("g")[TopicPartition("t", 0)].offset == 2
+    with Consumer(log, group_id="g") as second:
+        if by_hand:
+            second.assign([TopicPartition("t", 0)])
+        else:
+            second.subscribe("t")
+            world.machine.seconds += 0.3
+            second.poll(0, max_records=1)
+        assert second.position(TopicPartition("t", 0)) == 4 + (not by_hand)
+        assert log.group_access().committed("g")[TopicPartition("t", 0)].offset == 4

@@ -176,6 +176,20 @@ class GroupAssignment(Assignment):
         """Read these, which are this member's now, from where the group has come to."""
         if not partitions:
             return
+        try:
+            starts = self._begin(group, partitions, timeout_s)
+        except LogLocked:
+            if timeout_s > SHORT_S:
+                raise
+            self._is_late = True
+            return
+        if starts:
+            logger.info("group %r: took %s", self.group_id, ", ".join(map(name_of, starts)))
+            self._call(self.listeners.on_assigned, starts)
+
+    def _begin(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """Which of these are read now. ``LogLocked``: none."""
+        self._groups.offsets.settle(self.group_id, timeout_s)
         committed = self._groups.committed(self.group_id)
         starts: dict[TopicPartition, int | None] = {}
         fresh: dict[TopicPartition, int] = {}
@@ -190,20 +204,11 @@ class GroupAssignment(Assignment):
                     if position is not None:
                         fresh[partition] = position
                 starts[partition] = position
-        if not starts:
-            return
         if fresh:
-            try:
-                self.membership.remember_starts(fresh, timeout_s)
-            except LogLocked:
-                if timeout_s > SHORT_S:
-                    raise
-                self._is_late = True
-                return
+            self.membership.remember_starts(fresh, timeout_s)
         self._apply([], starts, topics.values())
         self.progress.begin(starts, committed)
-        logger.info("group %r: took %s", self.group_id, ", ".join(map(name_of, starts)))
-        self._call(self.listeners.on_assigned, list(starts))
+        return list(starts)
 
     def _resumed(self, partition: TopicPartition, committed: Committed | None) -> int | None:
         """The committed position, or where the records before it end that were not lost, with the power."""
@@ -219,6 +224,7 @@ class GroupAssignment(Assignment):
 
     def _start_position(self, partition: TopicPartition) -> int | None:
         """Of a partition assigned by hand."""
+        self._groups.offsets.settle(self.group_id, LOCK_TIMEOUT_S)
         position = self._resumed(partition, self._groups.committed(self.group_id).get(partition))
         return super()._start_position(partition) if position is None else position
 

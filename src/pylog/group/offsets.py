@@ -218,6 +218,18 @@ class OffsetStore:
         except DeliveryTimeout as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
+    def settle(self, group: str, timeout_s: float) -> None:
+        """Decide of a commit that was cut off by the death of its process: it counts, or it never will.
+
+        Else it would count with the next commit, of one who went on from the commit before it. ``LogLocked``.
+        """
+        known = self._known_of(group)
+        if known is not None:
+            try:
+                known.partition.settle(int(timeout_s * 1000))
+            except DeliveryTimeout as error:
+                raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
+
     def sync(self, group: str, end_offset: int | None = None) -> None:
         """Return when commits of the group below this offset of its log, or all of them, are on the medium."""
         known = self._known_of(group)

@@ -133,6 +133,16 @@ class Partition(OfOneProcess):
         self._durability.sync(require_whole("end_offset", end_offset))
         self._notify()
 
+    def settle(self, timeout_ms: int) -> None:
+        """Take in what a writer that died in the midst of an append has left, or cut it: as the next append would.
+
+        ``DeliveryTimeout`` where the partition's lock is not free in time; ``StorageError``, ``CorruptSegment``.
+        """
+        self._check_open()
+        if self._writer is None:
+            raise self._read_only()
+        self._writer.state(timeout_ms)
+
     def is_syncing_here(self) -> bool:
         """Whether this thread is in the midst of ``sync``: a signal handler, which has interrupted it, can't sync."""
         return self._writer is not None and self._durability.is_syncing_here()
