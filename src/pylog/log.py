@@ -319,7 +319,7 @@ class Log(OfOneProcess):
 
         ``partitions`` are topics or partitions, by default all that it has committed in. One of ``to=`` ("earliest", "latest",
         an offset), ``to_time_ms=``, ``shift_by=``, ``offsets=`` (a mapping); what is beyond the log becomes its end, or its
-        beginning. ``dry_run=True`` commits nothing. ``GroupNotEmpty``, ``ConfigError``.
+        beginning. ``dry_run=True`` commits nothing. ``GroupNotEmpty``, ``ConfigError``; without partitions ``GroupNotFound``.
         """
         return self.group_access().reset(
             group, partitions, to=to, to_time_ms=to_time_ms, shift_by=shift_by, offsets=offsets, dry_run=dry_run

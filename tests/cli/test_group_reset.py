@@ -130,7 +130,7 @@ def test_a_static_member_that_was_stopped_is_in_nobodys_way(pylog: Run, ten: Log
         (["g", "--to-latest", "--topic", "a:"], 2),
         (["g", "--to-latest", "--topic", "a:-1"], 2),
         (["g", "--shift-by", "1", "--topic", "b"], 2),  # nothing committed to shift
-        (["nope", "--to-latest"], 2),  # has committed nothing, and no topic is named
+        (["nope", "--to-latest"], 3),  # has committed nothing, and no topic is named
         (["g", "--to-latest", "--topic", "nope"], 3),
         (["g", "--to-latest", "--topic", "a:7"], 3),
         (["g", "--from-file", "/nowhere/offsets.csv"], 3),

@@ -195,3 +195,11 @@ def test_what_was_committed_by_hand_is_not_taken_back_where_the_application_fail
         raise ZeroDivisionError
     with member(log, topics="one") as again:
         assert again.position(place(0, "one")) == 3
+
+
+def test_a_child_that_has_not_polled_is_told_why_it_may_not_commit(log: Log) -> None:
+    one = member(log)
+    one._assignment._forget_parent()  # type: ignore[attr-defined]  # as in a child
+    with pytest.raises(CommitFailed, match="a forked child"):
+        one.commit({place(0): 0})
+    one.close()

@@ -143,3 +143,9 @@ def test_the_groups_of_a_kafka_directory_are_told() -> None:
             log.reset_offsets("golden-group", to="earliest")
         with pytest.raises(ReadOnlyLog):
             log.delete_group("golden-group")
+
+
+def test_a_group_that_is_not_there_is_not_reset_by_a_slip(log: Log) -> None:
+    with pytest.raises(GroupNotFound, match="no group 'typo'"):
+        log.reset_offsets("typo", to="earliest")
+    assert len(log.reset_offsets("new", ["t"], to="earliest")) == 4

@@ -97,10 +97,8 @@ class Groups:
     def describe(self, group: str) -> GroupDescription:
         """``GroupNotFound`` for one that has no members and has committed nothing."""
         found, committed = self._alive(group), self.committed(group)
-        if (
-            not found.members and not committed and not self.offsets.committed(group)
-        ):  # it may be of topics that are gone
-            raise self._not_found(group)
+        if not committed:
+            self._require_there(group)
         owners = {partition: member.id for member in found.members.values() for partition in member.owned}
         targets = {partition for member in found.members.values() for partition in member.target}
         state = EMPTY if not found.members else STABLE if found.is_settled else RECONCILING
@@ -122,8 +120,8 @@ class Groups:
     def lag(self, group: str) -> dict[TopicPartition, int]:
         """By how many offsets the group's commits are behind the end, of each partition that it has committed in."""
         committed = self.committed(group)
-        if not committed and not self._alive(group).members and not self.offsets.committed(group):
-            raise self._not_found(group)
+        if not committed:
+            self._require_there(group)
         return {partition: behind for partition, _, behind in self._ends(committed, committed)}
 
     def _ends(
@@ -137,10 +135,13 @@ class Groups:
                 at = next_offset(partition, committed[name]) if name in committed else end
                 yield name, end, max(end - at, 0)
 
-    def _not_found(self, group: str) -> GroupNotFound:
+    def _require_there(self, group: str) -> None:
+        """A group that has committed nothing, but in topics that are gone perhaps."""
+        if self._alive(group).members or self.offsets.committed(group):
+            return
         names = self.names()
         there = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "") or "none"
-        return GroupNotFound(
+        raise GroupNotFound(
             f"no group {group!r} in {self._layout.root} (groups: {there}): it has no members and has committed nothing",
             group=group,
         )
@@ -207,6 +208,8 @@ class Groups:
         if offsets is not None and partitions is not None:
             raise ConfigError("offsets= names the partitions itself; leave partitions out", option="partitions")
         committed = self.committed(group)
+        if not committed and partitions is offsets is None:
+            self._require_there(group)
         chosen = self._chosen(partitions if offsets is None else offsets, committed)
         changes = {}
         for partition in chosen:

@@ -348,6 +348,12 @@ class Membership:
     def expelled(self, group: Group) -> CommitFailed:
         """Why this is no member any more."""
         options, name = self._options, self._place.group
+        if not self.id:
+            return CommitFailed(
+                f"this consumer is no member of group {name!r} now: a forked child, and one that could not join again, joins "
+                "when it polls; what its parent has read is its parent's to commit",
+                group=name, member="", generation=group.generation,
+            )  # fmt: skip
         successor = group.member_of_instance(options.instance_id)
         facts = {"group": name, "member": self.id, "generation": group.generation}
         if successor is not None and successor.id != self.id:
