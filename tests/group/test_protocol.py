@@ -146,9 +146,10 @@ def test_members_meet_in_every_order_with_one_preemption(meeting: Callable[[], S
 
 
 @pytest.mark.slow
-@every_meeting
-def test_members_meet_in_every_order_with_two_preemptions(meeting: Callable[[], Scenario]) -> None:
-    assert in_all_orders(meeting, 2) > 100
+def test_members_meet_in_every_order_with_two_preemptions(seed: int) -> None:
+    """Three of the meetings in each run."""
+    for meeting in Random(seed).sample(MEETINGS, 3):
+        assert in_all_orders(meeting, 2) > 100
 
 
 def test_a_commit_for_a_partition_of_another_is_refused() -> None:

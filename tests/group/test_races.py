@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -78,12 +79,6 @@ def test_a_group_that_is_deleted_while_somebody_joins_is_there_or_new(
 ) -> None:
     """The files were removed one by one, under the hands of who was opening them."""
     assert in_all_orders(lambda strategy: run(programs, strategy), 1) > 10
-
-
-@pytest.mark.slow
-def test_a_group_is_there_or_new_with_two_preemptions(seed: int) -> None:
-    """One of the three in each run."""
-    assert in_all_orders(lambda strategy: run(Random(seed).choice(DELETIONS), strategy), 2) > 100
 
 
 class Reader:
@@ -165,10 +160,11 @@ def test_consumers_of_a_group_read_everything_and_commit_forwards_in_every_order
 
 
 @pytest.mark.slow
-def test_consumers_of_a_group_read_everything_with_two_preemptions(seed: int) -> None:
-    """One of the two in each run."""
-    name = Random(seed).choice(sorted(CALLS))
-    assert in_all_orders(lambda strategy: read_together(CALLS[name], strategy), 2) > 100
+def test_groups_are_deleted_and_read_in_every_order_with_two_preemptions(seed: int) -> None:
+    """One of the five in each run."""
+    each: list[Callable[[Strategy], list[str]]] = [partial(run, programs) for programs in DELETIONS]
+    each += [partial(read_together, calls) for calls in CALLS.values()]
+    assert in_all_orders(Random(seed).choice(each), 2) > 100
 
 
 @pytest.mark.parametrize("by_hand", [False, True])

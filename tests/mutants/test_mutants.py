@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -41,9 +42,12 @@ def test_a_mutant_whose_place_has_moved_says_what_to_do() -> None:
 @pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_mutant_is_caught_and_without_one_the_tests_pass() -> None:
+def test_every_mutant_is_caught_and_without_one_the_tests_pass(seed: int) -> None:
+    """Half of them in each run."""
+    half = [mutant.name for mutant in Random(seed).sample(MUTANTS, len(MUTANTS) // 2)]
+    chosen = {mutant.name for mutant in MUTANTS if any(name in mutant.name for name in half)}
     run = subprocess.run(
-        [sys.executable, "-m", "tests.mutants", "--all", "--json"],
+        [sys.executable, "-m", "tests.mutants", "--json", *half],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -51,5 +55,5 @@ def test_every_mutant_is_caught_and_without_one_the_tests_pass() -> None:
     )
     verdicts = [json.loads(line) for line in run.stdout.splitlines()]
     assert [verdict for verdict in verdicts if not verdict["right"]] == [], run.stderr
-    assert {verdict["name"] for verdict in verdicts} == {CONTROL, *(mutant.name for mutant in MUTANTS)}
+    assert {verdict["name"] for verdict in verdicts} == {CONTROL, *chosen}
     assert run.returncode == 0

@@ -17,6 +17,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 def test_a_call_that_fails_once_or_for_ever_leaves_no_lie(workload: Workload, tmpfs_dir: Path, seed: int) -> None:
-    found = sweep(workload, tmpfs_dir, every=150, offset=seed)
+    found = sweep(workload, tmpfs_dir, every=300, offset=seed)
     assert found.problems == []
-    assert found.crashes > 10
+    assert found.crashes > 5

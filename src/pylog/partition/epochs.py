@@ -44,6 +44,12 @@ class LeaderEpochs:
         self.starts = [start for start in self.starts if start.start_offset < end_offset]
         self.assigned(min(newest + 1, INT32_MAX), end_offset)
 
+    def end_at(self, end_offset: int) -> None:
+        """The log ends here now: what was to begin beyond it begins here."""
+        latest = self.latest
+        self.starts = [start for start in self.starts if start.start_offset < end_offset]
+        self.assigned(latest, end_offset)
+
     def end_of(self, epoch: int, log_end_offset: int) -> int:
         """The offset behind the last record of this epoch or an earlier one."""
         return next((start.start_offset for start in self.starts if start.epoch > epoch), log_end_offset)

@@ -288,7 +288,7 @@ class Partition(OfOneProcess):
 
     @property
     def leader_epoch(self) -> int:
-        """Which epoch appends are stamped with: raised whenever records may have been lost. -1 before it is known."""
+        """Which epoch appends are stamped with: raised where power was lost, and records with it perhaps. -1: not known yet."""
         return self._published().leader_epoch
 
     def end_of_leader_epoch(self, leader_epoch: int) -> int:

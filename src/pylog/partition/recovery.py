@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from pylog.codec.format import NO_LEADER_EPOCH
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import encode_transactions
 from pylog.partition import snapshots
@@ -159,10 +158,11 @@ def _remove_orphans(place: Place, segments: Segments) -> None:
 
 
 def _epochs(place: Place, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
-    """The leader epochs up to the end, and another one from there on. Durable on return.
+    """The leader epochs up to the end, and another one from there on where slots tell of a loss of power. That is durable then.
 
     Records behind the end may have been read, and their offsets committed, before they were lost. Others will get these
-    offsets, and another epoch by which one can tell (as in Kafka since KIP-320).
+    offsets, and another epoch by which one can tell (as in Kafka since KIP-320). Where slots were removed by hand, nothing tells
+    of a loss, and another process may append with those it has open.
     """
     try:
         epochs = LeaderEpochs.load(place.filesystem, place.directory)
@@ -171,8 +171,12 @@ def _epochs(place: Place, slots: CommitState | None, kept: Segments, end: int) -
         epochs = LeaderEpochs([])
     if not epochs.starts:
         epochs = epochs_of(place, kept)
-    epochs.begin_another(end, NO_LEADER_EPOCH if slots is None else slots.leader_epoch)
-    epochs.save(place.filesystem, place.directory, durable=True)
+    if slots is None:
+        epochs.end_at(end)
+        epochs.assigned(0, end)
+    else:
+        epochs.begin_another(end, slots.leader_epoch)
+    epochs.save(place.filesystem, place.directory, durable=slots is not None)
     return epochs
 
 

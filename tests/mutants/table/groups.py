@@ -119,15 +119,15 @@ MUTANTS = (
     Mutant(
         "a recovery goes on in the same leader epoch",
         "partition/recovery.py",
-        "    epochs.begin_another(end, NO_LEADER_EPOCH if slots is None else slots.leader_epoch)\n",
-        "",
+        "        epochs.begin_another(end, slots.leader_epoch)\n",
+        "        epochs.end_at(end)\n",
         "records that got the offsets of lost ones can't be told from them",
         (_POWER,),
     ),
     Mutant(
         "a new leader epoch may be lost with the power",
         "partition/recovery.py",
-        "    epochs.save(place.filesystem, place.directory, durable=True)\n",
+        "    epochs.save(place.filesystem, place.directory, durable=slots is not None)\n",
         "    epochs.save(place.filesystem, place.directory, durable=False)\n",
         "the same number names two epochs",
         (_POWER,),
