@@ -185,7 +185,14 @@ def test_kafkas_preallocated_zeros_are_no_entries(tmp_path: Path) -> None:
         8192,
         8192,
     ]
-    assert index.positions() == [4096, 8192]
+    assert [index.at(position) for position in (0, 4095, 4096, 8191, 8192, 10**9)] == [
+        (100, 0),
+        (100, 0),
+        (120, 4096),
+        (120, 4096),
+        (140, 8192),
+        (140, 8192),
+    ]
     time_index = TimeIndexReader(FS.open_readable(str(times)), 100)
     assert time_index.last() == TimestampOffset(START_MS + 1, 140)
     found = [time_index.before(START_MS + at) for at in (0, 1, 2, 10**9)]

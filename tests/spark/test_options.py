@@ -10,7 +10,8 @@ import pytest
 
 from pylog.errors import ConfigError
 from pylog.model import EARLIEST, LATEST, TopicPartition
-from pylog.spark.options import FOR_A_BROKER, NOT_YET, Offsets, Selection, SourceOptions
+from pylog.spark.bounds import Bound
+from pylog.spark.options import FOR_A_BROKER, NOT_YET, Selection, SourceOptions, Splitting
 
 
 def parse(**given: str) -> SourceOptions:
@@ -19,8 +20,9 @@ def parse(**given: str) -> SourceOptions:
 
 def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     assert parse() == SourceOptions(
-        "/log", Selection(), Offsets(EARLIEST), Offsets(LATEST), False, True, "read_committed"
-    )
+        "/log", Selection(), Bound("startingOffsets", EARLIEST), Bound("endingOffsets", LATEST), "error",
+        Splitting(64 << 20, 0, 0), False, True, "read_committed",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -33,11 +35,16 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
             "selection",
             Selection(partitions=(TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2))),
         ),
-        ({"startingOffsets": "Earliest"}, "starting", Offsets(EARLIEST)),
+        ({"startingOffsets": "Earliest"}, "starting", Bound("startingOffsets", EARLIEST)),
         ({"startingOffsets": '{"a": {"0": 5, "10": -2}}'}, "starting",
-         Offsets(EARLIEST, {TopicPartition("a", 0): 5, TopicPartition("a", 10): EARLIEST})),
+         Bound("startingOffsets", EARLIEST, {TopicPartition("a", 0): 5, TopicPartition("a", 10): EARLIEST})),
         ({"endingOffsets": '{"a": {"0": 5, "1": -1}}'}, "ending",
-         Offsets(LATEST, {TopicPartition("a", 0): 5, TopicPartition("a", 1): LATEST})),
+         Bound("endingOffsets", LATEST, {TopicPartition("a", 0): 5, TopicPartition("a", 1): LATEST})),
+        ({"startingTimestamp": "7"}, "starting", Bound("startingTimestamp", 7, is_time=True)),
+        ({"endingOffsetsByTimestamp": '{"a": {"0": 5}}'}, "ending",
+         Bound("endingOffsetsByTimestamp", 0, {TopicPartition("a", 0): 5}, is_time=True)),
+        ({"startingOffsetsByTimestampStrategy": "Latest"}, "late_start", "latest"),
+        ({"splitBytes": "10", "minPartitions": "2", "maxRecordsPerPartition": "3"}, "splitting", Splitting(10, 2, 3)),
         ({"includeheaders": "TRUE"}, "include_headers", True),
         ({"failOnDataLoss": "false"}, "fail_on_data_loss", False),
         ({"isolationLevel": "read_uncommitted"}, "isolation_level", "read_uncommitted"),

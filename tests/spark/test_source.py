@@ -158,6 +158,21 @@ def test_options_choose_topics_and_offsets(spark: SparkSession, orders: Log) -> 
     assert found == [(0, offset) for offset in range(100, 120)] + [(1, 0), (1, 1), (1, 2)]
 
 
+def test_a_partition_is_read_by_as_many_tasks_as_its_size_asks_for(spark: SparkSession, log: Log) -> None:
+    from pyspark.sql.functions import spark_partition_id
+
+    log.create_topic("orders")
+    for number in range(60):
+        record = ProducerRecord(b"x" * 1_000, timestamp_ms=T0 + number * 1_000)
+        log.partition("orders", 0).append([record], acks=1)
+    given = {"startingTimestamp": T0 + 10_000, "endingTimestamp": T0 + 50_000}
+    for options, tasks in (({}, 1), ({"splitBytes": 12_000}, 4), ({"minPartitions": 3}, 3)):
+        frame = load(spark, log.path, **given, **options).select("offset", spark_partition_id().alias("task"))
+        found = [(row.task, row.offset) for row in frame.collect()]
+        assert sorted(offset for _, offset in found) == [*range(10, 50)]
+        assert abs(len({task for task, _ in found}) - tasks) <= 1
+
+
 def test_sql_filters_and_few_columns(spark: SparkSession, orders: Log) -> None:
     spark.sql(f"create or replace temporary view orders using pylog options (path '{orders.path}', subscribe 'orders')")
     (row,) = spark.sql(
@@ -218,7 +233,7 @@ def test_without_pyspark_the_error_names_what_to_install(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({NOT_YET[0]: 1}, "ConfigError: option 'startingTimestamp' is not supported yet"),
+        ({NOT_YET[0]: 1}, "ConfigError: option 'maxOffsetsPerTrigger' is not supported yet"),
         ({"kafka.bootstrap.servers": "host:9092"}, "ConfigError: option 'kafka.bootstrap.servers' is for a broker"),
         ({"startingOfsets": "earliest"}, "ConfigError: no option 'startingofsets'; did you mean 'startingOffsets'?"),
     ],

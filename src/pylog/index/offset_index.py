@@ -43,9 +43,12 @@ class OffsetIndexReader:
             return OffsetPosition(self._base_offset, 0)
         return OffsetPosition(self._base_offset + found[0], found[1])
 
-    def positions(self) -> list[int]:
-        """Every indexed position, rising: places where a segment can be split. Zeros behind the entries are left out."""
-        return [position for _, position in self._entries.entries() if position > 0]
+    def at(self, position: int) -> OffsetPosition:
+        """The last indexed batch that starts at or before ``position``; the segment's start if there is none."""
+        found = self._entries.last_where(lambda entry: 0 < entry[1] <= position)
+        if found is None:
+            return OffsetPosition(self._base_offset, 0)
+        return OffsetPosition(self._base_offset + found[0], found[1])
 
     def close(self) -> None:
         self._entries.close()

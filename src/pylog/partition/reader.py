@@ -20,6 +20,7 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN, aborted_among, readable, visible_end
 from pylog.partition.place import Place
 from pylog.partition.segments import SegmentInfo, Segments
+from pylog.partition.splitting import cuts
 from pylog.segment import SegmentReader
 from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path
 
@@ -105,6 +106,11 @@ class PartitionReader:
             size = state.written_end if following is None else self._filesystem.size(path)
             found.append(SegmentInfo(base, state.log_end_offset if following is None else following, size, path))
         return tuple(found)
+
+    def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
+        """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
+        state = self.state()
+        return cuts(self._place, self.segments(state), state, start, end, piece_bytes)
 
     # Fetching
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -13,11 +15,15 @@ from pylog.errors import ConfigError, OffsetOutOfRange
 from pylog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import WRITTEN, visible_end
+from pylog.spark.bounds import Bound
 from pylog.spark.directory import LogDirectory, PartitionSource
-from pylog.spark.options import Offsets, Selection, SourceOptions
+from pylog.spark.options import Selection, SourceOptions
 from pylog.spark.ranges import PartitionRange, record_batches
+from pylog.spark.splits import split
 
 logger = logging.getLogger("pylog.spark")
+
+T = TypeVar("T")
 
 
 class BatchReader(DataSourceReader):
@@ -39,10 +45,10 @@ class BatchReader(DataSourceReader):
 def plan(options: SourceOptions) -> list[PartitionRange]:
     """The ranges to read, by what is published now. Raises what is wrong with the options or the directory."""
     sources = select(LogDirectory(options.path), options.selection)
-    for option, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        _check_complete(option, offsets, [source.topic_partition for source in sources])
+    for bound in (options.starting, options.ending):
+        _check_complete(bound, [source.topic_partition for source in sources])
     planned = [_range(source, source.published(), options) for source in sources]
-    return [piece for piece in planned if piece.start < piece.end]
+    return split([piece for piece in planned if piece.start < piece.end], options.splitting)
 
 
 def select(directory: LogDirectory, selection: Selection) -> list[PartitionSource]:
@@ -60,19 +66,20 @@ def select(directory: LogDirectory, selection: Selection) -> list[PartitionSourc
     return [source for topic in topics for source in directory.partitions(topic)]
 
 
-def _check_complete(option: str, offsets: Offsets, partitions: list[TopicPartition]) -> None:
-    """Offsets by partition must name all partitions of the query and no other, as in Spark's Kafka source."""
-    if offsets.each is None:
+def _check_complete(bound: Bound, partitions: list[TopicPartition]) -> None:
+    """Offsets, or times, by partition must name all partitions of the query and no other, as in Spark's Kafka source."""
+    if bound.each is None:
         return
     for problem, wrong in (
-        ("lacks", set(partitions) - set(offsets.each)),
-        ("has", set(offsets.each) - set(partitions)),
+        ("lacks", set(partitions) - set(bound.each)),
+        ("has", set(bound.each) - set(partitions)),
     ):
         if wrong:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(wrong))
+            words = "" if bound.is_time else " (-2 earliest, -1 latest)"
             raise ConfigError(
-                f"{option} {problem} {names}; it must name exactly the partitions that are read (-2 earliest, -1 latest)",
-                option=option,
+                f"{bound.option} {problem} {names}; it must name exactly the partitions that are read{words}",
+                option=bound.option,
                 partitions=sorted(wrong),
             )
 
@@ -80,18 +87,46 @@ def _check_complete(option: str, offsets: Offsets, partitions: list[TopicPartiti
 def _range(source: PartitionSource, published: CommitState, options: SourceOptions) -> PartitionRange:
     first = published.log_start_offset
     there = OffsetRange(first, max(first, visible_end(published, options.isolation_level, WRITTEN)))
-    wanted = _resolve(source.topic_partition, there, options)
+    wanted = OffsetRange(
+        _start(source, published, there, options), _place(source, published, there, options.ending, there.end)
+    )
     start = min(max(wanted.start, there.start), there.end)
     end = min(max(wanted.end, start), there.end)
-    if (start, end) != wanted:
+    by_time = options.starting.is_time
+    is_start_lost = start != wanted.start and not by_time
+    is_end_lost = end != wanted.end and not options.ending.is_time and not (by_time and wanted.end < start)
+    if is_start_lost or is_end_lost:
         _report_loss(source.topic_partition, wanted, there, published.high_watermark, options)
     return PartitionRange(source, published, start, end, options.isolation_level, options.fail_on_data_loss)
 
 
-def _resolve(topic_partition: TopicPartition, there: OffsetRange, options: SourceOptions) -> OffsetRange:
-    places = {EARLIEST: there.start, LATEST: there.end}
-    start, end = options.starting.of(topic_partition), options.ending.of(topic_partition)
-    return OffsetRange(places.get(start, start), places.get(end, end))
+def _start(source: PartitionSource, published: CommitState, there: OffsetRange, options: SourceOptions) -> int:
+    start = _place(source, published, there, options.starting, None)
+    if start is not None:
+        return start
+    if options.late_start == "latest":
+        return there.end
+    topic, partition = source.topic_partition
+    wanted = options.starting.of(source.topic_partition)
+    raise OffsetOutOfRange(
+        f"no record of {topic}-{partition} is as late as {options.starting.option} {wanted}; "
+        "startingOffsetsByTimestampStrategy=latest starts at the end",
+        topic=topic,
+        partition=partition,
+        timestamp_ms=wanted,
+        earliest=there.start,
+        latest=there.end,
+    )
+
+
+def _place(source: PartitionSource, published: CommitState, there: OffsetRange, bound: Bound, otherwise: T) -> int | T:
+    """The offset meant; of a time that of the first record as late, ``otherwise`` where there is none."""
+    value = bound.of(source.topic_partition)
+    if not bound.is_time:
+        return {EARLIEST: there.start, LATEST: there.end}.get(value, value)
+    with closing(source.reader(published)) as reader:
+        found = reader.offset_for_time(value)
+    return otherwise if found is None else min(found.offset, there.end)
 
 
 def _report_loss(

@@ -18,6 +18,7 @@ from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place, boot_of
 from pylog.partition.published import PublishedView
+from pylog.partition.reader import PartitionReader
 from pylog.segment.naming import COMMIT_SLOTS, PARTITION_METADATA, base_offsets
 from pylog.storage import FileSystem, OsFileSystem, read_whole
 
@@ -49,6 +50,10 @@ class PartitionSource(NamedTuple):
     def published(self) -> CommitState:
         """What can be read now. ``CorruptSegment``; ``TopicNotFound`` where the directory is gone."""
         return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).state()
+
+    def reader(self, published: CommitState) -> PartitionReader:
+        """Of what was published then, whatever is appended meanwhile. To be closed."""
+        return PartitionReader(self.place(), lambda: published, dense=not self.is_kafka)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:

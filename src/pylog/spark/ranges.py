@@ -20,7 +20,7 @@ from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import WRITTEN
-from pylog.partition.reader import Cursor, PartitionReader
+from pylog.partition.reader import Cursor
 from pylog.segment.naming import LOG
 from pylog.spark.directory import PartitionSource, identity_of
 
@@ -59,7 +59,7 @@ class _RangeReader:
         self._planned = planned
         self._source = planned.source
         self._place = planned.source.place()
-        self._reader = PartitionReader(self._place, lambda: planned.published, dense=not planned.source.is_kafka)
+        self._reader = planned.source.reader(planned.published)
 
     def close(self) -> None:
         self._reader.close()

@@ -1,0 +1,56 @@
+"""Where a range of offsets can be cut into pieces of about as many bytes, by what the indexes say. No data is read.
+
+A cut is the offset behind an indexed batch, or a segment's first one, so that no batch is read twice. Where an index is sparse
+or missing, pieces are larger.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import pairwise
+
+from pylog.index import OffsetIndexReader
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.place import Place
+from pylog.partition.segments import Segments
+from pylog.segment.naming import LOG, OFFSET_INDEX
+
+
+def cuts(place: Place, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int) -> list[int]:
+    """Offsets between ``start`` and ``end``, rising, with about ``piece_bytes`` of segments between one and the next."""
+    found: list[int] = []
+    left = piece_bytes  # until the next cut
+    for base, following in pairwise([*segments.since(start).bases, state.log_end_offset]):
+        if base >= end:
+            break
+        within, left = _cuts_in_segment(place, state, base, following, (start, end), piece_bytes, left)
+        found += within
+        if left <= 0:
+            found.append(following)
+            left = piece_bytes
+    return sorted({offset for offset in found if start < offset < end})
+
+
+def _cuts_in_segment(
+    place: Place, state: CommitState, base: int, following: int, wanted: tuple[int, int], piece_bytes: int, left: int
+) -> tuple[list[int], int]:
+    """The cuts of one segment, and how many bytes are left until the next, behind it."""
+    start, end = wanted
+    found: list[int] = []
+    try:
+        is_active = base == state.active_base
+        size = state.written_end if is_active else place.filesystem.size(place.path(base, LOG))
+        index = OffsetIndexReader(place.filesystem.open_readable(place.path(base, OFFSET_INDEX)), base)
+    except FileNotFoundError:  # deleted meanwhile, or an index that was lost: who reads it goes without
+        return found, left
+    with closing(index):
+        at = index.floor(start).position if start > base else 0
+        last = index.floor(end).position if end < following else size
+        while at + left < last:
+            batch = index.at(at + left)
+            if batch.position > at:
+                found.append(batch.offset + 1)
+                at, left = batch.position, piece_bytes
+            else:  # one batch, or what the index leaves out, is as large
+                left *= 2
+    return found, left - max(last - at, 0)

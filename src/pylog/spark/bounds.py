@@ -1,0 +1,138 @@
+"""Where a query starts and ends: by offset or by time, everywhere or by partition, as in Spark's Kafka source.
+
+A time for all partitions goes before times by partition, and these before offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pylog.errors import ConfigError
+from pylog.model import EARLIEST, LATEST, TopicPartition
+
+_INT64_MAX = 2**63 - 1
+_EXAMPLE_OF_OFFSETS = '{"orders": {"0": 23, "1": -2}}'
+_EXAMPLE_OF_TIMES = '{"orders": {"0": 1700000000000}}'
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Bound(NamedTuple):
+    """Offsets (-2 is the earliest, -1 the latest), or times in ms since 1970: the same everywhere, or by partition."""
+
+    option: str
+    everywhere: int
+    each: Mapping[TopicPartition, int] | None = None
+    is_time: bool = False
+
+    def of(self, topic_partition: TopicPartition) -> int:
+        return self.everywhere if self.each is None else self.each[topic_partition]
+
+
+def start_bound(given: Mapping[str, str]) -> Bound:
+    """Of options as given, names in lower case. ``ConfigError`` names the one that is wrong."""
+    return (
+        _time(given, "startingTimestamp")
+        or _times(given, "startingOffsetsByTimestamp")
+        or _offsets(given, "startingOffsets", EARLIEST, LATEST)
+    )
+
+
+def end_bound(given: Mapping[str, str]) -> Bound:
+    """The same; exclusive."""
+    return (
+        _time(given, "endingTimestamp")
+        or _times(given, "endingOffsetsByTimestamp")
+        or _offsets(given, "endingOffsets", LATEST, EARLIEST)
+    )
+
+
+def check_order(starting: Bound, ending: Bound) -> None:
+    """``ConfigError`` where a range would end before it starts."""
+    if starting.is_time != ending.is_time:
+        return
+    for topic_partition, start in (starting.each or {}).items():
+        end = ending.of(topic_partition) if topic_partition in (ending.each or {}) else LATEST
+        if 0 <= end < start:
+            topic, partition = topic_partition
+            raise ConfigError(
+                f"{starting.option} has {start} for {topic}-{partition}, behind its {end} in {ending.option}",
+                option=starting.option,
+                value=start,
+            )
+    if starting.is_time and starting.each is ending.each is None and ending.everywhere < starting.everywhere:
+        raise wrong(starting.option, starting.everywhere, f"a time before {ending.option}={ending.everywhere}")
+
+
+def _time(given: Mapping[str, str], option: str) -> Bound | None:
+    value = given.get(option.lower())
+    if value is None:
+        return None
+    if not re.fullmatch("[0-9]{1,18}", value.strip()):
+        raise wrong(option, value, "milliseconds since 1970")
+    return Bound(option, int(value), is_time=True)
+
+
+def _times(given: Mapping[str, str], option: str) -> Bound | None:
+    value = given.get(option.lower())
+    if value is None:
+        return None
+    expected = f"milliseconds since 1970 by partition as in {_EXAMPLE_OF_TIMES}"
+    return Bound(option, 0, _by_partition(option, value, expected, 0), is_time=True)
+
+
+def _offsets(given: Mapping[str, str], option: str, default: int, never: int) -> Bound:
+    """``never`` is the place a batch query can't have there: a start at the latest offset, an end at the earliest."""
+    names = {value: word for word, value in _WORDS.items()}
+    value = given.get(option.lower(), names[default]).strip()
+    expected = f"{names[default]!r} or offsets by partition as in {_EXAMPLE_OF_OFFSETS}"
+    if value.lower() in _WORDS:
+        if _WORDS[value.lower()] == never:
+            raise wrong(option, value, f"{expected}; a batch query can't have {names[never]!r} there")
+        return Bound(option, _WORDS[value.lower()])
+    each = _by_partition(option, value, expected, EARLIEST)
+    if never in each.values():
+        raise wrong(option, value, f"{expected}; a batch query can't have {never} ({names[never]}) there")
+    return Bound(option, default, each)
+
+
+def _by_partition(option: str, value: str, expected: str, least: int) -> dict[TopicPartition, int]:
+    each: dict[TopicPartition, int] = {}
+    for topic, numbers in json_object(option, value, expected).items():
+        if not isinstance(numbers, dict):
+            raise wrong(option, value, expected)
+        for number, wanted in numbers.items():
+            if not re.fullmatch("0|[1-9][0-9]{0,9}", number) or not is_int(wanted, least):
+                raise wrong(option, value, expected)
+            each[TopicPartition(topic, int(number))] = wanted
+    return each
+
+
+# Values
+
+
+def wrong(option: str, value: object, expected: str) -> ConfigError:
+    return ConfigError(f"{option}={value!r}, expected {expected}", option=option, value=value)
+
+
+def json_object(option: str, text: str, expected: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise wrong(option, text, f"{expected} ({error})") from error
+    if not isinstance(content, dict):
+        raise wrong(option, text, expected)
+    return content
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return content
+
+
+def is_int(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _INT64_MAX
