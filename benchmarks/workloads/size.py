@@ -164,7 +164,7 @@ WORKLOADS = [
         "size",
         "appending, fetching at the tail, seeking at random, and opening, in logs of 100 MB to 10 GB",
         tuple(
-            Contender(name, "acks=1, records of 100 bytes, segments of 1 GiB, in the page cache", _log_of(size))
+            Contender(name, "acks=1, records of 100 bytes, segments of 128 MiB, in the page cache", _log_of(size))
             for name, size in SIZES.items()
         ),
         (_same("append", "append_us"), _same("fetch", "fetch_us"), _same("seek", "seek_us")),
