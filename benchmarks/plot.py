@@ -37,6 +37,9 @@ def problem_of(path: Path, workloads: Sequence[Workload]) -> str | None:
     return None
 
 
+_ROW_INCHES, _LINE_INCHES = 4.2, 0.19  # of a panel, and of a figure in the last one
+
+
 def draw(results: Sequence[Result], path: Path) -> bool:
     """A PNG of what these results have. False if they have nothing to draw. ``ImportError`` without matplotlib."""
     import matplotlib as mpl
@@ -61,7 +64,11 @@ def draw(results: Sequence[Result], path: Path) -> bool:
         return False
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    figure, grid = plt.subplots(rows, columns, figsize=(7.5 * columns, 4.2 * rows), squeeze=False)
+    heights = [_ROW_INCHES] * rows
+    heights[-1] = max(_ROW_INCHES, len(distances) * _LINE_INCHES)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(7.5 * columns, sum(heights)), squeeze=False, height_ratios=heights
+    )
     for axes, panel in zip(grid.flat, panels, strict=False):
         panel(axes)
     for axes in list(grid.flat)[len(panels) :]:
