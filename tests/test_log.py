@@ -815,3 +815,16 @@ def test_slots_that_are_open_will_do_where_no_descriptor_is_left(
     monkeypatch.setattr(partition._view._filesystem, "open_readable", refused)
     partition.look_anew()
     assert partition.change_token() == token
+
+
+def test_slots_of_a_topic_that_was_made_again_tell_who_asks_next(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.create_topic("t")
+    with Log(tmp_path / "log", read_only=True) as reader:
+        partition = reader.partition("t", 0)
+        partition.change_token()
+        log.delete_topic("t")
+        log.create_topic("t")
+        partition.look_anew()
+        with pytest.raises(TopicNotFound):
+            partition.change_token()

@@ -13,9 +13,20 @@ from crc32c import crc32c
 
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.consumer import group_assignment
-from pylog.errors import ConfigError, CorruptRecord, CorruptSegment, OffsetOutOfRange, StorageError
+from pylog.errors import (
+    ConfigError,
+    CorruptRecord,
+    CorruptSegment,
+    ForkedHandle,
+    LogLocked,
+    LogNotFound,
+    OffsetOutOfRange,
+    ReadOnlyLog,
+    StorageError,
+)
 from pylog.group import offsets as offsets_module
 from pylog.group import offsets_checkpoint
+from pylog.group.files import GroupFiles
 from pylog.group.offset_records import Committed, decode_key, decode_value, encode_value
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.state import Group, Member
@@ -283,3 +294,98 @@ def test_a_log_of_commits_that_begins_nowhere_is_told(log: Log, monkeypatch: pyt
     monkeypatch.setattr(known.partition, "fetch", fetch)
     with pytest.raises(OffsetOutOfRange):
         store.committed("g")
+
+
+def test_what_a_dead_process_left_of_a_commit_waits_for_who_holds_the_log_of_commits(log: Log) -> None:
+    """A poll tries again; who subscribes, or assigns by hand, is told."""
+    send(log, b"1")
+    with member(log) as one:
+        one.poll()
+        one.commit()
+    held = FS.lock(f"{log.path}/__consumer_offsets-0/.lock")
+    assert held.try_acquire()
+    store = log.group_access().offsets
+    with pytest.raises(LogLocked, match="another group may be stopped"):
+        store.settle("g", 0.0)
+    held.close()
+    store.settle("g", 0.0)
+
+
+def test_a_subscription_that_finds_a_lock_taken_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(*_: object) -> None:
+        raise LogLocked("by somebody")
+
+    monkeypatch.setattr(log.group_access().offsets, "settle", locked)
+    with Consumer(log, group_id="g") as consumer:
+        with pytest.raises(LogLocked):
+            consumer.subscribe("t")
+        assert consumer.poll() == []
+        assert consumer.assignment() == set()
+        monkeypatch.undo()
+        consumer.poll()
+        assert len(consumer.assignment()) == 2
+
+
+def test_a_log_that_is_only_read_is_not_settled(log: Log) -> None:
+    with Log(log.path, read_only=True) as reader, pytest.raises(ReadOnlyLog):
+        reader.partition("t", 0).settle(0)
+
+
+def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None:
+    """``LogNotFound`` is a ``FileNotFoundError``, and says more than that files of the group were removed."""
+    files = GroupFiles(log.group_access().place("g"))
+
+    def missing(_: object) -> None:
+        raise LogNotFound("gone", path="x")
+
+    with pytest.raises(LogNotFound):
+        files.holding(missing)
+    files.close()
+
+
+def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
+    files = GroupFiles(log.group_access().place("g"))
+
+    def forked(_: object) -> None:
+        files._holder += 1
+        raise ValueError("whatever comes of files that are the parent's")
+
+    with pytest.raises(ForkedHandle):
+        files.holding(forked)
+    files.close()
+
+
+def test_who_cannot_look_whether_the_state_is_in_place_looks_later(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = GroupFiles(log.group_access().place("g"))
+    state = files.state
+
+    def refuse(*_: object) -> None:
+        raise StorageError("no descriptor is left", path="x")
+
+    monkeypatch.setattr(type(files._place.filesystem), "open_readable", refuse)
+    files.check_in_place()
+    assert files.state is state
+    monkeypatch.undo()
+    files.close()
+
+
+def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
+    consumer = member(log)
+    membership = consumer._assignment.membership  # type: ignore[attr-defined]
+    before = membership._files.state.raw()
+    assert membership.reconcile(frozenset()) is not None
+    assert membership._files.state.raw() == before
+    membership._heartbeats.close()
+    membership._heartbeats = None
+    consumer.commit({T0: 0})  # shows no sign of life, and is one all the same
+    assert log.lag("g")[T0] == 0
+    consumer.close()
+
+
+def test_a_state_that_was_removed_is_opened_anew(log: Log) -> None:
+    files = GroupFiles(log.group_access().place("g"))
+    state = files.state
+    (log.path / ".pylog" / "groups" / "g" / "state").unlink()
+    files.check_in_place()
+    assert files.state is not state
+    files.close()

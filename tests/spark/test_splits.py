@@ -132,3 +132,10 @@ def test_a_brokers_directory_in_pieces_gives_the_same_rows(split_bytes: int) -> 
 def test_what_is_no_count_is_refused(log: Log, name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}='{value}', expected a whole number from 1 on"):
         planned(log.path, **{name: value})
+
+
+def test_a_piece_may_end_where_a_segment_does(log: Log) -> None:
+    first, second = log.partition("orders", 0).segments[:2]
+    pieces = ends(planned(log.path, splitBytes=first.size_bytes))
+    assert_follow(pieces, 0, BATCHES * RECORDS)
+    assert pieces[0] == (0, second.base_offset)
