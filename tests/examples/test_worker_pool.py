@@ -90,7 +90,7 @@ def test_an_interrupted_run_ends_its_processes_and_says_so() -> None:
     with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "members" in line:
+            if "member" in line:
                 break
         process.send_signal(signal.SIGINT)
         # The pipe of errors is the children's, too: this returns when the last of them has ended.
