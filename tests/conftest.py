@@ -5,6 +5,7 @@ Every run has one seed, printed on top; a test that uses ``seed`` and fails says
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,15 @@ def seed(request: pytest.FixtureRequest) -> int:
 def tmp_log_dir(tmp_path: Path) -> Path:
     """Where a log may be created; nothing is there yet."""
     return tmp_path / "log"
+
+
+@pytest.fixture
+def open_files() -> Iterator[Callable[[], list[str]]]:
+    """Asks which descriptors this process has open, among which no collector closes what earlier tests have left."""
+    gc.collect()
+    gc.disable()
+    yield lambda: os.listdir("/proc/self/fd")
+    gc.enable()
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -36,7 +37,8 @@ class Pool:
     # The sender
 
     def start_sender(self, *arguments: str) -> None:
-        self._sender = self._start("sender.py", *arguments, stdout=subprocess.PIPE)
+        with uninterrupted():
+            self._sender = self._start("sender.py", *arguments, stdout=subprocess.PIPE)
 
     def sent(self) -> int | None:
         """How many orders the sender has sent, once it has ended. ``ChildFailed`` where it could not."""
@@ -54,7 +56,8 @@ class Pool:
         while len(self._workers) < count:
             self.started += 1
             name = f"worker-{self.started}"
-            self._workers[name] = self._start("worker.py", name, *self._arguments)
+            with uninterrupted():
+                self._workers[name] = self._start("worker.py", name, *self._arguments)
             self._note(f"started {name}: {reason}")
         while len(self._workers) > count:
             name, youngest = self._workers.popitem()
@@ -115,6 +118,23 @@ class Pool:
                 child.wait()
             if child.stdout:
                 child.stdout.close()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM come at the end of the block: no process is started that the pool doesn't know of."""
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 def how_it_ended(code: int) -> str:

@@ -99,6 +99,32 @@ def test_an_interrupted_run_ends_its_processes_and_says_so() -> None:
     assert errors.strip() == "interrupted"
 
 
+def test_a_worker_that_is_being_started_when_the_run_is_interrupted_is_ended_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on, and complained that the log was gone."""
+    import pool
+
+    ended = []
+
+    class Starting:
+        stdout = None
+
+        def __init__(self, *_: object, **__: object) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        def terminate(self) -> None:
+            ended.append(self)
+
+        def wait(self, _: float) -> None:
+            pass
+
+    monkeypatch.setattr(pool.subprocess, "Popen", Starting)
+    with pytest.raises(KeyboardInterrupt), pool.Pool(tmp_path, 1.0, lambda text: None) as workers:
+        workers.keep(3, "for a while")
+    assert len(ended) == 1
+
+
 @pytest.mark.processes
 def test_a_worker_that_fails_is_named(tmp_path: Path) -> None:
     from pool import ChildFailed, Pool

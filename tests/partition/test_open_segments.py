@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,13 +54,13 @@ def test_the_segment_used_longest_ago_is_closed_first(tmp_path: Path, monkeypatc
     assert [int(name.removesuffix(".log")) for name in filesystem.names_opened] == [7, 1, 4, 9]
 
 
-def test_reading_through_a_log_keeps_few_files_open(tmp_path: Path) -> None:
+def test_reading_through_a_log_keeps_few_files_open(tmp_path: Path, open_files: Callable[[], list[str]]) -> None:
     partition, filesystem = of_many_segments(tmp_path / "t-0")
-    before, most = len(os.listdir("/proc/self/fd")), 0
+    before, most = len(open_files()), 0
     cursor, read = reader.Cursor(0), 0
     while read < SEGMENTS:
         fetched = partition.fetch(cursor, max_bytes=1, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
         cursor, read = fetched.cursor, read + len(fetched.batches)
-        most = max(most, len(os.listdir("/proc/self/fd")) - before)
+        most = max(most, len(open_files()) - before)
     assert len(filesystem.names_opened) == SEGMENTS
     assert most <= 3

@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[2]
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="chaos needs Linux")
 def test_a_soak_of_a_few_seconds_prints_the_figures_of_its_parts(tmp_path: Path, seed: int) -> None:
-    parts = ["chaos", "chaos-full-disk", "chaos-groups", "full-disk", "faults", "random-schedules", "fuzz"]
+    parts = ["chaos", "chaos-full-disk", "chaos-groups", "overload", "full-disk", "faults", "random-schedules", "fuzz"]
     command = [sys.executable, "-m", "tests.soak", *parts, "--seconds", "4", "--seed", str(seed), "--json"]
     done = subprocess.run([*command, "--directory", str(tmp_path)], capture_output=True, text=True, cwd=PROJECT)
     assert done.returncode == 0, done.stdout + done.stderr

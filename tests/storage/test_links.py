@@ -52,15 +52,17 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("depth", ["", "a", "a/b"])
-def test_no_directory_on_the_way_is_a_link(root: Path, elsewhere: Path, call: str, depth: str) -> None:
+def test_no_directory_on_the_way_is_a_link(
+    root: Path, elsewhere: Path, call: str, depth: str, open_files: Callable[[], list[str]]
+) -> None:
     link = root / depth / "link"
     link.symlink_to(elsewhere)
-    before, open_files = snapshot_of(elsewhere), os.listdir("/proc/self/fd")
+    before, files = snapshot_of(elsewhere), open_files()
     with pytest.raises(StorageError, match=f"'{link}' is a symbolic link, and inside a log none is followed") as caught:
         CALLS[call](OsFileSystem().within(str(root)), str(link))
     assert (caught.value.path, caught.value.kind) == (str(link), "a symbolic link")
     assert snapshot_of(elsewhere) == before
-    assert os.listdir("/proc/self/fd") == open_files
+    assert open_files() == files
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -109,12 +111,14 @@ def test_a_root_is_reached_through_links_and_its_names_are_its_own(root: Path, e
 
 
 @pytest.mark.parametrize(("missing", "error"), [("a/x/f", FileNotFoundError), ("h/f", StorageError)])
-def test_a_directory_that_is_missing_or_none_is_what_it_was(root: Path, missing: str, error: type[OSError]) -> None:
-    before = os.listdir("/proc/self/fd")
+def test_a_directory_that_is_missing_or_none_is_what_it_was(
+    root: Path, missing: str, error: type[OSError], open_files: Callable[[], list[str]]
+) -> None:
+    before = open_files()
     with pytest.raises(error) as caught:
         OsFileSystem().within(str(root)).open_readable(f"{root}/{missing}")
     assert caught.value.errno in (errno.ENOENT, errno.ENOTDIR)
-    assert os.listdir("/proc/self/fd") == before
+    assert open_files() == before
 
 
 # Hard links
@@ -229,8 +233,10 @@ def test_partitions_of_kafka_behind_links_are_read(tmp_path: Path) -> None:
         assert consumer.poll(1.0)
 
 
-def test_an_interruption_on_the_way_leaves_no_descriptor(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, open_it = os.listdir("/proc/self/fd"), os.open
+def test_an_interruption_on_the_way_leaves_no_descriptor(
+    root: Path, monkeypatch: pytest.MonkeyPatch, open_files: Callable[[], list[str]]
+) -> None:
+    before, open_it = open_files(), os.open
 
     def interrupted(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if name == "b":
@@ -241,7 +247,7 @@ def test_an_interruption_on_the_way_leaves_no_descriptor(root: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         OsFileSystem().within(str(root)).open_readable(f"{root}/a/b/f")
     monkeypatch.undo()
-    assert os.listdir("/proc/self/fd") == before
+    assert open_files() == before
 
 
 def test_a_rename_into_another_directory_goes_through_no_link_either(root: Path, elsewhere: Path) -> None:

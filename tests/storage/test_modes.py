@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -140,19 +140,19 @@ def test_a_file_that_another_process_makes_meanwhile_is_opened_as_it_is(tmp_path
 
 @pytest.mark.parametrize("umask", [0o077], indirect=True, ids=oct)
 def test_a_mode_that_cannot_be_set_is_an_error_and_leaves_no_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, open_files: Callable[[], list[str]]
 ) -> None:
     def fail(_descriptor: int, _mode: int) -> None:
         raise OSError(5, "")
 
     monkeypatch.setattr(os, "fchmod", fail)
     tmp_path.chmod(0o777)
-    before = os.listdir("/proc/self/fd")
+    before = open_files()
     with pytest.raises(StorageError, match="Input/output error"):
         OsFileSystem().open_appendable(f"{tmp_path}/f")
     with pytest.raises(StorageError, match="Input/output error"):
         OsFileSystem().make_directory(f"{tmp_path}/d")
-    assert os.listdir("/proc/self/fd") == before
+    assert open_files() == before
 
 
 def test_a_directory_that_is_swapped_for_a_link_when_it_was_just_made_keeps_what_the_link_leads_to(

@@ -124,16 +124,16 @@ def test_a_symbolic_link_is_never_followed_for_writing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("open_it", [FS.open_readable, FS.open_appendable, FS.lock])
 def test_what_is_no_regular_file_is_refused_and_never_waited_for(
-    tmp_path: Path, open_it: Callable[[str], object]
+    tmp_path: Path, open_it: Callable[[str], object], open_files: Callable[[], list[str]]
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
     for path in (f"{tmp_path}/pipe", f"{tmp_path}/directory", "/dev/null"):
-        before = os.listdir("/proc/self/fd")
+        before = open_files()
         with pytest.raises(StorageError, match=path) as caught:
             open_it(path)
         assert caught.value.path == path
-        assert os.listdir("/proc/self/fd") == before
+        assert open_files() == before
     with pytest.raises(StorageError, match="is a FIFO, expected a regular file; move it away"):
         open_it(f"{tmp_path}/pipe")
 
