@@ -51,6 +51,19 @@ class Member:
         self.pipe.close()
 
 
+@contextmanager
+def _members(log: Log, count: int, consumers: int = 1) -> Iterator[list[Member]]:
+    """Processes that are ready to join; killed at the end of the block."""
+    members = [Member(log.path, consumers) for _ in range(count)]
+    try:
+        for member in members:
+            member.hear()
+        yield members
+    finally:
+        for member in members:
+            member.end()
+
+
 def _consumer(log: Log) -> Consumer:
     return Consumer(log, group_id=GROUP, auto_offset_reset="earliest")
 
@@ -165,38 +178,31 @@ def _joining(place: Path, scale: Scale) -> Iterator[Measure]:
     seconds = 1.0 if scale.share < 1 else 4.0
 
     def measure() -> Sample:
-        with _log_of(place, PARTITIONS) as log:
-            members = [Member(log.path) for _ in range(4)]
-            try:
-                for member in members:
-                    member.hear()
-                for count, member in enumerate(members[:3], 1):
-                    member.tell("join")
-                    _wait_until_stable(log, count)
-                before = {p for m in log.describe_group(GROUP).members for p in m.assigned}
-                owned = [set(m.assigned) for m in log.describe_group(GROUP).members]
-                stop = threading.Event()
-                sender = threading.Thread(target=_send_steadily, args=(log, stop))
-                sender.start()
-                time.sleep(seconds / 2)
-                began = time.perf_counter()  # what was read before is of the first three's coming
-                members[3].tell("join")
-                _wait_until_stable(log, 4)
-                time.sleep(seconds / 2)
-                after = [set(m.assigned) for m in log.describe_group(GROUP).members]
-                ended = time.perf_counter()  # what is read later is read again, by those who are told to stop last
-                stop.set()
-                sender.join()
-                came: dict[int, list[float]] = {}
-                for member in members:
-                    member.tell("stop")
-                    member.hear()
-                    received, _ = member.hear()  # type: ignore[misc]
-                    for number, times in received.items():
-                        came.setdefault(number, []).extend(times)
-            finally:
-                for member in members:
-                    member.end()
+        with _log_of(place, PARTITIONS) as log, _members(log, 4) as members:
+            for count, member in enumerate(members[:3], 1):
+                member.tell("join")
+                _wait_until_stable(log, count)
+            before = {p for m in log.describe_group(GROUP).members for p in m.assigned}
+            owned = [set(m.assigned) for m in log.describe_group(GROUP).members]
+            stop = threading.Event()
+            sender = threading.Thread(target=_send_steadily, args=(log, stop))
+            sender.start()
+            time.sleep(seconds / 2)
+            began = time.perf_counter()  # what was read before is of the first three's coming
+            members[3].tell("join")
+            _wait_until_stable(log, 4)
+            time.sleep(seconds / 2)
+            after = [set(m.assigned) for m in log.describe_group(GROUP).members]
+            ended = time.perf_counter()  # what is read later is read again, by those who are told to stop last
+            stop.set()
+            sender.join()
+            came: dict[int, list[float]] = {}
+            for member in members:
+                member.tell("stop")
+                member.hear()
+                received, _ = member.hear()  # type: ignore[misc]
+                for number, times in received.items():
+                    came.setdefault(number, []).extend(times)
         kept = {p for some in owned for p in some if any(p in others and some >= others for others in after)}
         steady = {p: sorted(at for at in came[p.partition] if began <= at <= ended) for p in kept}
         gaps = [later - earlier for times in steady.values() for earlier, later in pairwise(times)]
@@ -218,19 +224,12 @@ def _many_members(place: Path, scale: Scale) -> Iterator[Measure]:
     processes, each = (8, 8) if scale.share >= 1 else (2, 2)
 
     def measure() -> Sample:
-        with _log_of(place, 64) as log:
-            members = [Member(log.path, each) for _ in range(processes)]
-            try:
-                for member in members:
-                    member.hear()
-                began = time.perf_counter()
-                for member in members:
-                    member.tell("join")
-                _wait_until_stable(log, processes * each)
-                return {"settle_s": time.perf_counter() - began}
-            finally:
-                for member in members:
-                    member.end()
+        with _log_of(place, 64) as log, _members(log, processes, each) as members:
+            began = time.perf_counter()
+            for member in members:
+                member.tell("join")
+            _wait_until_stable(log, processes * each)
+            return {"settle_s": time.perf_counter() - began}
 
     yield measure
 
@@ -238,19 +237,13 @@ def _many_members(place: Path, scale: Scale) -> Iterator[Measure]:
 @contextmanager
 def _many_partitions(place: Path, scale: Scale) -> Iterator[Measure]:
     def measure() -> Sample:
-        with _log_of(place, scale.of(1000, at_least=10)) as log:
-            members = [Member(log.path) for _ in range(3)]
-            try:
-                for count, member in enumerate(members, 1):
-                    member.hear()
-                    began = time.perf_counter()
-                    member.tell("join")
-                    _wait_until_stable(log, count)
-                    took = time.perf_counter() - began
-                return {"rebalance_s": took}
-            finally:
-                for member in members:
-                    member.end()
+        with _log_of(place, scale.of(1000, at_least=10)) as log, _members(log, 3) as members:
+            for count, member in enumerate(members, 1):
+                began = time.perf_counter()
+                member.tell("join")
+                _wait_until_stable(log, count)
+                took = time.perf_counter() - began
+            return {"rebalance_s": took}
 
     yield measure
 
@@ -260,21 +253,15 @@ def _idle(place: Path, scale: Scale) -> Iterator[Measure]:
     seconds = 0.5 if scale.share < 1 else 10.0
 
     def measure() -> Sample:
-        with _log_of(place, PARTITIONS) as log:
-            members = [Member(log.path) for _ in range(8 if scale.share >= 1 else 2)]
-            try:
-                for member in members:
-                    member.hear()
-                    member.tell("join")
-                _wait_until_stable(log, len(members))
-                time.sleep(1.0 if scale.share >= 1 else 0.1)  # what joining costs is not asked
-                before = [_spent_s(member) for member in members]
-                time.sleep(seconds)
-                spent = sum(_spent_s(member) for member in members) - sum(before)
-                return {"core_percent": spent / seconds * 100}
-            finally:
-                for member in members:
-                    member.end()
+        with _log_of(place, PARTITIONS) as log, _members(log, 8 if scale.share >= 1 else 2) as members:
+            for member in members:
+                member.tell("join")
+            _wait_until_stable(log, len(members))
+            time.sleep(1.0 if scale.share >= 1 else 0.1)  # what joining costs is not asked
+            before = [_spent_s(member) for member in members]
+            time.sleep(seconds)
+            spent = sum(_spent_s(member) for member in members) - sum(before)
+            return {"core_percent": spent / seconds * 100}
 
     yield measure
 
