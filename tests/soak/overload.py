@@ -1,6 +1,6 @@
 """A group on a machine that has twice as much to do as it has processors: nobody is expelled, and nothing is divided anew.
 
-Members poll and commit; half of them may take five minutes between two polls, as by default, the others two seconds. Whoever
+Members poll and commit; half of them may take five minutes between two polls, as by default, the others ten seconds. Whoever
 loses a partition, or sees another generation than the one that all joined, makes the run fail.
 
     python -m tests.soak overload --seconds 3600 [--directory DIR]
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from pylog import Consumer, Log, Producer
-from pylog.errors import GroupNotFound
+from pylog.errors import CommitFailed, GroupNotFound
 from tests.soak.part import Outcome
 
 GROUP, TOPIC = "readers", "events"
 MEMBERS = 8
 PARTITIONS = 16
 BUSY_PER_PROCESSOR = 2
-MAX_POLL_INTERVAL_MS = (300_000, 2_000)  # by turns
+MAX_POLL_INTERVAL_MS = (300_000, 10_000)  # by turns
 SEND_EVERY_S = 0.02
 PATIENCE_S = 120.0
 
@@ -126,7 +126,8 @@ def _be_member(directory: Path, max_poll_interval_ms: int, pipe: Connection) -> 
             for record in consumer.poll(0.2):
                 read += 1
                 late_ms = max(late_ms, (time.monotonic() - float(record.value or b"")) * 1e3)
-            consumer.commit()
+            with suppress(CommitFailed):  # whoever lost its partitions tells
+                consumer.commit()
         pipe.send((read, late_ms, told))
         time.sleep(PATIENCE_S)  # nobody leaves before all have told
 

@@ -19,12 +19,15 @@ KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 
 
 def options(path: Path | str, **given: Any) -> SourceOptions:
+    return SourceOptions.parse({"path": str(path), **as_texts(given)})
+
+
+def as_texts(given: dict[str, Any]) -> dict[str, str]:
     """Options as Spark hands them over: names in lower case, values as text."""
-    texts = {
+    return {
         name.lower(): json.dumps(value) if isinstance(value, dict | bool) else str(value)
         for name, value in given.items()
     }
-    return SourceOptions.parse({"path": str(path), **texts})
 
 
 def planned(path: Path | str, **given: Any) -> list[PartitionRange]:

@@ -11,7 +11,7 @@ import pytest
 from pylog.errors import ConfigError
 from pylog.model import EARLIEST, LATEST, TopicPartition
 from pylog.spark.bounds import Bound
-from pylog.spark.options import FOR_A_BROKER, NOT_YET, Selection, SourceOptions, Splitting
+from pylog.spark.options import FOR_A_BROKER, NOT_YET, Limits, Selection, SourceOptions, Splitting
 
 
 def parse(**given: str) -> SourceOptions:
@@ -21,7 +21,7 @@ def parse(**given: str) -> SourceOptions:
 def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     assert parse() == SourceOptions(
         "/log", Selection(), Bound("startingOffsets", EARLIEST), Bound("endingOffsets", LATEST), "error",
-        Splitting(64 << 20, 0, 0), False, True, "read_committed",
+        Splitting(64 << 20, 0, 0), False, True, "read_committed", Limits(0, 0, 0, 900.0),
     )  # fmt: skip
 
 

@@ -1,8 +1,10 @@
-"""Spark's way into a log: ``spark.read.format("pylog")``, without a jar, without a broker.
+"""Spark's way into a log: ``spark.read.format("pylog")`` and ``spark.readStream``, without a jar, without a broker.
 
-    source.py     the data source: name, schema          options.py    what may be asked for, checked
-    batch.py      plans a query on the driver            directory.py  what a path holds, seen without a lock
-    ranges.py     reads a planned range on an executor
+    source.py     the data source; schema.py its columns         options.py, bounds.py    what may be asked for, checked
+    batch.py      plans a query on the driver                    positions.py  which partitions, which offsets, what was lost
+    stream.py     plans a stream's batches; limits.py how large  stream_offsets.py  what a checkpoint has of it
+    tails.py      looks for what is new; progress.py tells       directory.py  what a path holds, seen without a lock
+    splits.py     cuts what is planned into tasks                ranges.py     reads a planned range on an executor
 
 An executor needs the package and permission to read, nothing else: it takes no lock and writes nothing.
 """
@@ -10,6 +12,7 @@ An executor needs the package and permission to read, nothing else: it takes no 
 from pylog.errors import ConfigError
 
 try:
+    from pylog.spark.progress import offsets_behind
     from pylog.spark.source import PylogDataSource
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
@@ -20,4 +23,4 @@ except ModuleNotFoundError as error:
         extra="spark",
     ) from error
 
-__all__ = ["PylogDataSource"]
+__all__ = ["PylogDataSource", "offsets_behind"]

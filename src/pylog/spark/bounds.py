@@ -31,12 +31,15 @@ class Bound(NamedTuple):
         return self.everywhere if self.each is None else self.each[topic_partition]
 
 
-def start_bound(given: Mapping[str, str]) -> Bound:
-    """Of options as given, names in lower case. ``ConfigError`` names the one that is wrong."""
+def start_bound(given: Mapping[str, str], *, streaming: bool = False) -> Bound:
+    """Of options as given, names in lower case. ``ConfigError`` names the one that is wrong.
+
+    A batch query starts at the earliest offsets and can't start at the latest; a stream does, where it is not told otherwise.
+    """
     return (
         _time(given, "startingTimestamp")
         or _times(given, "startingOffsetsByTimestamp")
-        or _offsets(given, "startingOffsets", EARLIEST, LATEST)
+        or _offsets(given, "startingOffsets", LATEST if streaming else EARLIEST, None if streaming else LATEST)
     )
 
 
@@ -83,17 +86,18 @@ def _times(given: Mapping[str, str], option: str) -> Bound | None:
     return Bound(option, 0, _by_partition(option, value, expected, 0), is_time=True)
 
 
-def _offsets(given: Mapping[str, str], option: str, default: int, never: int) -> Bound:
+def _offsets(given: Mapping[str, str], option: str, default: int, never: int | None) -> Bound:
     """``never`` is the place a batch query can't have there: a start at the latest offset, an end at the earliest."""
     names = {value: word for word, value in _WORDS.items()}
     value = given.get(option.lower(), names[default]).strip()
-    expected = f"{names[default]!r} or offsets by partition as in {_EXAMPLE_OF_OFFSETS}"
+    words = " or ".join(repr(word) for word, value in _WORDS.items() if value != never)
+    expected = f"{words} or offsets by partition as in {_EXAMPLE_OF_OFFSETS}"
     if value.lower() in _WORDS:
         if _WORDS[value.lower()] == never:
             raise wrong(option, value, f"{expected}; a batch query can't have {names[never]!r} there")
         return Bound(option, _WORDS[value.lower()])
     each = _by_partition(option, value, expected, EARLIEST)
-    if never in each.values():
+    if never is not None and never in each.values():
         raise wrong(option, value, f"{expected}; a batch query can't have {never} ({names[never]}) there")
     return Bound(option, default, each)
 

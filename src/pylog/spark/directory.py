@@ -104,6 +104,10 @@ class LogDirectory:
             self._catalog = Catalog(self._filesystem, SystemClock(), layout, TopicConfig())
             self._log_starts = {}
 
+    def version(self) -> int | None:
+        """A number that changes whenever a topic is created, altered or deleted; None where nothing says so."""
+        return None if self._is_kafka or self._alone else self._catalog.version()
+
     def topics(self) -> list[str]:
         """Their names, sorted."""
         return [self._alone.topic] if self._alone else sorted(self._catalog.names())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -37,17 +38,19 @@ SUPPORTED = (
     "includeHeaders",
     "failOnDataLoss",
     "isolationLevel",
-)
-NOT_YET = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "maxTriggerDelay",
-    "onCorruption",
 )
+OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
+NOT_YET = ("onCorruption",)
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
 
 SPLIT_BYTES = 64 << 20
+_TRIGGER_DELAY = "15m"
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _EXAMPLE_OF_PARTITIONS = '{"orders": [0, 1]}'
 
 
@@ -58,6 +61,14 @@ class Selection(NamedTuple):
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] | None = None
 
+    def each(self) -> list[Selection]:
+        """What is named, one by one."""
+        if self.topics is not None:
+            return [Selection(topics=(topic,)) for topic in self.topics]
+        if self.partitions is not None:
+            return [Selection(partitions=(partition,)) for partition in self.partitions]
+        return [self]
+
 
 class Splitting(NamedTuple):
     """How many bytes of a partition a task reads, about; at least so many tasks; at most so many offsets each. 0: no matter."""
@@ -65,6 +76,15 @@ class Splitting(NamedTuple):
     piece_bytes: int
     tasks_min: int
     offsets_max: int
+
+
+class Limits(NamedTuple):
+    """Of a stream's micro-batch: offsets, bytes as stored; 0: no matter. It waits for ``offsets_min``, ``delay_s`` at most."""
+
+    offsets_max: int = 0
+    bytes_max: int = 0
+    offsets_min: int = 0
+    delay_s: float = 900.0
 
 
 @dataclass(frozen=True)
@@ -80,13 +100,15 @@ class SourceOptions:
     include_headers: bool
     fail_on_data_loss: bool
     isolation_level: str
+    limits: Limits
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
         """The options as Spark hands them over, names in any case. ``ConfigError`` names the one that is wrong."""
         given = {name.lower(): value for name, value in options.items()}
         _refuse_others(given)
-        starting, ending = start_bound(given), end_bound(given)
+        _refuse_of_the_other_kind(given, streaming=streaming)
+        starting, ending = start_bound(given, streaming=streaming), end_bound(given)
         check_order(starting, ending)
         return cls(
             _path(given.get("path")),
@@ -102,7 +124,19 @@ class SourceOptions:
             _boolean(given, "includeHeaders", default=False),
             _boolean(given, "failOnDataLoss", default=True),
             _choice(given, "isolationLevel", READ_COMMITTED, READ_UNCOMMITTED),
+            _limits(given),
         )
+
+    @classmethod
+    def parse_any(cls, options: Mapping[str, str]) -> SourceOptions:
+        """For who can't know yet which of the two it will be: what is wrong either way is ``ConfigError``."""
+        is_of_a_stream = not {name.lower() for name in OF_STREAMS}.isdisjoint(name.lower() for name in options)
+        try:
+            return cls.parse(options, streaming=is_of_a_stream)
+        except ConfigError as error:
+            with suppress(ConfigError):
+                return cls.parse(options, streaming=not is_of_a_stream)
+            raise error from None
 
 
 def _refuse_others(given: Mapping[str, str]) -> None:
@@ -124,6 +158,25 @@ def _refuse_others(given: Mapping[str, str]) -> None:
             option=name,
             value=given[name],
         )
+
+
+def _refuse_of_the_other_kind(given: Mapping[str, str], *, streaming: bool) -> None:
+    for name in OF_BATCHES if streaming else OF_STREAMS:
+        if name.lower() in given:
+            here, there = ("a stream", "batch queries") if streaming else ("a batch query", "streams")
+            raise ConfigError(f"option {name!r} is for {there}, and this is {here}: remove it", option=name)
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    limits = Limits(
+        _count(given, "maxOffsetsPerTrigger", 0),
+        _count(given, "maxBytesPerTrigger", 0),
+        _count(given, "minOffsetsPerTrigger", 0),
+        _duration_s(given, "maxTriggerDelay", _TRIGGER_DELAY),
+    )
+    if 0 < limits.offsets_max < limits.offsets_min:
+        raise wrong("minOffsetsPerTrigger", limits.offsets_min, f"at most maxOffsetsPerTrigger={limits.offsets_max}")
+    return limits
 
 
 def _path(value: str | None) -> str:
@@ -194,3 +247,12 @@ def _count(given: Mapping[str, str], option: str, default: int) -> int:
     if not re.fullmatch("[0-9]{1,18}", value) or (option.lower() in given and int(value) == 0):
         raise wrong(option, value, "a whole number from 1 on")
     return int(value)
+
+
+def _duration_s(given: Mapping[str, str], option: str, default: str) -> float:
+    """Spark's notation (``JavaUtils.timeStringAsMs``): a number is of milliseconds."""
+    value = given.get(option.lower(), default).strip().lower()
+    match = re.fullmatch("([0-9]{1,15})([a-z]*)", value)
+    if match is None or (match[2] or "ms") not in _UNITS_S:
+        raise wrong(option, value, "a duration such as 30s, 15m or 500ms")
+    return int(match[1]) * _UNITS_S[match[2] or "ms"]

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
 
-from pylog import arrow
 from pylog.errors import ConfigError
 from pylog.spark.batch import BatchReader
 from pylog.spark.directory import LogDirectory
 from pylog.spark.options import SourceOptions
-
-_MAY_BE_NULL = ("key", "value", "headers")
+from pylog.spark.schema import arrow_schema, spark_schema
 
 
 class PylogDataSource(DataSource):
@@ -43,7 +29,7 @@ class PylogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, with ``headers`` if ``includeHeaders`` is true. Says what is wrong with options or path at ``load``."""
-        options = SourceOptions.parse(self.options)
+        options = SourceOptions.parse_any(self.options)
         LogDirectory(options.path)
         return spark_schema(include_headers=options.include_headers)
 
@@ -53,8 +39,10 @@ class PylogDataSource(DataSource):
         return BatchReader(options, arrow_schema(schema, include_headers=options.include_headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as those below
-        """A reader that says there is none: an error here would end in another one, of Spark's own."""
-        return NoStreamReader()
+        """Of the same columns; what is wrong with the options its methods say. Needs pyspark 4.2."""
+        from pylog.spark.stream import StreamReader
+
+        return StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """``ConfigError``: not yet."""
@@ -65,57 +53,5 @@ class PylogDataSource(DataSource):
         raise _no_sink()
 
 
-class NoStreamReader(DataSourceStreamReader):
-    """``ConfigError`` from what a stream asks first."""
-
-    def initialOffset(self) -> NoReturn:  # noqa: N802
-        raise _no_stream()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        raise _no_stream()
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        raise _no_stream()
-
-
-def _no_stream() -> ConfigError:
-    return ConfigError("pylog has no streaming source for Spark yet: spark.read.format('pylog') reads what there is")
-
-
 def _no_sink() -> ConfigError:
     return ConfigError("pylog has no sink for Spark yet: write to a log with pylog.Producer")
-
-
-def spark_schema(*, include_headers: bool) -> StructType:
-    """Spark's ``KafkaRecordToRowConverter.kafkaSchema``."""
-    columns: list[tuple[str, DataType]] = [
-        ("key", BinaryType()),
-        ("value", BinaryType()),
-        ("topic", StringType()),
-        ("partition", IntegerType()),
-        ("offset", LongType()),
-        ("timestamp", TimestampType()),
-        ("timestampType", IntegerType()),
-    ]
-    if include_headers:
-        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-        columns.append(("headers", ArrayType(header)))
-    return StructType([StructField(name, kind) for name, kind in columns])
-
-
-def arrow_schema(wanted: StructType, *, include_headers: bool) -> pa.Schema:
-    """What Spark expects record batches of ``wanted`` to be. ``ConfigError`` for columns there are not."""
-    there = spark_schema(include_headers=include_headers)
-    arrow_fields = arrow.schema(headers=True)
-    fields = []
-    for field in wanted.fields:
-        if field.name not in there.names or there[field.name].dataType != field.dataType:
-            raise ConfigError(
-                f"no column {field.name} {field.dataType.simpleString()}; there are {there.simpleString()}"
-                + ("" if include_headers else " (and headers with includeHeaders=true)"),
-                option="schema",
-            )
-        if field.name in _MAY_BE_NULL and not field.nullable:
-            raise ConfigError(f"column {field.name} may be null; declare it without NOT NULL", option="schema")
-        fields.append(arrow_fields.field(field.name).with_nullable(field.nullable))
-    return pa.schema(fields)

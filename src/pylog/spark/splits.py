@@ -19,7 +19,7 @@ def split(planned: Sequence[PartitionRange], splitting: Splitting) -> list[Parti
     """The same offsets in the same order, in as many pieces as are asked for."""
     piece_bytes = splitting.piece_bytes
     if splitting.tasks_min > len(planned):
-        piece_bytes = max(1, min(piece_bytes, sum(map(_size_bytes, planned)) // splitting.tasks_min))
+        piece_bytes = max(1, min(piece_bytes, sum(map(size_bytes, planned)) // splitting.tasks_min))
     return [
         piece
         for whole in planned
@@ -33,7 +33,7 @@ def _cuts(whole: PartitionRange, piece_bytes: int) -> list[int]:
         return reader.cuts(whole.start, whole.end, piece_bytes)
 
 
-def _size_bytes(whole: PartitionRange) -> int:
+def size_bytes(whole: PartitionRange) -> int:
     """About, taking all records for as large as each other."""
     with closing(whole.source.reader(whole.published)) as reader:
         segments = reader.segment_infos()

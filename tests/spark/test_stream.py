@@ -1,0 +1,372 @@
+"""The streaming source, without Spark: every record once, whatever comes, goes, stops and starts again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from pylog import Log, ProducerRecord
+from pylog.errors import ConfigError, OffsetOutOfRange, TopicNotFound
+from pylog.model import TopicPartition
+from pylog.spark import offsets_behind, tails
+from pylog.spark.tails import Tail
+from pylog.testing import ManualClock
+from tests.spark.reading import KAFKA
+from tests.spark.streaming import Query
+
+
+@pytest.fixture
+def log(tmp_log_dir: Path) -> Iterator[Log]:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("orders", partitions=2)
+        yield log
+
+
+def append(log: Log, count: int = 1, topic: str = "orders", partition: int = 0, value: bytes = b"v") -> None:
+    log.partition(topic, partition).append([ProducerRecord(value)] * count, acks=1)
+
+
+def places(found: list[dict[str, Any]] | None) -> list[tuple[str, int, int]]:
+    return [(row["topic"], row["partition"], row["offset"]) for row in found or []]
+
+
+def offsets(found: list[dict[str, Any]] | None, partition: int = 0) -> list[int]:
+    return [row["offset"] for row in found or [] if row["partition"] == partition]
+
+
+# Where it starts
+
+
+def test_a_stream_starts_at_the_end_unless_it_is_told_otherwise(log: Log) -> None:
+    append(log, 3)
+    query, whole = Query(log.path), Query(log.path, startingOffsets="earliest")
+    assert query.batch() == []
+    append(log, 2)
+    assert offsets(query.batch()) == [3, 4]
+    assert query.batch() is None
+    assert offsets(whole.batch()) == [0, 1, 2, 3, 4]
+
+
+def test_it_starts_where_the_options_say(log: Log) -> None:
+    append(log, 5)
+    log.partition("orders", 1).append([ProducerRecord(b"v", timestamp_ms=n) for n in (10, 20, 30)])
+    query = Query(log.path, startingOffsets={"orders": {"0": 3, "1": -2}})
+    assert places(query.batch()) == [("orders", 0, 3), ("orders", 0, 4), *(("orders", 1, n) for n in range(3))]
+    assert offsets(Query(log.path, startingTimestamp=20, assign={"orders": [1]}).batch(), 1) == [1, 2]
+    with pytest.raises(OffsetOutOfRange, match="no record of orders-1 is as late as startingTimestamp 31"):
+        Query(log.path, startingTimestamp=31, assign={"orders": [1]}).batch()
+    late = Query(log.path, startingTimestamp=31, assign={"orders": [1]}, startingOffsetsByTimestampStrategy="latest")
+    assert late.batch() == []
+    with pytest.raises(OffsetOutOfRange, match="offsets 6 to 6 of orders-0 were asked for"):
+        Query(log.path, startingOffsets={"orders": {"0": 6, "1": -1}}).batch()
+    with pytest.raises(ConfigError, match="startingOffsets lacks orders-1"):
+        Query(log.path, startingOffsets={"orders": {"0": 6}}).batch()
+
+
+def test_offsets_are_those_of_sparks_kafka_source_but_for_the_first_which_say_where_it_started(log: Log) -> None:
+    append(log, 3)
+    query = Query(log.path, startingOffsets="earliest")
+    query.batch()
+    append(log, 1, partition=1)
+    query.batch()
+    assert [json.loads(text) for text in query.offsets] == [
+        {"orders": {"0": 3, "1": 0}, "$from": {"orders": {"0": 0, "1": 0}}},
+        {"orders": {"0": 3, "1": 1}},
+    ]
+    assert query.reader.reportLatestOffset() == {"orders": {"0": 3, "1": 1}}
+
+
+def test_where_it_started_is_known_after_a_crash_in_the_first_batch(log: Log) -> None:
+    """Spark asks again for it, and ``latest`` is another place by then: the first batch's records would be lost."""
+    append(log, 3)
+    query = Query(log.path)
+    append(log, 2)
+    query.reader.initialOffset()
+    append(log, 4)
+    assert query.plan()
+    query.restart()
+    append(log, 1)
+    assert offsets(query.batch()) == [5, 6, 7, 8]
+    assert offsets(query.batch()) == [9]
+
+
+def test_where_it_started_is_known_although_nothing_had_come_when_it_was_stopped(log: Log) -> None:
+    query = Query(log.path)
+    query.batch()
+    append(log, 2)
+    query.restart()
+    assert offsets(query.batch()) == [0, 1]
+
+
+# What is new
+
+
+def test_topics_and_partitions_that_come_are_read_from_their_first_record(log: Log) -> None:
+    query = Query(log.path, subscribePattern="orders.*")
+    query.batch()
+    log.create_topic("orders-eu")
+    append(log, 2, "orders-eu")
+    assert places(query.batch()) == [("orders-eu", 0, 0), ("orders-eu", 0, 1)]
+    log.add_partitions("orders", 3)
+    append(log, 1, partition=2)
+    log.create_topic("payments")
+    append(log, 1, "payments")
+    assert places(query.batch()) == [("orders", 2, 0)]
+    assert query.batch() is None
+
+
+def test_a_log_without_topics_is_waited_for(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        query = Query(log.path)
+        assert query.batch() == []
+        log.create_topic("orders")
+        append(log, 2)
+        assert offsets(query.batch()) == [0, 1]
+
+
+def test_what_is_open_in_a_transaction_is_waited_for_and_control_records_are_no_rows() -> None:
+    committed, uncommitted = (
+        Query(KAFKA / "log", startingOffsets="earliest", isolationLevel=level, subscribe="transactions")
+        for level in ("read_committed", "read_uncommitted")
+    )
+    committed.batch()
+    uncommitted.batch()
+    assert len(uncommitted.rows) > len(committed.rows) > 0
+    assert committed.batch() is None
+
+
+# Limits
+
+
+def test_a_batch_takes_of_each_partition_as_it_is_behind(log: Log) -> None:
+    append(log, 90)
+    append(log, 9, partition=1)
+    append(log, 1, topic="orders", partition=1)
+    query = Query(log.path, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    assert query.reader.getDefaultReadLimit() == ReadMaxRows(10)
+    first = query.batch()
+    assert [len(offsets(first, n)) for n in range(2)] == [9, 1]
+    while query.batch() is not None:
+        pass
+    assert sorted(places(query.rows)) == [("orders", p, n) for p, count in ((0, 90), (1, 10)) for n in range(count)]
+    assert len(query.offsets) == 10
+    append(log, 50)
+    assert len(query.batch(everything=True) or []) == 50  # Trigger.Once asks for all
+
+
+def test_a_batch_takes_about_as_many_bytes_as_are_asked_for(log: Log) -> None:
+    for _ in range(300):
+        append(log, value=bytes(1_000))
+        append(log, value=bytes(500), partition=1)
+    limit = 60_000
+    query = Query(log.path, startingOffsets="earliest", maxBytesPerTrigger=limit)
+    assert query.reader.getDefaultReadLimit() == ReadMaxBytes(limit)
+    taken = []
+    while (found := query.batch()) is not None:
+        taken.append(sum(len(row["value"]) for row in found))
+    assert len(query.rows) == 600
+    assert all(limit / 2 < size < limit * 1.5 for size in taken[:-1])  # an index has an entry for every 4 KiB
+
+
+def test_a_small_batch_waits_for_more_or_for_its_time(log: Log) -> None:
+    clock = ManualClock()
+    query = Query(log.path, clock, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="10s")
+    assert query.reader.getDefaultReadLimit() == ReadMinRows(5)
+    append(log)
+    assert len(query.batch() or []) == 1  # the first waits for nothing
+    append(log, 4)
+    clock.advance(9.9)
+    assert query.batch() is None
+    clock.advance(0.1)
+    assert len(query.batch() or []) == 4
+    append(log, 3)
+    assert query.batch() is None
+    append(log, 2, partition=1)
+    assert len(query.batch() or []) == 5
+    append(log)
+    query.restart(available_now=True)
+    assert len(query.batch() or []) == 1
+
+
+def test_available_now_ends_at_what_was_there_when_it_began(log: Log) -> None:
+    append(log, 10)
+    query = Query(log.path, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    query.restart(available_now=True)
+    append(log, 5)
+    log.create_topic("later")
+    append(log, 1, "later")
+    while query.batch() is not None:
+        pass
+    assert offsets(query.rows) == list(range(10))
+    query.restart(available_now=True)
+    while query.batch() is not None:
+        pass
+    assert sorted(places(query.rows)) == [("later", 0, 0), *(("orders", 0, n) for n in range(15))]
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_every_record_comes_once_whatever_happens(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    with Log(tmp_path_factory.mktemp("streams") / "log") as log:
+        log.create_topic("t0", segment_bytes=1024)
+        query = Query(log.path, startingOffsets="earliest")
+        sent: list[tuple[str, int, int]] = []
+
+        def send() -> None:
+            topic = data.draw(st.sampled_from(log.topics()))
+            number = data.draw(st.integers(0, log.describe_topic(topic).partitions - 1))
+            first = log.partition(topic, number).latest_offset
+            count = data.draw(st.integers(1, 30))
+            append(log, count, topic, number, bytes(data.draw(st.integers(0, 300))))
+            sent.extend((topic, number, first + n) for n in range(count))
+
+        def restart() -> None:
+            name = data.draw(st.sampled_from(["maxOffsetsPerTrigger", "maxBytesPerTrigger"]))
+            query.restart(available_now=data.draw(st.booleans()), **{name: data.draw(st.integers(1, 100))})
+
+        steps = {
+            "send": send,
+            "batch": query.batch,
+            "plan": query.plan,  # and a crash, or an attempt that failed
+            "restart": restart,
+            "topic": lambda: log.create_topic(f"t{len(log.topics())}"),
+            "partition": lambda: log.add_partitions("t0", log.describe_topic("t0").partitions + 1),
+        }
+        for step in data.draw(st.lists(st.sampled_from(sorted(steps)), min_size=5, max_size=40)):
+            steps[step]()
+        query.restart()
+        while query.batch() is not None:
+            pass
+        assert sorted(places(query.rows)) == sorted(sent)
+
+
+# Loss
+
+
+@pytest.mark.parametrize("loss", ["retention", "deleted", "anew", "anew while stopped", "planned"])
+def test_what_was_lost_fails_the_query_or_is_passed_over(log: Log, loss: str, caplog: pytest.LogCaptureFixture) -> None:
+    append(log, 5)
+    how: dict[str, Any] = {"subscribe": "orders", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 3}
+    strict, lenient = Query(log.path, **how), Query(log.path, **how, failOnDataLoss=False)
+    for query in (strict, lenient):
+        query.batch()
+    log.partition("orders", 0).roll()
+    append(log, 2)
+    if loss == "retention":
+        log.partition("orders", 0).delete_before(5)
+        problem = r"offsets 3 to 6 of orders-0 were asked for, read_committed can read 5 to 7: retention has removed"
+    elif loss == "planned":
+        strict.plan()
+        lenient.plan()
+        log.partition("orders", 0).delete_before(7)
+        problem = r"offsets 3 to 6 of orders-0 were asked for, read_committed can read 7 to 7: retention has removed"
+    else:
+        log.delete_topic("orders")
+        problem = "no topic 'orders'"
+    if loss.startswith("anew"):
+        log.create_topic("orders", partitions=2)
+        append(log, 1)
+        problem = "is to read orders-0 from offset 3 on: the topic was deleted, and created anew; failOnDataLoss=false"
+    if loss == "anew while stopped":
+        strict.restart()
+        lenient.restart()
+        problem = "is to read orders-0 from offset 3 on: it ends at 1: it was cut, or created anew"
+    with pytest.raises((OffsetOutOfRange, TopicNotFound), match=problem):
+        strict.batch()
+    while lenient.batch() is not None:
+        pass
+    assert offsets(lenient.rows) == {"retention": [0, 1, 2, 5, 6], "anew": [0, 1, 2, 0]}.get(loss, [0, 1, 2])
+    assert "going on with what there is" in caplog.text or "reading what there is" in caplog.text
+
+
+@pytest.mark.parametrize("limits", [{}, {"minOffsetsPerTrigger": 100}, {"maxOffsetsPerTrigger": 4}])
+def test_a_topic_created_anew_is_noticed_although_it_has_as_many_records(log: Log, limits: dict[str, int]) -> None:
+    append(log, 3)
+    query = Query(log.path, startingOffsets="earliest", failOnDataLoss=False, **limits)
+    strict = Query(log.path, startingOffsets="earliest")
+    query.batch()
+    strict.batch()
+    log.delete_topic("orders")
+    log.create_topic("orders", partitions=2)
+    append(log, 5, value=b"new")
+    with pytest.raises(OffsetOutOfRange, match="from offset 3 on: the topic was deleted, and created anew"):
+        strict.batch()
+    assert query.plan()
+    query.restart()
+    while query.batch() is not None:
+        pass
+    assert offsets([row for row in query.rows if row["value"] == b"new"]) == [0, 1, 2, 3, 4]
+
+
+def test_a_partition_that_comes_without_its_first_records_is_a_loss(log: Log) -> None:
+    query = Query(log.path)
+    query.batch()
+    log.create_topic("late", segment_bytes=1024)
+    append(log, 5, "late")
+    log.partition("late", 0).roll()
+    log.partition("late", 0).delete_before(5)
+    append(log, 1, "late")
+    with pytest.raises(OffsetOutOfRange, match="offsets 0 to 6 of late-0 were asked for"):
+        query.batch()
+    query.restart(failOnDataLoss=False)
+    assert offsets(query.batch()) == [5]
+
+
+@pytest.mark.parametrize("wrong", ['{"orders": 3}', '{"orders": {"x": 3}}', '{"orders": {"0": -1}}', '{"v": "1"}'])
+def test_a_checkpoint_of_something_else_is_refused(log: Log, wrong: str) -> None:
+    query = Query(log.path)
+    with pytest.raises(ConfigError, match="start with a new checkpointLocation"):
+        query.reader.latestOffset(json.loads(wrong), query.reader.getDefaultReadLimit())
+
+
+# What looking costs
+
+
+def test_only_what_is_new_is_looked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed again when the catalog changes; beyond some partitions, descriptors are given back."""
+    made, listed = [], []
+    monkeypatch.setattr(tails, "_OPEN_MAX", 1)
+    monkeypatch.setattr(tails, "Tail", lambda *given, **how: made.append(how) or Tail(*given, **how))
+    select = tails.select
+    monkeypatch.setattr(tails, "select", lambda *given: listed.append(1) or select(*given))
+    query = Query(log.path, startingOffsets="earliest")
+    for _ in range(3):
+        append(log)
+        query.batch()
+    assert (made, len(listed)) == ([{"stays_open": True}, {"stays_open": False}], 1)
+    log.create_topic("other")
+    query.batch()
+    assert (len(made), len(listed)) == (3, 2)
+
+
+def test_a_log_of_kafkas_is_read_as_it_grows(tmp_path: Path) -> None:
+    shutil.copytree(KAFKA / "log", tmp_path / "log")
+    query = Query(tmp_path / "log", startingOffsets="earliest", subscribePattern="keyed")
+    assert query.batch()
+    assert query.batch() is None
+
+
+# What it says of itself
+
+
+def test_a_query_says_how_far_it_is_behind(log: Log) -> None:
+    append(log, 5)
+    query = Query(log.path, startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    query.batch()
+    source = {"endOffset": query.offsets[-1], "latestOffset": json.dumps(query.reader.reportLatestOffset())}
+    expected = {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 0}
+    others = [{"endOffset": "7", "latestOffset": "9"}, {"endOffset": None, "latestOffset": None}]
+    assert offsets_behind({"sources": [*others, source]}) == expected
+    as_objects = [SimpleNamespace(**given) for given in (source, others[0], {"endOffset": "x", "latestOffset": "[]"})]
+    assert offsets_behind(SimpleNamespace(sources=as_objects)) == expected
