@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinRows
 
@@ -18,6 +19,7 @@ from pylog import Log, ProducerRecord
 from pylog.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.spark import offsets_behind, tails
+from pylog.spark.stream_offsets import encode
 from pylog.spark.tails import Tail
 from pylog.testing import ManualClock
 from tests.spark.reading import KAFKA
@@ -85,6 +87,11 @@ def test_offsets_are_those_of_sparks_kafka_source_but_for_the_first_which_say_wh
     assert query.reader.reportLatestOffset() == {"orders": {"0": 3, "1": 1}}
 
 
+def test_equal_offsets_are_equal_texts_whatever_partition_came_first() -> None:
+    first, second = TopicPartition("b", 1), TopicPartition("a", 10)
+    assert json.dumps(encode({first: 1, second: 2})) == json.dumps(encode({second: 2, first: 1}))
+
+
 def test_where_it_started_is_known_after_a_crash_in_the_first_batch(log: Log) -> None:
     """Spark asks again for it, and ``latest`` is another place by then: the first batch's records would be lost."""
     append(log, 3)
@@ -148,17 +155,15 @@ def test_what_is_open_in_a_transaction_is_waited_for_and_control_records_are_no_
 
 
 def test_a_batch_takes_of_each_partition_as_it_is_behind(log: Log) -> None:
-    append(log, 90)
-    append(log, 9, partition=1)
-    append(log, 1, topic="orders", partition=1)
+    append(log, 97)
+    append(log, 3, partition=1)
     query = Query(log.path, startingOffsets="earliest", maxOffsetsPerTrigger=10)
     assert query.reader.getDefaultReadLimit() == ReadMaxRows(10)
     first = query.batch()
     assert [len(offsets(first, n)) for n in range(2)] == [9, 1]
     while query.batch() is not None:
         pass
-    assert sorted(places(query.rows)) == [("orders", p, n) for p, count in ((0, 90), (1, 10)) for n in range(count)]
-    assert len(query.offsets) == 10
+    assert sorted(places(query.rows)) == [("orders", p, n) for p, count in ((0, 97), (1, 3)) for n in range(count)]
     append(log, 50)
     assert len(query.batch(everything=True) or []) == 50  # Trigger.Once asks for all
 
@@ -213,12 +218,36 @@ def test_available_now_ends_at_what_was_there_when_it_began(log: Log) -> None:
     assert sorted(places(query.rows)) == [("later", 0, 0), *(("orders", 0, n) for n in range(15))]
 
 
-@settings(max_examples=20)
+def test_available_now_neither_waits_for_more_nor_takes_a_partition_that_came_since_for_lost(log: Log) -> None:
+    append(log, 8)
+    query = Query(log.path, startingOffsets="earliest", minOffsetsPerTrigger=5, maxOffsetsPerTrigger=6)
+    latest = Query(log.path)
+    query.restart(available_now=True)
+    latest.restart(available_now=True)
+    log.create_topic("later")
+    append(log, 2, "later")
+    assert latest.batch() == []  # it starts behind those two: nobody asked where to start before they came
+    assert latest.batch() is None
+    assert [len(query.batch() or []), len(query.batch() or [])] == [6, 2]
+
+
+def test_a_topic_that_goes_while_it_is_looked_at_is_one_that_is_gone(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(log)
+    query = Query(log.path, startingOffsets="earliest")
+    query.batch()
+
+    def gone(_: object) -> None:
+        raise TopicNotFound("just now")
+
+    monkeypatch.setattr(Tail, "published", gone)
+    with pytest.raises(OffsetOutOfRange, match="from offset 1 on: it is not there any more"):
+        query.batch()
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_every_record_comes_once_whatever_happens(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    with Log(tmp_path_factory.mktemp("streams") / "log") as log:
+def test_every_record_comes_once_whatever_happens(tmpfs_dir: Path, data: st.DataObject) -> None:
+    with Log(tempfile.mkdtemp(dir=tmpfs_dir)) as log:
         log.create_topic("t0", segment_bytes=1024)
         query = Query(log.path, startingOffsets="earliest")
         sent: list[tuple[str, int, int]] = []

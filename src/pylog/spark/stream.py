@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = stream_offsets.decode(start)
         ends, anew = self._ends_for(positions)
         if not isinstance(limit, ReadAllAvailable):
-            ends = self._limited(positions | anew, ends, at_once=bool(anew))
+            ends = self._limited(positions | anew, ends)
         if start == self._initial:  # the first batch, if only to have it written down where the query started
             return stream_offsets.encode(ends, positions)
         if anew:
@@ -130,11 +130,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tails.accept_as_they_are()
         return ends, anew
 
-    def _limited(self, positions: Positions, ends: Positions, *, at_once: bool) -> Positions:
+    def _limited(self, positions: Positions, ends: Positions) -> Positions:
         limits = self._options.limits
         new: dict[TopicPartition, Range] = {p: (min(positions.get(p, 0), end), end) for p, end in ends.items()}
         count = sum(end - start for start, end in new.values())
-        may_wait = self._target is None and not at_once and not self._has_waited(limits.delay_s)
+        may_wait = self._target is None and not self._has_waited(limits.delay_s)
         if may_wait and count < limits.offsets_min:
             return {p: positions[p] for p in ends if p in positions}
         if count:

@@ -53,10 +53,8 @@ class Tails:
             self._version = version
         found = {}
         for topic_partition, tail in self._tails.items():
-            try:
+            with suppress(TopicNotFound):  # deleted since it was listed
                 found[topic_partition] = tail.source, tail.published()
-            except TopicNotFound:  # deleted since it was listed
-                self._version = None
         return found
 
     def look_at(self, topic_partition: TopicPartition) -> tuple[PartitionSource, CommitState]:
