@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         isolation_level = self._options.isolation_level
         return {
             topic_partition: readable(published, isolation_level).end
-            for topic_partition, (_, published) in self._tails.look().items()
+            for topic_partition, published in self._tails.look().items()
         }
 
     def _ends_for(self, positions: Positions) -> tuple[Positions, Positions]:
@@ -148,12 +148,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._took_s is None or self._clock.monotonic() - self._took_s >= delay_s
 
     def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
-        source, published = self._tails.look_at(topic_partition)
-        return size_bytes(self._range(source, published, OffsetRange(*offsets)))
+        there = self._tails.look_at(topic_partition)
+        return size_bytes(self._range(*there, OffsetRange(*offsets))) if there else 0
 
     def _cut(self, topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
-        source, published = self._tails.look_at(topic_partition)
+        there = self._tails.look_at(topic_partition)
         start, end = offsets
+        if there is None:
+            return end
+        source, published = there
         window = 1024
         with closing(source.reader(published)) as reader:
             while start + window < end:  # cuts cost what lies between
@@ -167,19 +170,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges between; the same for a batch that is replayed, as far as it is there still."""
         starts, ends = stream_offsets.starts(start, end), stream_offsets.decode(end)
-        there = self._tails.look()
+        self._tails.refresh()
         planned = []
         for topic_partition, until in ends.items():
-            wanted = OffsetRange(
-                starts.get(topic_partition, 0), until
-            )  # partitions that are new are read from their first
-            if wanted.start >= wanted.end:
-                continue
-            if topic_partition not in there:
-                self._report_loss(topic_partition, wanted.start, "it is not there any more")
-                continue
-            source, published = there[topic_partition]
-            planned.append(self._range(source, published, self._checked(topic_partition, published, wanted)))
+            wanted = OffsetRange(starts.get(topic_partition, 0), until)  # one that is new is read from its first
+            if wanted.start < wanted.end:
+                there = self._tails.look_at(topic_partition)
+                if there is None:
+                    self._report_loss(topic_partition, wanted.start, "it is not there any more")
+                    continue
+                source, published = there
+                planned.append(self._range(source, published, self._checked(topic_partition, published, wanted)))
         return split([piece for piece in planned if piece.start < piece.end], self._options.splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -44,23 +44,30 @@ class Tails:
         self._tails: dict[TopicPartition, Tail] = {}
         self._identities: dict[TopicPartition, bytes] = {}
 
-    def look(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
+    def look(self) -> dict[TopicPartition, CommitState]:
         """All that are there now. ``TopicNotFound`` and ``InvalidPartition`` for one that is named, if data loss matters."""
+        self.refresh()
+        found = {}
+        for topic_partition, tail in self._tails.items():
+            with suppress(TopicNotFound):  # deleted since it was listed
+                found[topic_partition] = tail.published()
+        return found
+
+    def refresh(self) -> None:
+        """List what there is, if it may be something else than when it was listed before."""
         directory = LogDirectory(self._options.path)
         version = directory.version()
         if version is None or version != self._version:
             self._list(directory)
             self._version = version
-        found = {}
-        for topic_partition, tail in self._tails.items():
-            with suppress(TopicNotFound):  # deleted since it was listed
-                found[topic_partition] = tail.source, tail.published()
-        return found
 
-    def look_at(self, topic_partition: TopicPartition) -> tuple[PartitionSource, CommitState]:
-        """One of those that were there when they were looked at."""
-        tail = self._tails[topic_partition]
-        return tail.source, tail.published()
+    def look_at(self, topic_partition: TopicPartition) -> tuple[PartitionSource, CommitState] | None:
+        """One of those that were listed; None where it is not there."""
+        tail = self._tails.get(topic_partition)
+        try:
+            return None if tail is None else (tail.source, tail.published())
+        except TopicNotFound:  # deleted since
+            return None
 
     def created_anew(self) -> set[TopicPartition]:
         """Those that are not the partitions which had their names before, as far as this object has seen these."""
