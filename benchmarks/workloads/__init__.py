@@ -19,9 +19,24 @@ from benchmarks.workloads import (
     opening,
     processes,
     size,
+    spark,
 )
 
-_MODULES = (limits, append, durable, processes, consume, fallback, latency, groups, opening, compression, memory, size)
+_MODULES = (
+    limits,
+    append,
+    durable,
+    processes,
+    consume,
+    fallback,
+    latency,
+    groups,
+    opening,
+    compression,
+    memory,
+    size,
+    spark,
+)
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
