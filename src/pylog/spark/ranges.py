@@ -27,11 +27,15 @@ from pylog.spark.directory import PartitionSource, identity_of
 logger = logging.getLogger("pylog.spark")
 
 _FETCH_BYTES = 1 << 20
+_FETCH_LEAST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class PartitionRange(InputPartition):
-    """What one task reads: offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``."""
+    """Offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``.
+
+    ``size_bytes`` says about how many bytes of segments these are, 0 if nobody knows. ``skip_damage``: read on behind damage.
+    """
 
     source: PartitionSource
     published: CommitState
@@ -39,6 +43,15 @@ class PartitionRange(InputPartition):
     end: int
     isolation_level: str
     fail_on_data_loss: bool
+    size_bytes: int = 0
+    skip_damage: bool = False
+
+
+@dataclass(frozen=True)
+class PartitionRanges(InputPartition):
+    """What one task reads: ranges of one partition or of several, one after the other."""
+
+    ranges: tuple[PartitionRange, ...]
 
 
 def record_batches(planned: PartitionRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -60,6 +73,7 @@ class _RangeReader:
         self._source = planned.source
         self._place = planned.source.place()
         self._reader = planned.source.reader(planned.published)
+        self._read_bytes = 0
 
     def close(self) -> None:
         self._reader.close()
@@ -77,10 +91,11 @@ class _RangeReader:
     def _next(self, cursor: Cursor) -> tuple[list[BatchView], Cursor]:
         try:
             fetched = self._reader.fetch(
-                cursor, max_bytes=_FETCH_BYTES, isolation_level=self._planned.isolation_level, visibility=WRITTEN
+                cursor, max_bytes=self._fetch_bytes(), isolation_level=self._planned.isolation_level, visibility=WRITTEN
             )
         except (CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
             return [], self._behind_what_was_lost(cursor.offset, error)
+        self._read_bytes += sum(view.header.size_bytes for view in fetched.batches)
         if fetched.cursor.offset <= cursor.offset:
             raise CorruptSegment(
                 f"the log ends there, but when the query was planned it went on to offset {self._planned.end}",
@@ -89,6 +104,11 @@ class _RangeReader:
         if self._source.is_kafka and (not fetched.batches or fetched.batches[0].base_offset > cursor.offset):
             self._check_gap(cursor.offset)
         return fetched.batches, fetched.cursor
+
+    def _fetch_bytes(self) -> int:
+        """No more at a time than the rest of the range is about: what lies behind it is of no use."""
+        rest = self._planned.size_bytes - self._read_bytes
+        return min(_FETCH_BYTES, max(rest, _FETCH_LEAST_BYTES)) if self._planned.size_bytes else _FETCH_BYTES
 
     # Loss
 
