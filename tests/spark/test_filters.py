@@ -179,6 +179,18 @@ def test_each_comparison_with_every_offset_and_every_time(
             assert filtered(path, [one]) == [row for row in everything if truth(one, row)]
 
 
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize(("column", "value"), [("topic", "a"), ("partition", 1), ("offset", 3), ("timestamp", at(T0))])
+def test_null_is_equal_to_nothing_and_unequal_to_nothing(
+    logs: dict[str, tuple[Path, list[dict[str, Any]]]], column: str, value: Any, negated: bool
+) -> None:
+    path, everything = logs["rising, sealed"]
+    filters = [*(kind((column,), None) for kind in COMPARISONS), In((column,), (value, None)), In((column,), ())]
+    for it in filters:
+        one = Not(it) if negated else it
+        assert filtered(path, [one]) == [row for row in everything if truth(one, row)]
+
+
 def test_what_spark_must_apply_is_what_is_not_exact() -> None:
     done: list[Filter] = [
         EqualTo(("topic",), "a"),

@@ -35,6 +35,8 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
             "selection",
             Selection(partitions=(TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2))),
         ),
+        ({"onCorruption": " Skip"}, "skip_damage", True),
+        ({"onCorruption": "fail"}, "skip_damage", False),
         ({"startingOffsets": "Earliest"}, "starting", Bound("startingOffsets", EARLIEST)),
         ({"startingOffsets": '{"a": {"0": 5, "10": -2}}'}, "starting",
          Bound("startingOffsets", EARLIEST, {TopicPartition("a", 0): 5, TopicPartition("a", 10): EARLIEST})),

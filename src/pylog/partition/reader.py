@@ -23,7 +23,7 @@ from pylog.partition.place import Place
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.partition.splitting import cuts, size_bytes
 from pylog.segment import SegmentReader
-from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path, offset_of
 
 T = TypeVar("T")
 
@@ -151,6 +151,25 @@ class PartitionReader:
             offset=cursor.offset,
             **self._topic_partition._asdict(),
         )
+
+    def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
+        """Where whole batches go on behind ``damage``, met on the way to ``offset``; at the latest with the next segment."""
+        from pylog.partition.salvage import next_whole
+
+        state = self.state()
+        segments = self.segments(state)
+        path = damage.facts.get("path", "")
+        base = offset_of(path.rpartition("/")[2], LOG)
+        if base is None:  # the segment is missing
+            base = segments.floor(offset)
+        following = None if base is None else segments.after(base)
+        end_offset = state.log_end_offset if following is None else following
+        found = None
+        if base is not None and path == file_path(self._directory, base, LOG):
+            with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
+                segment, end = self._segment(base, state, following)
+                found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
+        return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
 
     def _check_range(self, offset: int, state: CommitState) -> None:
         if not state.log_start_offset <= offset <= state.log_end_offset:

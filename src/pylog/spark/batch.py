@@ -122,7 +122,15 @@ def _range(source: PartitionSource, published: CommitState, options: SourceOptio
     is_end_lost = end != wanted.end and not options.ending.is_time and not (by_time and wanted.end < start)
     if is_start_lost or is_end_lost:
         _report_loss(source.topic_partition, wanted, there, published.high_watermark, options)
-    return PartitionRange(source, published, start, end, options.isolation_level, options.fail_on_data_loss)
+    return PartitionRange(
+        source,
+        published,
+        start,
+        end,
+        options.isolation_level,
+        options.fail_on_data_loss,
+        skip_damage=options.skip_damage,
+    )
 
 
 def _start(source: PartitionSource, published: CommitState, there: OffsetRange, options: SourceOptions) -> int:

@@ -37,13 +37,13 @@ SUPPORTED = (
     "includeHeaders",
     "failOnDataLoss",
     "isolationLevel",
+    "onCorruption",
 )
 NOT_YET = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "maxTriggerDelay",
-    "onCorruption",
 )
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
 
@@ -80,6 +80,7 @@ class SourceOptions:
     include_headers: bool
     fail_on_data_loss: bool
     isolation_level: str
+    skip_damage: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -102,6 +103,7 @@ class SourceOptions:
             _boolean(given, "includeHeaders", default=False),
             _boolean(given, "failOnDataLoss", default=True),
             _choice(given, "isolationLevel", READ_COMMITTED, READ_UNCOMMITTED),
+            _choice(given, "onCorruption", "fail", "skip") == "skip",
         )
 
 

@@ -72,7 +72,10 @@ class _RangeReader:
         self._planned = planned
         self._source = planned.source
         self._place = planned.source.place()
-        self._reader = planned.source.reader(planned.published)
+        published = planned.published
+        if planned.skip_damage:  # behind damage it may go on with a batch in which the log starts
+            published = published._replace(log_start_offset=0)
+        self._reader = planned.source.reader(published)
         self._read_bytes = 0
 
     def close(self) -> None:
@@ -85,7 +88,7 @@ class _RangeReader:
         cursor = Cursor(self._planned.start)
         while cursor.offset < self._planned.end:
             views, cursor = self._next(cursor)
-            yield from views
+            yield from filter(self._is_readable, views) if self._planned.skip_damage else views
         self._check_identity(self._planned.end)
 
     def _next(self, cursor: Cursor) -> tuple[list[BatchView], Cursor]:
@@ -97,10 +100,11 @@ class _RangeReader:
             return [], self._behind_what_was_lost(cursor.offset, error)
         self._read_bytes += sum(view.header.size_bytes for view in fetched.batches)
         if fetched.cursor.offset <= cursor.offset:
-            raise CorruptSegment(
+            damage = CorruptSegment(
                 f"the log ends there, but when the query was planned it went on to offset {self._planned.end}",
                 offset=cursor.offset,
             )
+            return [], self._behind_damage(cursor.offset, damage)
         if self._source.is_kafka and (not fetched.batches or fetched.batches[0].base_offset > cursor.offset):
             self._check_gap(cursor.offset)
         return fetched.batches, fetched.cursor
@@ -135,9 +139,9 @@ class _RangeReader:
         try:
             first = self._source.published().log_start_offset
         except (CorruptSegment, TopicNotFound):
-            raise error from None
+            first = offset
         if first <= offset:
-            raise error
+            return self._behind_damage(offset, error)
         self._report_loss(offset, f"retention has removed what is before offset {first}")
         return Cursor(first)
 
@@ -159,6 +163,35 @@ class _RangeReader:
         logger.warning("%s; reading on with what is left", message)
 
     # Damage
+
+    def _behind_damage(self, offset: int, error: PylogError) -> Cursor:
+        """Where to go on behind damage that the query puts up with; else raise."""
+        if not self._planned.skip_damage or not isinstance(error, CorruptSegment):
+            raise error
+        cursor = self._reader.behind(error, offset)
+        self._report_damage(offset, min(max(cursor.offset, offset), self._planned.end), error)
+        return cursor
+
+    def _is_readable(self, view: BatchView) -> bool:
+        """Whether the records of a whole batch are records: its checksum says that nothing was altered since it was made."""
+        try:
+            view.columns()
+        except CorruptRecord as error:
+            error.facts["offset"] = view.base_offset
+            self._report_damage(view.base_offset, view.last_offset + 1, error)
+            return False
+        return True
+
+    def _report_damage(self, offset: int, following: int, error: CorruptRecord) -> None:
+        topic, partition = self._source.topic_partition
+        logger.warning(
+            "%s; offsets %d to %d of %s-%d are passed over",
+            self.located(error),
+            offset,
+            following - 1,
+            topic,
+            partition,
+        )
 
     def located(self, damage: CorruptRecord) -> CorruptSegment:
         """The same damage with everything that is needed to find it."""
