@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,10 +34,13 @@ from pylog.codec import COMPILED
 from pylog.errors import OffsetOutOfRange
 from pylog.model import ProducerRecord
 from pylog.segment.naming import SEAL
-from pylog.spark.batch import BatchReader, plan
+from pylog.spark.batch import FilteringReader, plan
 from pylog.spark.filters import wanted_by
 from pylog.storage.os_filesystem import OsReadableFile
 from tests.spark.reading import KAFKA, options, read, read_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T0 = 1_700_000_000_000
 UTC = timezone.utc
@@ -240,7 +243,7 @@ def test_what_contradicts_itself_or_the_log_reads_nothing(
     logs: dict[str, tuple[Path, list[dict[str, Any]]]], filters: list[Filter]
 ) -> None:
     path, _ = logs["rising, sealed"]
-    reader = BatchReader(options(path), arrow.schema())
+    reader = FilteringReader(options(path), arrow.schema())
     reader.pushFilters(filters)
     assert reader.partitions() == []
 
@@ -319,3 +322,38 @@ def test_offsets_are_read_from_the_bytes_they_are_in(hours: Path, monkeypatch: p
         found = filtered(hours, [GreaterThan(("offset",), 30_000), LessThanOrEqual(("offset",), 30_010)])
     assert [row["offset"] for row in found] == [*range(30_001, 30_011)]
     assert sum(sizes) < 150_000
+
+
+# In Spark
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    """Push-down switched on, in a time zone that is not that of the times."""
+    switch, zone = "spark.sql.python.filterPushdown.enabled", "spark.sql.session.timeZone"
+    before = spark.conf.get(zone)
+    spark.conf.set(switch, "true")
+    spark.conf.set(zone, "America/New_York")
+    yield spark
+    spark.conf.unset(switch)
+    spark.conf.set(zone, str(before))
+
+
+def test_spark_pushes_filters_and_gets_the_rows(pushing: SparkSession, tmp_log_dir: Path) -> None:
+    """A record a millisecond from 17:13:20 in New York; two partitions of fifty."""
+    with Log(tmp_log_dir) as log:
+        log.create_topic("orders", partitions=2, segment_bytes=1_024)
+        for number in range(50):
+            for partition in (0, 1):
+                record = ProducerRecord(b"x" * 40, timestamp_ms=T0 + number)
+                log.partition("orders", partition).append([record], acks=1)
+    for condition, count, is_exact in (
+        ("topic = 'orders' AND partition IN (1, 7, NULL) AND offset >= 45", 5, True),
+        ("timestamp > timestamp'2023-11-14 17:13:20.0470005'", 4, False),
+        ("timestamp <= timestamp'2023-11-14T22:13:20.001Z'", 4, False),
+        ("timestamp < timestamp'2023-11-14 17:13:20' OR offset <=> NULL", 0, False),
+        ("NOT (offset <=> NULL) AND NOT (offset IN (1, 2)) AND topic LIKE 'ord%'", 96, True),
+    ):
+        found = pushing.read.format("pylog").load(str(tmp_log_dir)).where(condition)
+        assert found.count() == count, condition
+        assert ("Filter" not in found._jdf.queryExecution().executedPlan().toString()) is is_exact, condition

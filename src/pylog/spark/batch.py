@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -26,21 +27,18 @@ from pylog.spark.splits import coalesce, split
 
 logger = logging.getLogger("pylog.spark")
 
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
 T = TypeVar("T")
 
 
 class BatchReader(DataSourceReader):
     """Plans tasks by options and filters, and reads them."""
 
-    def __init__(self, options: SourceOptions, wanted: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
-        self._columns = wanted
+        self._columns = columns
         self._wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Narrow the plan by what they say of topic, partition, offset and time; those that Spark is to apply still."""
-        self._wanted, left = wanted_by(filters)
-        return left
 
     def partitions(self) -> Sequence[InputPartition]:
         return coalesce(plan(self._options, self._wanted), self._options.splitting)
@@ -49,6 +47,26 @@ class BatchReader(DataSourceReader):
         if isinstance(partition, PartitionRanges):
             return chain.from_iterable(record_batches(piece, self._columns) for piece in partition.ranges)
         return iter(())  # Spark makes a partition of its own where the plan has none
+
+
+class FilteringReader(BatchReader):
+    """One that is told the query's filters first."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Narrow the plan by what they say of topic, partition, offset and time; those that Spark is to apply still."""
+        self._wanted, left = wanted_by(filters)
+        return left
+
+
+def batch_reader(options: SourceOptions, columns: pa.Schema) -> BatchReader:
+    """The reader Spark is asking for.
+
+    Where its filter push-down is off, as it is by default, Spark refuses readers that could take filters, and says nothing that
+    tells which one to give, but for the program it asks in: run by itself, or loaded by Spark's daemon.
+    """
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    is_pushing = _PUSHING in sys.modules or (program is not None and program.name == _PUSHING)
+    return FilteringReader(options, columns) if is_pushing else BatchReader(options, columns)
 
 
 def plan(options: SourceOptions, wanted: Wanted = Wanted()) -> list[PartitionRange]:  # noqa: B008 - it is immutable

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from pylog import arrow
 from pylog.errors import ConfigError
-from pylog.spark.batch import BatchReader
+from pylog.spark.batch import batch_reader
 from pylog.spark.directory import LogDirectory
 from pylog.spark.options import SourceOptions
 
@@ -50,7 +50,7 @@ class PylogDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads the columns of ``schema``: all there are, or those the query was given."""
         options = SourceOptions.parse(self.options)
-        return BatchReader(options, arrow_schema(schema, include_headers=options.include_headers))
+        return batch_reader(options, arrow_schema(schema, include_headers=options.include_headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as those below
         """A reader that says there is none: an error here would end in another one, of Spark's own."""
