@@ -169,7 +169,8 @@ class _RangeReader:
         if not self._planned.skip_damage or not isinstance(error, CorruptSegment):
             raise error
         cursor = self._reader.behind(error, offset)
-        self._report_damage(offset, min(max(cursor.offset, offset), self._planned.end), error)
+        if cursor.offset > offset:  # else it lies before what is read
+            self._report_damage(offset, min(cursor.offset, self._planned.end), error)
         return cursor
 
     def _is_readable(self, view: BatchView) -> bool:
