@@ -19,7 +19,7 @@ from pylog.errors import ConfigError, CorruptSegment, OffsetOutOfRange
 from pylog.model import ProducerRecord
 from pylog.segment.naming import OFFSET_INDEX, SEAL
 from tests.fuzz.record_targets import repair_crc
-from tests.partition.logs import cut, flip
+from tests.partition.logs import append_encoded, batch_of_size, cut, flip
 from tests.spark.reading import KAFKA, offsets, read
 
 EPOCH_BYTES = range(12, 16)  # what neither a checksum nor continuity covers without a seal; no record depends on it
@@ -125,6 +125,43 @@ def batch_at(batches: list[Batch], byte: int) -> tuple[int, int]:
             return number, byte
         byte -= one.header.size_bytes
     raise AssertionError
+
+
+def without_seals(path: Path, sizes: list[int]) -> list[Batch]:
+    """A log of batches of these sizes, in one segment that is not sealed."""
+    with Log(path) as log:
+        log.create_topic("orders")
+        for number, size in enumerate(sizes):
+            append_encoded(log.partition("orders", 0), batch_of_size(size, number))
+    return batches_of(path)
+
+
+@pytest.mark.parametrize("bit", [0, 1, 4])
+def test_a_damaged_offset_behind_a_damaged_batch_is_not_believed(tmp_log_dir: Path, bit: int) -> None:
+    batches = without_seals(tmp_log_dir, [128] * 40)
+    flip(batches[10].path, batches[10].position + 70)
+    flip(batches[11].path, batches[11].position + 7, 1 << bit)
+    found = offsets(read(tmp_log_dir, **SKIP))
+    assert set(found) <= {*range(40)} - {10, 11}
+    assert {*range(40)} - {10, 11, 12} <= set(found)
+
+
+def test_a_damaged_length_that_leads_to_a_later_batch_hides_none(tmp_log_dir: Path) -> None:
+    batches = without_seals(tmp_log_dir, [128] * 6)
+    flip(batches[2].path, batches[2].position + 11, 128)
+    assert offsets(read(tmp_log_dir, **SKIP)) == [0, 1, 3, 4, 5]
+
+
+def test_reading_on_may_begin_before_the_first_offset_that_is_there(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("orders")
+        for _ in range(4):
+            log.partition("orders", 0).append([ProducerRecord(b"x")] * 3, acks=1)
+        log.delete_records(("orders", 0), 4)  # type: ignore[arg-type]
+    first = batches_of(tmp_log_dir)[0]
+    flip(first.path, first.position + 70)
+    flip(first.path, first.position + 10)
+    assert offsets(read(tmp_log_dir, **SKIP)) == [*range(4, 12)]
 
 
 def test_without_the_option_damage_fails_the_query(whole: Path, state: str, tmp_path: Path) -> None:
