@@ -17,8 +17,10 @@ from pylog.segment import SealBuilder, SegmentReader, SegmentScan, find_next_bat
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, file_path
 from pylog.segment.seal import (
     HAS_HOME,
+    HAS_LEAST,
     HAS_TIMES,
     KNOWN_FLAGS,
+    LEAST_EVERY_BYTES,
     MAGIC,
     TIMES_EVERY,
     check_seal,
@@ -248,7 +250,8 @@ def repair_seal(data: bytearray) -> None:
     if len(data) >= 52:
         data[:10] = MAGIC + b"\0\1"
         put_number(data, 10, 2, data[11] & KNOWN_FLAGS)
-        entries = (len(data) - 52 - (len(HOME) if data[11] & HAS_HOME else 0)) // 8
+        blocks = -(-int.from_bytes(data[16:24], "big") // LEAST_EVERY_BYTES) if data[11] & HAS_LEAST else 0
+        entries = (len(data) - 52 - (len(HOME) if data[11] & HAS_HOME else 0)) // 8 - blocks
         count = entries - (entries + TIMES_EVERY) // (TIMES_EVERY + 1) if data[11] & HAS_TIMES else entries
         if data[12] < 0x80 and count >= 0:  # else what it was made to be stays
             put_number(data, 12, 4, count)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pylog.codec.batch import read_header
+from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.segment import Seal, SealBuilder, check_seal
 from pylog.segment.seal import HOME_LIMIT_BYTES, decode, encode
@@ -99,5 +100,29 @@ def test_a_seal_without_a_home_or_of_a_newer_format_is_whole_and_names_none(
     assert home_of_checked() == ""
     path.write_bytes(encode(seal_of(batch, "id-3")))
     assert home_of_checked() == "id-3"
+    path.write_bytes(encode(seal_of(batch, "id-3")._replace(least_ms=array("q", [5]))))
+    assert home_of_checked() == "id-3"
     monkeypatch.setattr("pylog.segment.seal.KNOWN_FLAGS", 1)
     assert home_of_checked() == ""
+
+
+def test_a_seal_says_the_least_time_of_every_64_kib(batch: bytes) -> None:
+    builder, at = SealBuilder(HOME), 0
+    for least_ms, size in ((7, 40_000), (5, 40_000), (9, 200_000), (INT64_MIN, 90), (8, 90)):
+        builder.add(at, read_header(batch)._replace(length=size - 12), batch, least_ms)
+        at += size
+    seal = builder.build()
+    assert [*seal.least_ms] == [5, 9, INT64_MAX, INT64_MAX, INT64_MIN]
+    data = encode(seal)
+    assert data[11] == 7
+    assert decode(data, "") == seal
+    for size in range(len(data)):
+        with pytest.raises(CorruptSegment):
+            decode(data[:size], "")
+
+
+def test_a_seal_that_knows_no_least_time_is_written_as_ever(batch: bytes) -> None:
+    builder = SealBuilder(HOME)
+    builder.add(0, read_header(batch), batch, INT64_MIN)
+    assert builder.build() == seal_of(batch, HOME)
+    assert encode(builder.build())[11] == 3

@@ -11,7 +11,7 @@ import pytest
 from pylog.errors import ConfigError
 from pylog.model import EARLIEST, LATEST, TopicPartition
 from pylog.spark.bounds import Bound
-from pylog.spark.options import FOR_A_BROKER, NOT_YET, Limits, Selection, SourceOptions, Splitting
+from pylog.spark.options import FOR_A_BROKER, OF_BATCHES, OF_STREAMS, Limits, Selection, SourceOptions, Splitting
 
 
 def parse(**given: str) -> SourceOptions:
@@ -21,7 +21,7 @@ def parse(**given: str) -> SourceOptions:
 def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     assert parse() == SourceOptions(
         "/log", Selection(), Bound("startingOffsets", EARLIEST), Bound("endingOffsets", LATEST), "error",
-        Splitting(64 << 20, 0, 0), False, True, "read_committed", Limits(0, 0, 0, 900.0),
+        Splitting(64 << 20, 0, 0), False, True, "read_committed", False, Limits(0, 0, 0, 900.0),
     )  # fmt: skip
 
 
@@ -35,6 +35,8 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
             "selection",
             Selection(partitions=(TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2))),
         ),
+        ({"onCorruption": " Skip"}, "skip_damage", True),
+        ({"onCorruption": "fail"}, "skip_damage", False),
         ({"startingOffsets": "Earliest"}, "starting", Bound("startingOffsets", EARLIEST)),
         ({"startingOffsets": '{"a": {"0": 5, "10": -2}}'}, "starting",
          Bound("startingOffsets", EARLIEST, {TopicPartition("a", 0): 5, TopicPartition("a", 10): EARLIEST})),
@@ -69,11 +71,51 @@ def test_the_path_is_absolute_whatever_it_was(given: str, path: str) -> None:
     assert parse(path=given).path == path
 
 
-@pytest.mark.parametrize("name", NOT_YET)
-def test_options_of_later_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"option '{name}' is not supported yet") as caught:
-        parse(**{name.lower(): "1"})
-    assert caught.value.option == name
+@pytest.mark.parametrize(("names", "streaming"), [(OF_STREAMS, False), (OF_BATCHES, True)])
+def test_options_of_the_other_kind_are_refused_by_name(names: tuple[str, ...], streaming: bool) -> None:
+    for name in names:
+        with pytest.raises(ConfigError, match=f"option '{name}' is for .*: remove it") as caught:
+            SourceOptions.parse({"path": "/log", name.lower(): "1"}, streaming=streaming)
+        assert caught.value.option == name
+
+
+def test_before_it_is_known_what_it_will_be_only_what_is_wrong_for_both_is() -> None:
+    for fine in ({"maxOffsetsPerTrigger": "5"}, {"endingOffsets": "latest"}, {"startingOffsets": "latest"}):
+        assert SourceOptions.parse_any({"path": "/log", **fine}).path == "/log"
+    with pytest.raises(ConfigError, match="maxOffsetsPerTrigger='x', expected a whole number"):
+        SourceOptions.parse_any({"path": "/log", "maxOffsetsPerTrigger": "x"})
+    with pytest.raises(ConfigError, match="is for batch queries"):
+        SourceOptions.parse_any({"path": "/log", "maxOffsetsPerTrigger": "5", "endingTimestamp": "7"})
+    with pytest.raises(ConfigError, match="failOnDataLoss='maybe', expected true or false"):
+        SourceOptions.parse_any({"path": "/log", "failOnDataLoss": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({}, Limits(0, 0, 0, 900.0)),
+        ({"maxoffsetspertrigger": "7", "maxBytesPerTrigger": "8", "minOffsetsPerTrigger": "6"}, Limits(7, 8, 6, 900.0)),
+        ({"maxTriggerDelay": "500"}, Limits(0, 0, 0, 0.5)),
+        ({"maxTriggerDelay": "90S"}, Limits(0, 0, 0, 90.0)),
+        ({"maxTriggerDelay": "2h"}, Limits(0, 0, 0, 7200.0)),
+    ],
+)
+def test_limits_of_a_stream(given: dict[str, str], limits: Limits) -> None:
+    assert SourceOptions.parse({"path": "/log", **given}, streaming=True).limits == limits
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"maxTriggerDelay": "soon"}, "expected a duration such as 30s, 15m or 500ms"),
+        ({"maxTriggerDelay": "5 weeks"}, "expected a duration"),
+        ({"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"}, "expected at most maxOffsetsPerTrigger=7"),
+        ({"maxBytesPerTrigger": "0"}, "expected a whole number from 1 on"),
+    ],
+)
+def test_wrong_limits_are_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        SourceOptions.parse({"path": "/log", **given}, streaming=True)
 
 
 @pytest.mark.parametrize("name", [*FOR_A_BROKER, "kafka.bootstrap.servers", "kafka.group.id"])

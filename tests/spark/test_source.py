@@ -17,7 +17,6 @@ import pytest
 from pylog import Log, arrow
 from pylog.errors import ConfigError
 from pylog.model import ProducerRecord
-from pylog.spark.options import NOT_YET
 from pylog.spark.source import PylogDataSource, arrow_schema, spark_schema
 from tests.arrow.rows import CORNERS, T0, expected, rows, view_of
 from tests.partition.logs import flip, log_file, snapshot_of
@@ -233,7 +232,7 @@ def test_without_pyspark_the_error_names_what_to_install(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({NOT_YET[0]: 1}, "ConfigError: option 'onCorruption' is not supported yet"),
+        ({"onCorruption": "repair"}, "ConfigError: onCorruption='repair', expected fail or skip"),
         ({"kafka.bootstrap.servers": "host:9092"}, "ConfigError: option 'kafka.bootstrap.servers' is for a broker"),
         ({"startingOfsets": "earliest"}, "ConfigError: no option 'startingofsets'; did you mean 'startingOffsets'?"),
     ],

@@ -324,8 +324,8 @@ def _seal(data: bytes, path: str) -> Iterator[Item]:
     from pylog.segment.seal import decode
 
     seal = decode(data, path)
-    lists = {"positions": seal.positions, "header_crcs": seal.header_crcs, "greatest_ms": seal.greatest_ms}
-    fields = {**seal._asdict(), **{name: list(numbers) for name, numbers in lists.items()}}
+    lists = ("positions", "header_crcs", "greatest_ms", "least_ms")
+    fields = {**seal._asdict(), **{name: list(getattr(seal, name)) for name in lists}}
     text = (
         f"  {count_text(len(seal.positions), 'batch')}, {seal.size_bytes} bytes, offsets {seal.first_offset}-{seal.last_offset}, "
         f"epochs {seal.least_epoch}-{seal.greatest_epoch}" + (f", of {seal.home}" if seal.home else "")

@@ -5,7 +5,7 @@
     _records.pyx   the same, compiled                  control.py      commit and abort markers
     framing.py     what a record is, check by check    columns.py      a batch as columns
     fields.py      what one may be made of             faults.py       what can be wrong, in words
-    varint.py      how its numbers are written
+    varint.py      how its numbers are written        least_time.py   the least timestamp of a batch
 
 This file chooses between compiled and readable, for everyone: ``PYLOG_PURE_PYTHON=1``, or no compiled module, means
 readable. Nobody else imports either of the two.
@@ -24,13 +24,23 @@ try:
         RecordDecoder,
         RecordEncoder,
         decode_columns,
+        least_timestamp_ms,
     )  # pragma: no cover - see below
 
     COMPILED = True  # pragma: no cover - scripts/coverage measures with the readable codec
 except ImportError:
+    from pylog.codec.least_time import least_timestamp_ms
     from pylog.codec.receipt import Receipt
     from pylog.codec.records import RecordDecoder, RecordEncoder, decode_columns
 
     COMPILED = False
 
-__all__ = ["COMPILED", "Columns", "Receipt", "RecordDecoder", "RecordEncoder", "decode_columns"]
+__all__ = [
+    "COMPILED",
+    "Columns",
+    "Receipt",
+    "RecordDecoder",
+    "RecordEncoder",
+    "decode_columns",
+    "least_timestamp_ms",
+]

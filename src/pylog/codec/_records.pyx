@@ -18,7 +18,7 @@ from cpython.ref cimport Py_INCREF, PyObject
 from cpython.time cimport time_ns
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from pylog.codec import faults, format
@@ -783,6 +783,39 @@ def decode_columns(
         return columns_of(&walk, with_headers, allocate)
     finally:
         PyBuffer_Release(&view)
+
+
+def least_timestamp_ms(payload, int64_t count, int64_t base_timestamp_ms):
+    cdef Py_buffer view
+    cdef Walk walk
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= count <= view.len // MIN_RECORD_BYTES:
+            return INT64_MIN
+        open_walk(&walk, &view, count, 0, base_timestamp_ms, -1, INT32_MAX)
+        return least_of(&walk)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef int64_t least_of(Walk *walk) noexcept nogil:
+    cdef const uint8_t *at = walk.start
+    cdef int64_t length, delta, index, least = INT64_MAX
+    for index in range(walk.count):
+        if get_varint(walk, LENGTH, &at, walk.stop, &length) or not 2 <= length <= walk.stop - at:
+            return INT64_MIN
+        walk.end = at + length
+        at += 1  # behind the attributes
+        if at[0] < 0x80:
+            delta = (at[0] >> 1) ^ -<int64_t>(at[0] & 1)
+        elif get_long_varint(walk, TIMESTAMP_DELTA, &at, walk.end, &delta, 10, 0x01):
+            return INT64_MIN
+        if delta < least:
+            least = delta
+        at = walk.end
+    if at != walk.stop or pylog_add_overflows(walk.base_timestamp, least, &least):
+        return INT64_MIN
+    return least
 
 
 @cython.final

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pylog.codec import Columns, RecordDecoder, RecordEncoder, decode_columns
+from pylog.codec import Columns, RecordDecoder, RecordEncoder, decode_columns, least_timestamp_ms
 from pylog.codec.checksum import crc32c
 from pylog.codec.columns import Allocate
 from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT, compress, decompress
@@ -30,6 +30,7 @@ from pylog.codec.format import (
     HEADER_BYTES,
     HEADER_STRUCT,
     INT64_MAX,
+    INT64_MIN,
     KNOWN_ATTRIBUTES,
     LEADER_EPOCH_POSITION,
     LEADER_EPOCH_STRUCT,
@@ -228,6 +229,18 @@ class BatchView:
             header.last_offset_delta,
             allocate,
         )
+
+    def least_timestamp_ms(self) -> int:
+        """A time that none of its records is before, as near as can be told without decompressing. The caller has checked
+        header and CRC."""
+        header = self.header
+        if header.is_control or not header.count:
+            return INT64_MAX
+        if (append_time_ms := self._append_time_ms()) >= 0:
+            return append_time_ms
+        if header.codec != NONE:
+            return INT64_MIN
+        return least_timestamp_ms(memoryview(self.buffer)[HEADER_BYTES:], header.count, header.base_timestamp_ms)
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
         """All records, CRC checked. For tools and tests: it holds the whole batch in memory."""

@@ -16,6 +16,7 @@ from pylog.codec.columns import Allocate, Columns, ColumnsBuilder
 from pylog.codec.fields import NO_HEADERS_ENCODED, bytes_of, check_timestamp, encode_headers, encode_record
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
+from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - part of what the compiled module has, too
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
 from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint, varint
 from pylog.model import Header, Headers, Record

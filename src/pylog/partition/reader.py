@@ -8,7 +8,8 @@ list changed. A file that vanishes under it was deleted: the list is read again,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from pylog.codec.batch import BatchView
@@ -20,9 +21,9 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN, aborted_among, readable, visible_end
 from pylog.partition.place import Place
 from pylog.partition.segments import SegmentInfo, Segments
-from pylog.partition.splitting import cuts
+from pylog.partition.splitting import cuts, size_bytes
 from pylog.segment import SegmentReader
-from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path, offset_of
 
 T = TypeVar("T")
 
@@ -112,6 +113,11 @@ class PartitionReader:
         state = self.state()
         return cuts(self._place, self.segments(state), state, start, end, piece_bytes)
 
+    def size_bytes(self, start: int, end: int) -> int:
+        """About how many bytes of segments hold this range, by the indexes."""
+        state = self.state()
+        return size_bytes(self._place, self.segments(state), state, start, end)
+
     # Fetching
 
     def fetch(self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str) -> Fetched:
@@ -145,6 +151,25 @@ class PartitionReader:
             offset=cursor.offset,
             **self._topic_partition._asdict(),
         )
+
+    def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
+        """Where whole batches go on behind ``damage``, met on the way to ``offset``; at the latest with the next segment."""
+        from pylog.partition.salvage import next_whole
+
+        state = self.state()
+        segments = self.segments(state)
+        path = damage.facts.get("path", "")
+        base = offset_of(path.rpartition("/")[2], LOG)
+        if base is None:  # the segment is missing
+            base = segments.floor(offset)
+        following = None if base is None else segments.after(base)
+        end_offset = state.log_end_offset if following is None else following
+        found = None
+        if base is not None and path == file_path(self._directory, base, LOG):
+            with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
+                segment, end = self._segment(base, state, following)
+                found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
+        return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
 
     def _check_range(self, offset: int, state: CommitState) -> None:
         if not state.log_start_offset <= offset <= state.log_end_offset:
@@ -278,6 +303,29 @@ class PartitionReader:
                 if found is not None:
                     return found
         return None
+
+    def spans_of_times(self, start: int, end: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
+        """Between ``start`` and ``end`` all offsets whose records may be of these times, rising: all others are known not to be.
+
+        What is damaged, or was deleted meanwhile, is among them: who reads it says so.
+        """
+        state = self.state()
+        segments = self.segments(state).since(start)
+        found: list[tuple[int, int]] = []
+        for base, following in pairwise([*segments.bases, state.log_end_offset]):
+            if base >= end:
+                break
+            span: tuple[int, int | None] | None = base, following
+            with suppress(FileNotFoundError, CorruptSegment):
+                segment, size = self._segment(base, state, segments.after(base))
+                span = segment.span_of_times(first_ms, last_ms, size)
+            if span is not None:
+                low, high = max(span[0], start), min(following if span[1] is None else span[1], end)
+                if found and found[-1][1] == low < high:
+                    found[-1] = found[-1][0], high
+                elif low < high:
+                    found.append((low, high))
+        return found
 
     def _first_in_segment(
         self, base: int, state: CommitState, following: int | None, timestamp_ms: int

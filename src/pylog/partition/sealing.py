@@ -182,7 +182,7 @@ class Sealer:
             builder = SealBuilder(self._place.home)
             scan = SegmentScan(file, 0, file.size(), next_offset=base)
             for position, header in scan:
-                builder.add(position, header, scan.front(position))
+                builder.add(position, header, scan.front(position), scan.least_timestamp_ms(position, header))
                 yield header.size_bytes
         finally:
             file.close()

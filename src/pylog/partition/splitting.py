@@ -54,3 +54,23 @@ def _cuts_in_segment(
             else:  # one batch, or what the index leaves out, is as large
                 left *= 2
     return found, left - max(last - at, 0)
+
+
+def size_bytes(place: Place, segments: Segments, state: CommitState, start: int, end: int) -> int:
+    """About how many bytes of segments hold the offsets from ``start`` to ``end``, by the indexes."""
+    total = 0
+    for base, following in pairwise([*segments.since(start).bases, state.log_end_offset]):
+        if base >= end:
+            break
+        low = high = 0
+        try:
+            high = state.written_end if base == state.active_base else place.filesystem.size(place.path(base, LOG))
+            if start > base or end < following:
+                index = OffsetIndexReader(place.filesystem.open_readable(place.path(base, OFFSET_INDEX)), base)
+                with closing(index):
+                    low = index.floor(start).position if start > base else 0
+                    high = index.floor(end).position if end < following else high
+        except FileNotFoundError:  # deleted meanwhile, or an index that was lost
+            pass
+        total += max(high - low, 0)
+    return total

@@ -173,6 +173,30 @@ class SegmentReader:
                 raise
             return self._first_since(timestamp_ms, max(start, indexed), end)
 
+    def span_of_times(self, first_ms: int, last_ms: int, end: int) -> tuple[int, int | None] | None:
+        """The offsets, as far as is known, between which all records from ``first_ms`` to ``last_ms`` lie; None: there are none.
+
+        The second is exclusive, None for the segment's end. ``CorruptSegment`` where damage hides what is known.
+        """
+        seal = self.seal
+        if seal is None or not seal.greatest_ms:
+            header = self.first_batch_since(first_ms, 0, end)
+            return None if header is None else (header.base_offset, None)
+        low, high = times.batches_of(seal, first_ms, last_ms)
+        while low < high and (header := self._sealed_header(seal, low)).max_timestamp_ms < first_ms:
+            low += 1
+        if low >= high:
+            return None
+        behind = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
+        return self._sealed_header(seal, low).base_offset, behind
+
+    def _sealed_header(self, seal: Seal, number: int) -> BatchHeader:
+        position = seal.positions[number]
+        front = self._file.pread(HEADER_BYTES, position)
+        if len(front) < HEADER_BYTES or header_crc(front) != seal.header_crcs[number]:
+            raise self._damage(position, "the batch header differs from the seal of this segment", seal.size_bytes)
+        return read_header(front)
+
     def _first_since(self, timestamp_ms: int, position: int, end: int) -> BatchHeader | None:
         for _, header in self._walk(position, end):
             if header is not None and header.max_timestamp_ms >= timestamp_ms:

@@ -6,11 +6,12 @@ behind it, and a damaged offset or epoch cannot pass for another.
 
 Layout, big-endian (our own, see docs/format.md):
 
-    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 3      12  uint32 number of batches
+    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 7      12  uint32 number of batches
     16 int64 segment bytes   24 int64 first offset   32  int64 last offset   40  int32 least epoch   44 int32 greatest epoch
     48 uint32 CRC-32C of bytes 0..47 and of the entries
     52 per batch: uint32 position, uint32 CRC-32C of its first 21 bytes
     then per 64 batches: int64 greatest timestamp from the segment's start to their end (if flags have 1)
+    then per 64 KiB of the segment: int64 the least timestamp of the batches that begin there (if flags have 4)
     then to the end: its home, the topic's id and the partition's number, ``<id>-<number>`` in ASCII (if flags have 2)
 
 A seal says what was written, not that it is durable. Its home shows files that were exchanged with another partition's.
@@ -28,7 +29,7 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchHeader
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CRC_START, HEADER_BYTES, INT32_MAX
+from pylog.codec.format import CRC_START, HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.segment.naming import LOG, SEAL, file_path, temporary_path
 from pylog.storage import FileSystem, ReadableFile
@@ -37,8 +38,10 @@ MAGIC = b"PYLGSEAL"
 VERSION = 1
 HAS_TIMES = 1
 HAS_HOME = 2
-KNOWN_FLAGS = HAS_TIMES | HAS_HOME
+HAS_LEAST = 4
+KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST
 TIMES_EVERY = 64  # batches
+LEAST_EVERY_BYTES = 64 << 10
 HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's number 5
 
 _HEAD = Struct(">8shhIqqqii")
@@ -53,8 +56,9 @@ _PIECE_BYTES = 64 << 10
 class Seal(NamedTuple):
     """What a closed segment holds. ``positions`` and ``header_crcs`` have one item a batch, in order.
 
-    ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``home`` names the partition it
-    belongs to (``Place.home``). Both are empty in a seal that doesn't say.
+    ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``least_ms`` has one for every
+    64 KiB: a time that no record of the batches that begin there is before, the greatest number where none begins, the least
+    where nobody knows. ``home`` names the partition it belongs to (``Place.home``). All are empty in a seal that doesn't say.
     """
 
     size_bytes: int
@@ -66,6 +70,7 @@ class Seal(NamedTuple):
     header_crcs: array[int]
     greatest_ms: array[int] = array("q")
     home: str = ""
+    least_ms: array[int] = array("q")
 
     def number_at(self, position: int) -> int | None:
         """The ordinal of the batch that starts at ``position``."""
@@ -90,13 +95,21 @@ class SealBuilder:
         self._positions = array("I")
         self._crcs = array("I")
         self._greatest_ms = array("q")
+        self._least_ms = array("q")
         self._first_offset = -1
         self._last_offset = -1
         self._least_epoch = self._greatest_epoch = -1
         self.end_position = 0
 
-    def add(self, position: int, header: BatchHeader, front: bytes | bytearray | memoryview) -> None:
-        """``front`` is the start of the batch's bytes, at least what its own checksum leaves out."""
+    def add(
+        self,
+        position: int,
+        header: BatchHeader,
+        front: bytes | bytearray | memoryview,
+        least_ms: int = INT64_MIN,
+    ) -> None:
+        """``front`` is the start of the batch's bytes, at least what its own checksum leaves out. No record is before
+        ``least_ms``."""
         epoch = header.leader_epoch
         if not self._positions:
             self._first_offset = header.base_offset
@@ -113,11 +126,20 @@ class SealBuilder:
             self._greatest_ms[-1] = greatest_ms
         else:
             self._greatest_ms.append(greatest_ms)
+        number = position // LEAST_EVERY_BYTES
+        while len(self._least_ms) <= number:
+            self._least_ms.append(INT64_MAX)
+        self._least_ms[number] = min(self._least_ms[number], least_ms)
         self._positions.append(position)
         self._crcs.append(header_crc(front))
         self.end_position = position + header.size_bytes
 
     def build(self) -> Seal:
+        least_ms = self._least_ms
+        if any(least > INT64_MIN for least in least_ms):
+            least_ms.extend([INT64_MAX] * (_blocks(self.end_position) - len(least_ms)))
+        else:
+            least_ms = array("q")
         return Seal(
             self.end_position,
             self._first_offset,
@@ -128,6 +150,7 @@ class SealBuilder:
             self._crcs,
             self._greatest_ms,
             self._home,
+            least_ms,
         )
 
 
@@ -135,7 +158,7 @@ def encode(seal: Seal) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        (HAS_TIMES if seal.greatest_ms else 0) | (HAS_HOME if seal.home else 0),
+        (HAS_TIMES if seal.greatest_ms else 0) | (HAS_HOME if seal.home else 0) | (HAS_LEAST if seal.least_ms else 0),
         len(seal.positions),
         seal.size_bytes,
         seal.first_offset,
@@ -146,7 +169,8 @@ def encode(seal: Seal) -> bytes:
     entries = array("I", [0]) * (2 * len(seal.positions))
     entries[0::2] = seal.positions
     entries[1::2] = seal.header_crcs
-    body = _big_endian(entries).tobytes() + _big_endian(seal.greatest_ms[:]).tobytes() + seal.home.encode("ascii")
+    times = _big_endian(seal.greatest_ms + seal.least_ms)
+    body = _big_endian(entries).tobytes() + times.tobytes() + seal.home.encode("ascii")
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
@@ -173,27 +197,36 @@ def decode(data: bytes, path: str) -> Seal:
             version=version,
             expected=VERSION,
         )
-    times_start, home_start = _ENTRIES_START + count * _ENTRY_BYTES, _home_start(count, flags)
+    times_start, home_start = _ENTRIES_START + count * _ENTRY_BYTES, _home_start(count, size, flags)
+    least_start = home_start - _least_bytes(size, flags)
     home_bytes = len(data) - home_start
     if not (0 < home_bytes <= HOME_LIMIT_BYTES if flags & HAS_HOME else home_bytes == 0):
         raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
-    entries, times = array("I"), array("q")
+    entries, times, least_times = array("I"), array("q"), array("q")
     entries.frombytes(data[_ENTRIES_START:times_start])
-    times.frombytes(data[times_start:home_start])
+    times.frombytes(data[times_start:least_start])
+    least_times.frombytes(data[least_start:home_start])
     home = data[home_start:].decode("ascii", "replace")
     _big_endian(entries)
-    seal = Seal(size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home)
+    seal = Seal(
+        size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home, _big_endian(least_times)
+    )  # fmt: skip
     if not _is_possible(seal):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
 
 
-def _home_start(count: int, flags: int) -> int:
-    return _ENTRIES_START + count * _ENTRY_BYTES + (_times_bytes(count) if flags & HAS_TIMES else 0)
+def _home_start(count: int, segment_bytes: int, flags: int) -> int:
+    times_bytes = _TIME_BYTES * -(-count // TIMES_EVERY) if flags & HAS_TIMES else 0
+    return _ENTRIES_START + count * _ENTRY_BYTES + times_bytes + _least_bytes(segment_bytes, flags)
 
 
-def _times_bytes(count: int) -> int:
-    return _TIME_BYTES * -(-count // TIMES_EVERY)
+def _least_bytes(segment_bytes: int, flags: int) -> int:
+    return _TIME_BYTES * _blocks(segment_bytes) if flags & HAS_LEAST else 0
+
+
+def _blocks(segment_bytes: int) -> int:
+    return -(-segment_bytes // LEAST_EVERY_BYTES)
 
 
 def _is_possible(seal: Seal) -> bool:
@@ -275,17 +308,18 @@ def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Gene
 
 def _home_in(file: ReadableFile, head: bytes) -> str:
     """The home named in a seal with this head, without reading the rest."""
-    _, version, flags, count, *_ = _HEAD.unpack_from(head)
+    _, version, flags, count, size, *_ = _HEAD.unpack_from(head)
     if version != VERSION or flags & ~KNOWN_FLAGS or not flags & HAS_HOME:
         return ""
-    return file.pread(HOME_LIMIT_BYTES, _home_start(count, flags)).decode("ascii", "replace")
+    return file.pread(HOME_LIMIT_BYTES, _home_start(count, size, flags)).decode("ascii", "replace")
 
 
 def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
     """The size of a seal. ``CorruptSegment`` where no seal of such a segment has as much: a sparse file claims any size."""
     size = file.size()
-    most = min(segment_bytes, INT32_MAX) // _LEAST_BATCH_BYTES + 1
-    limit = _home_start(most, HAS_TIMES) + HOME_LIMIT_BYTES
+    segment_bytes_max = min(segment_bytes, INT32_MAX)
+    most = segment_bytes_max // _LEAST_BATCH_BYTES + 1
+    limit = _home_start(most, segment_bytes_max, HAS_TIMES | HAS_LEAST) + HOME_LIMIT_BYTES
     if size > limit:
         raise CorruptSegment(
             f"{file.path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",

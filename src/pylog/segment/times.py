@@ -14,7 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, INT64_MAX, MAGIC
-from pylog.segment.seal import TIMES_EVERY, Seal
+from pylog.segment.seal import LEAST_EVERY_BYTES, TIMES_EVERY, Seal
 from pylog.storage import ReadableFile
 
 _FRONT = Struct(">qi4xb4x2xi8xq")  # base offset, length, magic, last offset delta, greatest timestamp
@@ -43,6 +43,15 @@ def nothing_known(base_offset: int) -> Outline:
     return Outline(array("I"), array("q"), 0, base_offset)
 
 
+def batches_of(seal: Seal, first_ms: int, last_ms: int) -> tuple[int, int]:
+    """The batches, by number, that may have records from ``first_ms`` to ``last_ms``: all others are known to have none."""
+    low = bisect_left(seal.greatest_ms, first_ms) * TIMES_EVERY
+    if not seal.least_ms:
+        return low, len(seal.positions)
+    blocks = next((n for n in range(len(seal.least_ms), 0, -1) if seal.least_ms[n - 1] <= last_ms), 0)
+    return low, bisect_left(seal.positions, blocks * LEAST_EVERY_BYTES)
+
+
 def of_seal(seal: Seal) -> Outline:
     return Outline(seal.positions[::TIMES_EVERY], seal.greatest_ms, seal.size_bytes, seal.last_offset + 1)
 
@@ -55,11 +64,11 @@ def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, 
     positions, greatest = outline.positions[:], outline.greatest_ms[:]
     known_end, known_offset = position, expected = outline.end, outline.next_offset
     latest_ms = greatest[-1] if greatest else -INT64_MAX - 1
-    window, window_start, count = b"", position, 0
+    window, window_start, count, window_bytes = b"", position, 0, _WINDOW_BYTES
     while latest_ms < timestamp_ms and end - position >= HEADER_BYTES:
         at = position - window_start
         if at + _FRONT.size > len(window):
-            window, window_start, at = file.pread(min(_WINDOW_BYTES, end - position), position), position, 0
+            window, window_start, at = file.pread(min(window_bytes, end - position), position), position, 0
             if len(window) < _FRONT.size:
                 break
         base_offset, length, magic, delta, max_ms = _FRONT.unpack_from(window, at)
@@ -68,6 +77,7 @@ def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, 
         if magic != MAGIC or delta < 0 or length < _LEAST_LENGTH or position + BATCH_OVERHEAD + length > end:
             break
         position += BATCH_OVERHEAD + length
+        window_bytes = _WINDOW_BYTES if length < _WINDOW_BYTES else HEADER_BYTES  # no records that nobody looks at
         expected = base_offset + delta + 1
         if max_ms > latest_ms:
             latest_ms = max_ms

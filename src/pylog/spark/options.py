@@ -38,6 +38,7 @@ SUPPORTED = (
     "includeHeaders",
     "failOnDataLoss",
     "isolationLevel",
+    "onCorruption",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -45,7 +46,6 @@ SUPPORTED = (
 )
 OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
-NOT_YET = ("onCorruption",)
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
 
 SPLIT_BYTES = 64 << 20
@@ -100,6 +100,7 @@ class SourceOptions:
     include_headers: bool
     fail_on_data_loss: bool
     isolation_level: str
+    skip_damage: bool
     limits: Limits
 
     @classmethod
@@ -124,6 +125,7 @@ class SourceOptions:
             _boolean(given, "includeHeaders", default=False),
             _boolean(given, "failOnDataLoss", default=True),
             _choice(given, "isolationLevel", READ_COMMITTED, READ_UNCOMMITTED),
+            _choice(given, "onCorruption", "fail", "skip") == "skip",
             _limits(given),
         )
 
@@ -141,7 +143,7 @@ class SourceOptions:
 
 def _refuse_others(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in SUPPORTED}
-    spelled = {name.lower(): name for name in (*SUPPORTED, *NOT_YET, *FOR_A_BROKER)}
+    spelled = {name.lower(): name for name in (*SUPPORTED, *FOR_A_BROKER)}
     for name in sorted(given.keys() - known):
         if name == "paths":
             raise wrong("path", given[name], "one path; read several logs one by one and union them")
@@ -150,8 +152,6 @@ def _refuse_others(given: Mapping[str, str]) -> None:
                 f"option {spelled.get(name, name)!r} is for a broker, and here is none: the log is read from 'path'. Remove it",
                 option=spelled.get(name, name),
             )
-        if name in spelled:
-            raise ConfigError(f"option {spelled[name]!r} is not supported yet", option=spelled[name])
         meant = [f"; did you mean {spelled[other]!r}?" for other in get_close_matches(name, known, n=1)]
         raise ConfigError(
             f"no option {name!r}{''.join(meant) or '; there are ' + ', '.join(SUPPORTED)}",

@@ -27,11 +27,15 @@ from pylog.spark.directory import PartitionSource, identity_of
 logger = logging.getLogger("pylog.spark")
 
 _FETCH_BYTES = 1 << 20
+_FETCH_LEAST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class PartitionRange(InputPartition):
-    """What one task reads: offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``."""
+    """Offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``.
+
+    ``size_bytes`` says about how many bytes of segments these are, 0 if nobody knows. ``skip_damage``: read on behind damage.
+    """
 
     source: PartitionSource
     published: CommitState
@@ -39,6 +43,15 @@ class PartitionRange(InputPartition):
     end: int
     isolation_level: str
     fail_on_data_loss: bool
+    size_bytes: int = 0
+    skip_damage: bool = False
+
+
+@dataclass(frozen=True)
+class PartitionRanges(InputPartition):
+    """What one task reads: ranges of one partition or of several, one after the other."""
+
+    ranges: tuple[PartitionRange, ...]
 
 
 def record_batches(planned: PartitionRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -59,7 +72,11 @@ class _RangeReader:
         self._planned = planned
         self._source = planned.source
         self._place = planned.source.place()
-        self._reader = planned.source.reader(planned.published)
+        published = planned.published
+        if planned.skip_damage:  # behind damage it may go on with a batch in which the log starts
+            published = published._replace(log_start_offset=0)
+        self._reader = planned.source.reader(published)
+        self._read_bytes = 0
 
     def close(self) -> None:
         self._reader.close()
@@ -71,24 +88,31 @@ class _RangeReader:
         cursor = Cursor(self._planned.start)
         while cursor.offset < self._planned.end:
             views, cursor = self._next(cursor)
-            yield from views
+            yield from filter(self._is_readable, views) if self._planned.skip_damage else views
         self._check_identity(self._planned.end)
 
     def _next(self, cursor: Cursor) -> tuple[list[BatchView], Cursor]:
         try:
             fetched = self._reader.fetch(
-                cursor, max_bytes=_FETCH_BYTES, isolation_level=self._planned.isolation_level, visibility=WRITTEN
+                cursor, max_bytes=self._fetch_bytes(), isolation_level=self._planned.isolation_level, visibility=WRITTEN
             )
         except (CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
             return [], self._behind_what_was_lost(cursor.offset, error)
+        self._read_bytes += sum(view.header.size_bytes for view in fetched.batches)
         if fetched.cursor.offset <= cursor.offset:
-            raise CorruptSegment(
+            damage = CorruptSegment(
                 f"the log ends there, but when the query was planned it went on to offset {self._planned.end}",
                 offset=cursor.offset,
             )
+            return [], self._behind_damage(cursor.offset, damage)
         if self._source.is_kafka and (not fetched.batches or fetched.batches[0].base_offset > cursor.offset):
             self._check_gap(cursor.offset)
         return fetched.batches, fetched.cursor
+
+    def _fetch_bytes(self) -> int:
+        """No more at a time than the rest of the range is about: what lies behind it is of no use."""
+        rest = self._planned.size_bytes - self._read_bytes
+        return min(_FETCH_BYTES, max(rest, _FETCH_LEAST_BYTES)) if self._planned.size_bytes else _FETCH_BYTES
 
     # Loss
 
@@ -115,9 +139,9 @@ class _RangeReader:
         try:
             first = self._source.published().log_start_offset
         except (CorruptSegment, TopicNotFound):
-            raise error from None
+            first = offset
         if first <= offset:
-            raise error
+            return self._behind_damage(offset, error)
         self._report_loss(offset, f"retention has removed what is before offset {first}")
         return Cursor(first)
 
@@ -139,6 +163,36 @@ class _RangeReader:
         logger.warning("%s; reading on with what is left", message)
 
     # Damage
+
+    def _behind_damage(self, offset: int, error: PylogError) -> Cursor:
+        """Where to go on behind damage that the query puts up with; else raise."""
+        if not self._planned.skip_damage or not isinstance(error, CorruptSegment):
+            raise error
+        cursor = self._reader.behind(error, offset)
+        if cursor.offset > offset:  # else it lies before what is read
+            self._report_damage(offset, min(cursor.offset, self._planned.end), error)
+        return cursor
+
+    def _is_readable(self, view: BatchView) -> bool:
+        """Whether the records of a whole batch are records: its checksum says that nothing was altered since it was made."""
+        try:
+            view.columns()
+        except CorruptRecord as error:
+            error.facts["offset"] = view.base_offset
+            self._report_damage(view.base_offset, view.last_offset + 1, error)
+            return False
+        return True
+
+    def _report_damage(self, offset: int, following: int, error: CorruptRecord) -> None:
+        topic, partition = self._source.topic_partition
+        logger.warning(
+            "%s; offsets %d to %d of %s-%d are passed over",
+            self.located(error),
+            offset,
+            following - 1,
+            topic,
+            partition,
+        )
 
     def located(self, damage: CorruptRecord) -> CorruptSegment:
         """The same damage with everything that is needed to find it."""

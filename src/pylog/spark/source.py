@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from pylog.errors import ConfigError
-from pylog.spark.batch import BatchReader
+from pylog.spark.batch import batch_reader
 from pylog.spark.directory import LogDirectory
 from pylog.spark.options import SourceOptions
 from pylog.spark.schema import arrow_schema, spark_schema
@@ -36,7 +36,7 @@ class PylogDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads the columns of ``schema``: all there are, or those the query was given."""
         options = SourceOptions.parse(self.options)
-        return BatchReader(options, arrow_schema(schema, include_headers=options.include_headers))
+        return batch_reader(options, arrow_schema(schema, include_headers=options.include_headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as those below
         """Of the same columns; what is wrong with the options its methods say. Needs pyspark 4.2."""

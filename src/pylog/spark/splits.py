@@ -1,4 +1,4 @@
-"""Cuts what a query reads into tasks, so that one large partition feeds every core.
+"""Cuts what a query reads into tasks: a large partition feeds every core, and small ones share a task.
 
 Pieces end between batches, where the indexes know of one, about ``splitBytes`` apart; smaller where there would be fewer tasks
 than ``minPartitions``. ``maxRecordsPerPartition`` cuts by offsets, as Spark's Kafka source does: gaps count as records.
@@ -11,40 +11,64 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
+from pylog.partition.reader import PartitionReader
 from pylog.spark.options import Splitting
-from pylog.spark.ranges import PartitionRange
+from pylog.spark.ranges import PartitionRange, PartitionRanges
+
+TASK_BYTES = 4 << 20
+"""What is worth a task of its own: reading it takes a few times as long as a task takes to start."""
 
 
 def split(planned: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRange]:
-    """The same offsets in the same order, in as many pieces as are asked for."""
+    """The same offsets in the same order, in as many pieces as are asked for. Each knows its ``size_bytes``, about."""
+    wholes = [replace(whole, size_bytes=size_bytes(whole)) for whole in planned]
     piece_bytes = splitting.piece_bytes
-    if splitting.tasks_min > len(planned):
-        piece_bytes = max(1, min(piece_bytes, sum(map(size_bytes, planned)) // splitting.tasks_min))
-    return [
-        piece
-        for whole in planned
-        for part in _cut(whole, _cuts(whole, piece_bytes))
-        for piece in _cut(part, _every(part, splitting.offsets_max))
-    ]
+    if splitting.tasks_min > len(wholes):
+        piece_bytes = max(1, min(piece_bytes, sum(whole.size_bytes for whole in wholes) // splitting.tasks_min))
+    return [piece for whole in wholes for piece in _pieces(whole, piece_bytes, splitting.offsets_max)]
 
 
-def _cuts(whole: PartitionRange, piece_bytes: int) -> list[int]:
+def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRanges]:
+    """Tasks of these pieces, in the same order: small ones share a task, up to 4 MiB or ``splitBytes``.
+
+    Never fewer tasks than ``minPartitions``, if there are as many pieces; and with ``maxRecordsPerPartition`` each is a task.
+    """
+    if splitting.offsets_max:
+        return [PartitionRanges((piece,)) for piece in pieces]
+    room_bytes = min(TASK_BYTES, splitting.piece_bytes)
+    tasks: list[list[PartitionRange]] = []
+    left_bytes = 0
+    for number, piece in enumerate(pieces):
+        is_one_needed = len(tasks) + len(pieces) - number <= splitting.tasks_min
+        if tasks and piece.size_bytes <= left_bytes and not is_one_needed:
+            tasks[-1].append(piece)
+        else:
+            tasks.append([piece])
+            left_bytes = room_bytes
+        left_bytes -= max(piece.size_bytes, 1)
+    return [PartitionRanges(tuple(task)) for task in tasks]
+
+
+def _pieces(whole: PartitionRange, piece_bytes: int, offsets_max: int) -> Iterator[PartitionRange]:
+    """Cut by bytes, and each piece by offsets."""
+    if whole.size_bytes <= piece_bytes and not offsets_max:
+        yield whole
+        return
     with closing(whole.source.reader(whole.published)) as reader:
-        return reader.cuts(whole.start, whole.end, piece_bytes)
+        for start, end in pairwise([whole.start, *reader.cuts(whole.start, whole.end, piece_bytes), whole.end]):
+            for first, last in pairwise([start, *_every(start, end, offsets_max), end]):
+                yield _piece(reader, whole, first, last)
+
+
+def _piece(reader: PartitionReader, whole: PartitionRange, start: int, end: int) -> PartitionRange:
+    return replace(whole, start=start, end=end, size_bytes=max(reader.size_bytes(start, end), 1))
 
 
 def size_bytes(whole: PartitionRange) -> int:
-    """About, taking all records for as large as each other."""
+    """As it is stored, about."""
     with closing(whole.source.reader(whole.published)) as reader:
-        segments = reader.segment_infos()
-    there = max(whole.published.log_end_offset - segments[0].base_offset, 1) if segments else 1
-    return sum(segment.size_bytes for segment in segments) * (whole.end - whole.start) // there
+        return max(reader.size_bytes(whole.start, whole.end), 1)
 
 
-def _every(whole: PartitionRange, offsets_max: int) -> Iterator[int]:
-    return iter(range(whole.start + offsets_max, whole.end, offsets_max) if offsets_max else ())
-
-
-def _cut(whole: PartitionRange, at: Iterator[int] | list[int]) -> Iterator[PartitionRange]:
-    for start, end in pairwise([whole.start, *at, whole.end]):
-        yield replace(whole, start=start, end=end)
+def _every(start: int, end: int, offsets_max: int) -> range:
+    return range(start + offsets_max, end, offsets_max) if offsets_max else range(0)

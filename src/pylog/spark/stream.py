@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -33,9 +34,9 @@ from pylog.spark.directory import LogDirectory, PartitionSource
 from pylog.spark.limits import Range, share_of_bytes, share_of_offsets
 from pylog.spark.options import SourceOptions
 from pylog.spark.positions import check_complete, readable, report_loss, select, start_offset
-from pylog.spark.ranges import PartitionRange, record_batches
+from pylog.spark.ranges import PartitionRange, PartitionRanges, record_batches
 from pylog.spark.schema import arrow_schema
-from pylog.spark.splits import size_bytes, split
+from pylog.spark.splits import coalesce, size_bytes, split
 from pylog.spark.stream_offsets import Positions
 from pylog.spark.tails import Tails
 
@@ -181,12 +182,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 source, published = there
                 planned.append(self._range(source, published, self._checked(topic_partition, published, wanted)))
-        return split([piece for piece in planned if piece.start < piece.end], self._options.splitting)
+        splitting = self._options.splitting
+        return coalesce(split([piece for piece in planned if piece.start < piece.end], splitting), splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, PartitionRange):
-            return record_batches(partition, arrow_schema(self._schema, include_headers=self._options.include_headers))
-        return iter(())
+        if not isinstance(partition, PartitionRanges):
+            return iter(())  # Spark makes a partition of its own where the plan has none
+        columns = arrow_schema(self._schema, include_headers=self._options.include_headers)
+        return chain.from_iterable(record_batches(piece, columns) for piece in partition.ranges)
 
     def _checked(self, topic_partition: TopicPartition, published: CommitState, wanted: OffsetRange) -> OffsetRange:
         there = readable(published, self._options.isolation_level)
@@ -199,8 +202,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _range(self, source: PartitionSource, published: CommitState, offsets: OffsetRange) -> PartitionRange:
         options = self._options
         return PartitionRange(
-            source, published, offsets.start, offsets.end, options.isolation_level, options.fail_on_data_loss
-        )
+            source, published, offsets.start, offsets.end, options.isolation_level, options.fail_on_data_loss,
+            skip_damage=options.skip_damage,
+        )  # fmt: skip
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition

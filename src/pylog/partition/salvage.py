@@ -1,0 +1,81 @@
+"""Where a segment can be read again behind damage: for readers that are told to take what is whole and go on.
+
+A seal knows every batch. Without one the next is looked for, and judged by its neighbour: a checksum does not cover offsets, so
+a whole batch is believed where the header behind it follows on, or is itself no header that could say otherwise.
+"""
+
+from __future__ import annotations
+
+from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.format import HEADER_BYTES
+from pylog.errors import CorruptSegment
+from pylog.segment import SegmentReader, find_next_batch
+from pylog.storage import ReadableFile
+
+
+def next_whole(
+    segment: SegmentReader,
+    file: ReadableFile,
+    damage: CorruptSegment,
+    offset: int,
+    end: int,
+    end_offset: int,
+    *,
+    dense: bool,
+) -> tuple[int, int] | None:
+    """Position and base offset of the first batch behind ``damage`` that is whole and reaches ``offset``; None without one.
+
+    ``end`` is where the segment's published part ends, ``end_offset`` the offset there. Each step is further than the last.
+    """
+    at: int = damage.facts["position"]
+    known = damage.facts.get("next_position")
+    while True:
+        if known is not None and known > at:
+            at, known = known, None
+        else:
+            candidate = _candidate(file, at, end, segment.base_offset, dense=dense)
+            if candidate is None:
+                return None
+            at = candidate
+        try:
+            at = segment.locate(offset, end, at)
+            views = segment.read(at, end, max_bytes=HEADER_BYTES)
+        except CorruptSegment as further:
+            at = max(at, further.facts["position"])
+            continue
+        if not views:
+            return None
+        if segment.seal is not None or _is_followed(views[0], file, at, end, end_offset, dense=dense):
+            return at, views[0].base_offset
+
+
+def _candidate(file: ReadableFile, position: int, end: int, least_offset: int, *, dense: bool) -> int | None:
+    """Where a whole batch may follow the damaged one at ``position``: where its length leads, if its offsets lead there, too."""
+    header = _header(file, position, end)
+    following = None if header is None else _header(file, position + header.size_bytes, end)
+    if header is not None and following is not None:
+        expected = header.last_offset + 1
+        if following.base_offset == expected if dense else following.base_offset >= expected:
+            return position + header.size_bytes
+    if position + HEADER_BYTES >= end:
+        return None
+    try:
+        found = find_next_batch(file, position + 1, end, least_offset)
+    except CorruptSegment:  # too much looks like batches and is none
+        return None
+    return None if found is None else found[0]
+
+
+def _header(file: ReadableFile, position: int, end: int) -> BatchHeader | None:
+    front = file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
+    return header if len(front) == HEADER_BYTES and check_header(header := read_header(front)) is None else None
+
+
+def _is_followed(view: BatchView, file: ReadableFile, position: int, end: int, end_offset: int, *, dense: bool) -> bool:
+    behind, expected = position + view.header.size_bytes, view.last_offset + 1
+    if behind >= end:
+        return expected == end_offset if dense else expected <= end_offset
+    header = _header(file, behind, end)
+    if header is None:
+        return expected < end_offset
+    return header.base_offset == expected if dense else header.base_offset >= expected

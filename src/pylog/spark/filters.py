@@ -1,0 +1,197 @@
+"""What of a query's filters narrows its plan: topics, partitions, offsets and times that are not wanted are not read.
+
+Pure: knows no directory. Topics, partitions and offsets are narrowed exactly. Times are narrowed to what may hold them, so
+Spark applies filters on times again, as it does those that say nothing here. SQL's logic has three values: a comparison
+with null holds nowhere, nor does its negation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from pylog.model import TopicPartition
+
+Span = tuple[int, int]
+"""From the first on, up to the second, exclusive."""
+
+_NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
+_SPANS_MAX = 64
+_END = 1 << 100  # behind every offset and every time
+_EVERYTHING = ((-_END, _END),)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+_COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
+    EqualTo: lambda value, other: value == other,
+    EqualNullSafe: lambda value, other: value == other,
+    GreaterThan: lambda value, other: value > other,
+    GreaterThanOrEqual: lambda value, other: value >= other,
+    LessThan: lambda value, other: value < other,
+    LessThanOrEqual: lambda value, other: value <= other,
+    StringStartsWith: lambda value, other: value.startswith(other),
+    StringEndsWith: lambda value, other: value.endswith(other),
+    StringContains: lambda value, other: other in value,
+}
+_OF_TEXT = (StringStartsWith, StringEndsWith, StringContains)
+
+
+class Wanted(NamedTuple):
+    """The rows wanted: those of partitions that pass these filters, at these offsets, and perhaps of these times (ms)."""
+
+    of_partition: tuple[Filter, ...] = ()
+    offsets: tuple[Span, ...] = _EVERYTHING
+    times_ms: Span = _EVERYTHING[0]
+
+    def has(self, topic_partition: TopicPartition) -> bool:
+        """Whether anything of this partition is wanted."""
+        return all(_holds(it, getattr(topic_partition, _column(it))) for it in self.of_partition)
+
+    def within(self, start: int, end: int) -> list[Span]:
+        """The offsets wanted of these."""
+        return [] if self.times_ms[0] >= self.times_ms[1] else _both([(start, end)], self.offsets)
+
+    @property
+    def any_time(self) -> bool:
+        return self.times_ms == _EVERYTHING[0]
+
+    def and_of(self, it: Filter) -> tuple[Wanted, bool]:
+        """Narrowed by one filter more, and whether it is done with, so that nobody need apply it again."""
+        column = _column(it)
+        if isinstance(_positive(it), IsNull | IsNotNull):
+            if column not in _NEVER_NULL:
+                return self, False
+            return self if isinstance(it, IsNotNull) or it == Not(IsNull((column,))) else self._replace(
+                offsets=()
+            ), True
+        if column in ("topic", "partition") and _is_of(it, str if column == "topic" else int):
+            return self._replace(of_partition=(*self.of_partition, it)), True
+        if column == "offset" and _is_of(it, int):
+            spans = _spans(it, int)
+            if len(spans) <= _SPANS_MAX:
+                return self._replace(offsets=tuple(_both(self.offsets, spans))), True
+            return self._replace(offsets=tuple(_both(self.offsets, [_hull(spans)]))), False
+        if column == "timestamp" and _is_of(it, datetime):
+            start, end = _hull(_spans(it, _microseconds))
+            ((start_ms, end_ms),) = _both([self.times_ms], [(-(-start // 1000), -(-end // 1000))]) or [(0, 0)]
+            return self._replace(times_ms=(start_ms, end_ms)), False
+        return self, False
+
+
+def wanted_by(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
+    """What these filters together want, and those of them that Spark must apply."""
+    wanted, left = Wanted(), []
+    for it in filters:
+        wanted, is_done = wanted.and_of(it)
+        if not is_done:
+            left.append(it)
+    return wanted, left
+
+
+# One filter
+
+
+def _positive(it: Filter) -> Any:
+    return it.child if isinstance(it, Not) else it
+
+
+def _column(it: Filter) -> str:
+    """The name of the column, or what is none."""
+    return ".".join(getattr(_positive(it), "attribute", ()))
+
+
+def _values(it: Filter) -> Sequence[Any]:
+    positive = _positive(it)
+    return positive.value if isinstance(positive, In) else [positive.value]
+
+
+def _is_of(it: Filter, kind: type) -> bool:
+    """Whether this is a comparison that is known here, with values of the column's own type, or null."""
+    positive = _positive(it)
+    if type(positive) is not In and (
+        type(positive) not in _COMPARISONS or (type(positive) in _OF_TEXT and kind is not str)
+    ):
+        return False
+    return all(value is None or (type(value) is kind and not _is_local(value)) for value in _values(it))
+
+
+def _is_local(value: Any) -> bool:
+    """Whether it is a time of nobody knows which zone."""
+    return isinstance(value, datetime) and value.tzinfo is None
+
+
+def _holds(it: Filter, value: Any) -> bool:
+    """Whether it is true of a value that is not null."""
+    positive, is_negated = _positive(it), isinstance(it, Not)
+    others = _values(it)
+    if isinstance(positive, In):
+        is_in = value in others
+        return is_in if not is_negated else not (is_in or None in others)
+    if others[0] is None:
+        return is_negated and isinstance(positive, EqualNullSafe)
+    return _COMPARISONS[type(positive)](value, others[0]) is not is_negated
+
+
+def _spans(it: Filter, number: Callable[[Any], int]) -> list[Span]:
+    """Of which numbers it is true."""
+    positive, is_negated = _positive(it), isinstance(it, Not)
+    if None in _values(it) and not isinstance(positive, In):
+        return [*_EVERYTHING] if is_negated and isinstance(positive, EqualNullSafe) else []
+    if None in _values(it) and is_negated:
+        return []
+    numbers = sorted({number(value) for value in _values(it) if value is not None})
+    spans = [(at, at + 1) for at in numbers]
+    if isinstance(positive, GreaterThan | GreaterThanOrEqual):
+        spans = [(numbers[0] + isinstance(positive, GreaterThan), _END)]
+    elif isinstance(positive, LessThan | LessThanOrEqual):
+        spans = [(-_END, numbers[0] + isinstance(positive, LessThanOrEqual))]
+    return _others(spans) if is_negated else _joined(spans)
+
+
+def _microseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+# Spans, rising
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Without empty ones, and those that touch as one."""
+    found: list[Span] = []
+    for start, end in spans:
+        if found and found[-1][1] == start < end:
+            found[-1] = found[-1][0], end
+        elif start < end:
+            found.append((start, end))
+    return found
+
+
+def _others(spans: Sequence[Span]) -> list[Span]:
+    ends = [-_END, *(end for span in spans for end in span), _END]
+    return _joined([*pairwise(ends)][::2])
+
+
+def _both(spans: Iterable[Span], others: Sequence[Span]) -> list[Span]:
+    return _joined((max(a, c), min(b, d)) for a, b in spans for c, d in others if max(a, c) < min(b, d))
+
+
+def _hull(spans: Sequence[Span]) -> Span:
+    return (spans[0][0], spans[-1][1]) if spans else (0, 0)
