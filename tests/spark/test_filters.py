@@ -356,4 +356,4 @@ def test_spark_pushes_filters_and_gets_the_rows(pushing: SparkSession, tmp_log_d
     ):
         found = pushing.read.format("pylog").load(str(tmp_log_dir)).where(condition)
         assert found.count() == count, condition
-        assert ("Filter" not in found._jdf.queryExecution().executedPlan().toString()) is is_exact, condition
+        assert (" Filter (" not in found._jdf.queryExecution().executedPlan().toString()) is is_exact, condition

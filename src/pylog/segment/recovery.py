@@ -123,7 +123,7 @@ class SegmentScan:
 
     def least_timestamp_ms(self, position: int, header: BatchHeader) -> int:
         """A time that no record is before of the batch at ``position``, which was just yielded; of a large one unknown."""
-        if header.size_bytes > _LOOKED_INTO_BYTES or not COMPILED:  # uncompiled, it would take a fifth of a send
+        if header.size_bytes > _LOOKED_INTO_BYTES or not COMPILED:  # too slow for who appends
             return INT64_MIN
         return BatchView(self._bytes(position, header.size_bytes), header).least_timestamp_ms()
 

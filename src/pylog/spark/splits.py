@@ -16,7 +16,7 @@ from pylog.spark.options import Splitting
 from pylog.spark.ranges import PartitionRange, PartitionRanges
 
 TASK_BYTES = 4 << 20
-"""What is worth a task of its own: reading it takes a few times as long as a task takes to start."""
+"""What is worth a task of its own: with less, starting it is most of what it does."""
 
 
 def split(planned: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRange]:
