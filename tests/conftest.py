@@ -28,6 +28,37 @@ if TYPE_CHECKING:
 RUN_SEED = int(os.environ.get("PYLOG_TEST_SEED") or random.randrange(2**32))
 JAVA_NEEDED = 17
 TMPFS = Path("/dev/shm")
+TESTS = Path(__file__).parent
+
+# What reaches no record, or only to have some, is the same with either codec: once is enough. Marked ``one_codec``.
+ONE_CODEC = {
+    "benchmarks": "what measures, and how it is told",
+    "catalog": "topics' files and directories, JSON",
+    "cli/test_consume_group.py": "who reads what; the records it shows are test_consume.py's",
+    "cli/test_docs.py": "what the documents print",
+    "cli/test_formats.py": "a record as text, which is decoded by then",
+    "cli/test_group_reset.py": "offsets of groups",
+    "cli/test_groups.py": "states of groups",
+    "cli/test_main.py": "arguments, exit codes",
+    "cli/test_names_on_disk.py": "names",
+    "cli/test_options.py": "arguments",
+    "cli/test_output.py": "text",
+    "cli/test_progress.py": "text",
+    "cli/test_terminal.py": "text",
+    "cli/test_topics.py": "topics' files",
+    "examples": "programs above the library",
+    "group/test_assignor.py": "a function of members and partitions",
+    "group/test_protocol.py": "the state of a group, in a file of JSON; commits are numbers",
+    "group/test_state.py": "a value that changes",
+    "group/test_state_file.py": "a file of JSON",
+    "mutants": "texts of the source; the bugs themselves are tried on the readable codec",
+    "storage": "files, locks, names and modes",
+    "test_architecture.py": "the source",
+    "test_documentation.py": "links; what is printed is run with the compiled one",
+    "test_public_names.py": "names",
+    "test_turn.py": "a lock",
+    "testing": "the simulated machine's disk, histories and their checker",
+}
 
 settings.register_profile("pylog", deadline=None, print_blob=True)
 settings.load_profile("pylog")
@@ -48,6 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if any(item.path.is_relative_to(TESTS / place) for place in ONE_CODEC):
+            item.add_marker(pytest.mark.one_codec)
 
 
 @pytest.hookimpl(wrapper=True)

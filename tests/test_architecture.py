@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.conftest import ONE_CODEC, TESTS
+
 PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
 LINES_MAX = 400
 
@@ -252,3 +254,7 @@ def test_what_the_rules_allow_passes(file: str, source: str) -> None:
 def test_what_the_rules_forbid_is_found(file: str, source: str, complaint: str) -> None:
     (found,) = violations(file, source)
     assert complaint in found
+
+
+def test_what_is_run_with_one_codec_only_is_there() -> None:
+    assert [place for place in ONE_CODEC if not (TESTS / place).exists()] == []

@@ -43,6 +43,10 @@ class Mutant(NamedTuple):
 
 def put_copy(target: Path, file: str, source: str) -> None:
     """A copy of the package below ``target`` in which one file has this source. Only the readable codec is in it."""
-    shutil.copytree(PACKAGE, target / "pylog", ignore=shutil.ignore_patterns("*.so", "*.c", "*.pyd"))
+    being_written = "*.pyc.*"  # by another process of this moment, which then gives it its name
+    shutil.copytree(PACKAGE, target / "pylog", ignore=shutil.ignore_patterns("*.so", "*.c", "*.pyd", being_written))
     if file:
-        (target / "pylog" / file).write_text(source)
+        changed = target / "pylog" / file
+        changed.write_text(source)
+        for compiled in changed.parent.glob(f"__pycache__/{changed.stem}.*.pyc"):
+            compiled.unlink()  # it may seem to be of this source, where that is as long and as old to the second

@@ -62,8 +62,9 @@ def images_of(workload: Workload, seed: int, count: int) -> list[tuple[Machine, 
         nonlocal taken
         taken += 1
         if taken in chosen:
-            drawn = list(islice(world.machine.power_losses(samples=1, seed=random.randrange(1 << 30)), 200))
-            found.append((random.choice(drawn), world.ledger.copy()))
+            machine = world.machine
+            drawn = list(islice(machine.what_power_losses_leave(samples=1, seed=random.randrange(1 << 30)), 200))
+            found.append((machine.rebooted(random.choice(drawn)), world.ledger.copy()))
 
     world.machine.before_step.append(before)
     workload(world)
@@ -138,4 +139,5 @@ def _recover_until(machine: Machine, at: int, kind: str, random: Random) -> None
 def _after(machine: Machine, kind: str, random: Random) -> Machine:
     if kind != "power":
         return machine
-    return random.choice(list(islice(machine.power_losses(samples=2, seed=random.randrange(1 << 30)), 100)))
+    disks = machine.what_power_losses_leave(samples=2, seed=random.randrange(1 << 30))
+    return machine.rebooted(random.choice(list(islice(disks, 100))))

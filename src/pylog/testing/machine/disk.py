@@ -133,6 +133,22 @@ def apply_rename(entries: dict[str, File | Directory], change: Rename) -> None:
         entries[change.added] = change.node
 
 
+def walk(root: File | Directory) -> Iterator[tuple[str, File | Directory]]:
+    """``root``, and everything that can be reached from it now, or after a loss of power, each once, with one of its paths."""
+    seen = {id(root)}
+    waiting: list[tuple[str, File | Directory]] = [("", root)]
+    while waiting:
+        path, node = waiting.pop()
+        yield path, node
+        if isinstance(node, Directory):
+            named = [*node.entries.items(), *node.durable.items()]
+            named += [(c.added, c.node) for c in node.changes if c.added is not None and c.node is not None]
+            for name, child in named:
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    waiting.append((f"{path}/{name}", child))
+
+
 class Disk:
     """One filesystem, from its root directory down."""
 
@@ -153,18 +169,7 @@ class Disk:
 
     def walk(self) -> Iterator[tuple[str, File | Directory]]:
         """Everything that can be reached now, or after a loss of power, each once, with one of its paths."""
-        seen = {id(self.root)}
-        waiting: list[tuple[str, File | Directory]] = [("", self.root)]
-        while waiting:
-            path, node = waiting.pop()
-            yield path, node
-            if isinstance(node, Directory):
-                named = [*node.entries.items(), *node.durable.items()]
-                named += [(c.added, c.node) for c in node.changes if c.added is not None and c.node is not None]
-                for name, child in named:
-                    if id(child) not in seen:
-                        seen.add(id(child))
-                        waiting.append((f"{path}/{name}", child))
+        return walk(self.root)
 
     def contents(self) -> dict[str, bytes | None]:
         """The cached bytes of every file by path; None for a directory."""

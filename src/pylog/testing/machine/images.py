@@ -23,7 +23,7 @@ from math import prod
 from random import Random
 from typing import NamedTuple
 
-from pylog.testing.machine.disk import Cut, Directory, Disk, File, Rename, Write, apply_change, apply_rename
+from pylog.testing.machine.disk import Cut, Directory, Disk, File, Rename, Write, apply_change, apply_rename, walk
 
 EXHAUSTIVE_MAX = 1 << 12
 TAILS = ("natural", "zeros", "noise", "stale", "old size")
@@ -112,6 +112,23 @@ class Left(NamedTuple):
     modified_ns: int
     content: bytes | tuple[tuple[str, Left], ...]
 
+    def contents(self, path: str = "") -> Iterator[tuple[str, bytes | None]]:
+        """The bytes of every file below it, by path; None for a directory."""
+        if isinstance(self.content, tuple):
+            for name, child in self.content:
+                yield f"{path}/{name}", child.content if isinstance(child.content, bytes) else None
+                yield from child.contents(f"{path}/{name}")
+
+
+_NOTHING = Left(0, 0, b"")
+
+
+class Listing(NamedTuple):
+    """The names in a directory, sorted. What is the same in every image stands in ``fixed``, and stands in for the rest."""
+
+    fixed: tuple[tuple[str, Left], ...]
+    others: tuple[tuple[int, str, File | Directory], ...]
+
 
 class PowerLoss:
     """What a loss of power leaves of one disk at one moment, image after image."""
@@ -123,7 +140,10 @@ class PowerLoss:
         self._units_of: dict[int, list[int]] = {}
         for number, unit in enumerate(units):
             self._units_of.setdefault(id(unit.node), []).append(number)
-        self._bytes: dict[tuple[object, ...], bytes] = {}  # images differ in few files
+        # images differ in few files
+        self._files: dict[tuple[object, ...], Left] = {}
+        self._listings: dict[tuple[object, ...], Listing] = {}
+        self._the_same: dict[int, Left | None] = {}
         self._stale = next((bytes(f.content) for f in reversed(disk.removed) if f.content), b"")
 
     def left(self, image: Image) -> Left:
@@ -132,30 +152,48 @@ class PowerLoss:
 
     def _left(self, node: File | Directory, image: Image) -> Left:
         if isinstance(node, File):
-            return Left(node.number, node.modified_ns, self._bytes_of(node, image))
-        entries = dict(node.durable)
-        for change in self._kept(node, image):
-            if isinstance(change, Rename):
-                apply_rename(entries, change)
-        return Left(
-            node.number, node.modified_ns, tuple((name, self._left(entries[name], image)) for name in sorted(entries))
-        )
+            return self._file(node, image)
+        listing = self._listing(node, image)
+        names = [*listing.fixed]
+        for at, name, child in listing.others:
+            names[at] = (name, self._left(child, image))
+        return Left(node.number, node.modified_ns, tuple(names))
+
+    def _file(self, file: File, image: Image) -> Left:
+        key = (id(file), image.tail, *[image.kept[number] for number in self._units_of.get(id(file), ())])
+        found = self._files.get(key)
+        if found is None:
+            noise = Random(f"{self._seed} {file.number}")
+            content = _bytes_of(file, self._kept(file, image), image.tail, self._stale, noise)
+            found = self._files[key] = Left(file.number, file.modified_ns, content)
+        return found
+
+    def _listing(self, directory: Directory, image: Image) -> Listing:
+        key = (id(directory), *[image.kept[number] for number in self._units_of.get(id(directory), ())])
+        found = self._listings.get(key)
+        if found is None:
+            entries = dict(directory.durable)
+            for change in self._kept(directory, image):
+                if isinstance(change, Rename):
+                    apply_rename(entries, change)
+            each = [(name, self._same_in_all(node, image), node) for name, node in sorted(entries.items())]
+            fixed = tuple((name, left or _NOTHING) for name, left, _ in each)
+            others = tuple((at, name, node) for at, (name, left, node) in enumerate(each) if left is None)
+            found = self._listings[key] = Listing(fixed, others)
+        return found
+
+    def _same_in_all(self, node: File | Directory, image: Image) -> Left | None:
+        """What every image leaves of a node; None where they differ: something in it, or below it, is not durable."""
+        if id(node) not in self._the_same:
+            differs = any(id(below) in self._units_of for _, below in walk(node))
+            self._the_same[id(node)] = None if differs else self._left(node, image)
+        return self._the_same[id(node)]
 
     def _kept(self, node: File | Directory, image: Image) -> list[Change]:
         """The changes of a node that the image keeps, in their order."""
         numbers = self._units_of.get(id(node), ())
         kept = [change for number in numbers for change in self._units[number].changes[: image.kept[number]]]
         return sorted(kept, key=lambda change: change.sequence)
-
-    def _bytes_of(self, file: File, image: Image) -> bytes:
-        if not file.changes:
-            return file.durable
-        key = (id(file), image.tail, *(image.kept[number] for number in self._units_of[id(file)]))
-        found = self._bytes.get(key)
-        if found is None:
-            noise = Random(f"{self._seed} {file.number}")
-            found = self._bytes[key] = _bytes_of(file, self._kept(file, image), image.tail, self._stale, noise)
-        return found
 
 
 def disk_of(root: Left, numbers: int) -> Disk:

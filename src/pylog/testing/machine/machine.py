@@ -80,6 +80,13 @@ class Machine:
         Where more than 4,096 combinations are possible, a choice of them, ``samples`` of which are random. Those that leave
         the same bytes are given once.
         """
+        for left in self.what_power_losses_leave(samples=samples, sector_bytes=sector_bytes, seed=seed):
+            yield self.rebooted(left)
+
+    def what_power_losses_leave(
+        self, *, samples: int = 20, sector_bytes: int = SECTOR_BYTES, seed: int | None = None
+    ) -> Iterator[Left]:
+        """The disks of ``power_losses``, for who makes a machine of few of them only: with ``rebooted``."""
         random = Random(self.seed if seed is None else seed)
         units = pending_units(self.disk, sector_bytes)
         loss = PowerLoss(self.disk, units, self.seed)
@@ -88,14 +95,15 @@ class Machine:
             left = loss.left(image)
             if left not in seen:
                 seen.add(left)
-                yield self._rebooted(left)
+                yield left
 
     def after_power_loss(self, image: Image, *, sector_bytes: int = SECTOR_BYTES) -> Machine:
         """The machine after one of them."""
         units = pending_units(self.disk, sector_bytes)
-        return self._rebooted(PowerLoss(self.disk, units, self.seed).left(image))
+        return self.rebooted(PowerLoss(self.disk, units, self.seed).left(image))
 
-    def _rebooted(self, left: Left) -> Machine:
+    def rebooted(self, left: Left) -> Machine:
+        """The machine with this disk, when the power is back."""
         made = Machine(
             self.seed, disk=disk_of(left, self.disk.numbers), boot=self.boot + 1, tear_writes=self.tear_writes
         )
