@@ -94,6 +94,13 @@ class ProducerStates:
                 expected=expected,
             )
 
+    def next_sequence(self, producer_id: int) -> int | None:
+        """The sequence that must come next of a producer; None where any may, since nothing is known of it."""
+        entry = self.entries.get(producer_id)
+        if entry is None or not entry.batches or entry.batches[-1].last_sequence < 0:
+            return None
+        return (entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT
+
     def update(self, header: BatchHeader) -> None:
         """Take in a data batch that is in the log, offsets stamped."""
         entry = self.entries.get(header.producer_id)

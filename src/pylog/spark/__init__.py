@@ -1,10 +1,14 @@
-"""Spark's way into a log: ``spark.read.format("pylog")``, without a jar, without a broker.
+"""Spark's way into a log and out of it: ``format("pylog")``, without a jar, without a broker.
 
     source.py     the data source: name, schema          options.py    what may be asked for, checked
     batch.py      plans a query on the driver            directory.py  what a path holds, seen without a lock
     ranges.py     reads a planned range on an executor
 
-An executor needs the package and permission to read, nothing else: it takes no lock and writes nothing.
+    sink.py       what Spark calls to write              sink_options.py, sink_columns.py    what may be written, checked
+    staging.py    what a task writes                     sink_commit.py  what the driver does about it, once
+    intents.py    what is decided and not done yet       publishing.py   its batches appended to the partitions
+
+An executor that reads needs the package and permission to read, nothing else: it takes no lock and writes nothing.
 """
 
 from pylog.errors import ConfigError
@@ -20,4 +24,14 @@ except ModuleNotFoundError as error:
         extra="spark",
     ) from error
 
-__all__ = ["PylogDataSource"]
+__all__ = ["PylogDataSource", "finish_commits"]
+
+
+def finish_commits(path: str) -> int:
+    """Finish what sinks have decided and not done in the log at ``path``: a driver died, or a disk was full.
+
+    The next commit of any sink would do it, too. How many could not be finished; why, is logged (``pylog.spark``).
+    """
+    from pylog.spark.sink import finish_commits as finish
+
+    return finish(path)

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -56,13 +63,17 @@ class PylogDataSource(DataSource):
         """A reader that says there is none: an error here would end in another one, of Spark's own."""
         return NoStreamReader()
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """``ConfigError``: not yet."""
-        raise _no_sink()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Appends the rows: all of them or none. ``ConfigError`` for columns and options that are none of the sink's."""
+        from pylog.spark.sink import BatchSink, Sink
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        """``ConfigError``: not yet."""
-        raise _no_sink()
+        return BatchSink(Sink.on_the_driver(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The same for each micro-batch, and each once."""
+        from pylog.spark.sink import Sink, StreamSink
+
+        return StreamSink(Sink.on_the_driver(self.options, schema, overwrite))
 
 
 class NoStreamReader(DataSourceStreamReader):
@@ -80,10 +91,6 @@ class NoStreamReader(DataSourceStreamReader):
 
 def _no_stream() -> ConfigError:
     return ConfigError("pylog has no streaming source for Spark yet: spark.read.format('pylog') reads what there is")
-
-
-def _no_sink() -> ConfigError:
-    return ConfigError("pylog has no sink for Spark yet: write to a log with pylog.Producer")
 
 
 def spark_schema(*, include_headers: bool) -> StructType:
