@@ -80,13 +80,8 @@ class ProducerStates:
             )
         if header.base_sequence < 0:
             return
-        if header.producer_epoch > entry.epoch:
-            expected = 0
-        elif entry.batches and entry.batches[-1].last_sequence >= 0:
-            expected = (entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT
-        else:
-            return
-        if header.base_sequence != expected:
+        expected = 0 if header.producer_epoch > entry.epoch else self.next_sequence(header.producer_id)
+        if expected is not None and header.base_sequence != expected:
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {expected}",
                 **facts,
