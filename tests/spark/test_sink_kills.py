@@ -49,32 +49,43 @@ def _run(drawn: random.Random, place: Path, kills: Counter[str]) -> bool:
     """One life of the driver; whether it came to the end. Half of the kills come when a commit has just been decided."""
     paths = [str(place / name) for name in ("log", "source", "checkpoint")]
     command = [sys.executable, "-m", "tests.spark.killed_driver", *paths]
-    driver = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    assert driver.stdout is not None
-    try:
-        said = driver.stdout.readline()
-        if sum(kills.values()) < KILLS:
-            kills[_wait(drawn, driver, place / "log/.pylog/spark")] += 1
-            return False
-        driver.wait(PATIENCE_S)
-        return "done" in said + driver.stdout.read()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)  # its JVM is of the same group; the JVM's workers end by themselves
-        driver.wait()
-        driver.stdout.close()
+    with (place / "said").open("w+") as said:
+        driver = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        try:
+            if sum(kills.values()) < KILLS:
+                kills[_wait(drawn, driver, place)] += 1
+            else:
+                driver.wait(PATIENCE_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)  # its JVM, too, whose workers end by themselves
+            status = driver.wait()
+        assert status in (0, -signal.SIGKILL), (place / "said").read_text()[-5000:]
+        return status == 0
 
 
-def _wait(drawn: random.Random, driver: subprocess.Popen[str], sinks: Path) -> str:
-    """Until the driver is to be killed; at which moment that is."""
+def _wait(drawn: random.Random, driver: subprocess.Popen[bytes], place: Path) -> str:
+    """Until the driver is to be killed; which moment that is."""
+    sinks, said = place / "log/.pylog/spark", place / "said"
+    while "started" not in said.read_text() and driver.poll() is None:
+        time.sleep(0.05)
+    found = set(_intents(sinks))
     at_intent, end = drawn.random() < 0.5, time.monotonic() + drawn.uniform(0, AFTER_START_S)
-    while at_intent or time.monotonic() < end:
-        if driver.poll() is not None:
-            return "had ended"
-        if at_intent and any(sinks.glob("*/intent")):
+    later = drawn.randrange(1, 4)
+    while driver.poll() is None and (at_intent or time.monotonic() < end):
+        now = set(_intents(sinks))
+        if at_intent and len(found | now) > later and now - found:
             time.sleep(drawn.uniform(0, 0.02))
             break
+        found |= now
         time.sleep(0.0005)
-    return "with an intent" if any(sinks.glob("*/intent")) else "without"
+    return "with an intent" if _intents(sinks) else "without"
+
+
+def _intents(sinks: Path) -> list[int]:
+    """Which intents there are now: one at most, a new file for each commit."""
+    found = []
+    for path in sinks.glob("*/intent"):
+        with suppress(FileNotFoundError):
+            found.append(path.stat().st_mtime_ns)
+    return found

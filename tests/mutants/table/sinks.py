@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 _COMMIT = "tests/spark/test_sink_commit.py"
 _CRASHES = f"{_COMMIT}::test_a_query_that_starts_again_after_any_crash_writes_each_record_once"
 _KILLS, _POWER = f"{_CRASHES}[kill]", f"{_CRASHES}[power]"
-_SAVES = f"{_COMMIT}::test_a_save_is_in_the_log_wholly_or_not_at_all_once_others_have_committed"
+_SAVES = f"{_COMMIT}::test_a_save_is_in_the_log_wholly_or_not_at_all_once_others_have_committed[power]"
 
 MUTANTS = (
     Mutant(
@@ -32,7 +32,7 @@ MUTANTS = (
         "        there = self._records_there(partition, share) if again else 0\n",
         "        there = 0\n",
         "a commit that a crash cut short can't be taken up again",
-        (_KILLS,),
+        (f"{_COMMIT}::test_a_commit_of_which_some_is_in_goes_on_where_it_was_even_if_others_wrote_meanwhile",),
     ),
     Mutant(
         "a sink takes a forgotten producer for one that has written nothing",
@@ -72,7 +72,7 @@ MUTANTS = (
         "        place.filesystem.sync_directory(place.directory)  # the names of the files\n",
         "",
         "a loss of power leaves a commit that can't be carried out",
-        (_POWER,),
+        (_SAVES,),
     ),
     Mutant(
         "a save forgets its commit before that is durable",
