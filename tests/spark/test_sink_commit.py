@@ -341,6 +341,15 @@ def test_what_cannot_be_finished_holds_no_other_sink_up(log: Log, caplog: pytest
         Driver(log.path).write([[b"a"]])
 
 
+def test_a_commit_stands_even_if_others_cannot_be_looked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_place: SinkPlace) -> list[str]:
+        raise StorageFull("cannot list")
+
+    monkeypatch.setattr(sink_commit, "_others", refused)
+    Driver(log.path, SAVE).write([[b"a"]])
+    assert values(log) == [[b"a"]]
+
+
 def test_a_log_restored_without_its_sinks_is_told_from_one_that_goes_on(log: Log) -> None:
     Driver(log.path).write([[b"a"]])
     with pytest.raises(Killed):

@@ -30,7 +30,9 @@ PRODUCER_EPOCH = 0
 _FETCH_BYTES = 1 << 20
 
 
-def prepare(log: Log, place: SinkPlace, batch_id: int, producer_id: int, files: Iterable[Staged]) -> Intent:
+def prepare(
+    log: Log, place: SinkPlace, batch_id: int, producer_id: int, files: Iterable[Staged], timeout_ms: int
+) -> Intent:
     """What a commit of these files is to append. Goes through all of them: what is damaged is found before anything is decided.
 
     ``CorruptSegment``; ``TopicNotFound`` where a topic has gone since; a kind of ``NotAppended``.
@@ -56,7 +58,7 @@ def prepare(log: Log, place: SinkPlace, batch_id: int, producer_id: int, files: 
                 topic=target.topic,
                 partition=target.partition,
             )
-        first = partition.next_sequence(producer_id) or 0
+        first = partition.next_sequence(producer_id, timeout_ms) or 0
         shares.append(Share(target, first, count, partition.latest_offset))
     return Intent(batch_id, producer_id, files, tuple(shares))
 

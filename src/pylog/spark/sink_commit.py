@@ -49,7 +49,10 @@ class SinkCommit:
         """
         if files or self._place.is_there():
             while_holding_sink(self._place, partial(self._commit, batch_id, files), self._timeout_ms / 1000)
-        finish_others(self._log, self._place, self._timeout_ms, self._decided_ns)
+        try:
+            finish_others(self._log, self._place, self._timeout_ms, self._decided_ns)
+        except PylogError as error:  # the commit itself stands
+            logger.warning("could not look for what other sinks have not finished: %s", error)
 
     def abort(self, files: Collection[Staged]) -> None:
         """Remove files, but for those that a commit has been decided for: Spark aborts also where only the answer was lost."""
@@ -66,7 +69,7 @@ class SinkCommit:
             self._clean(batch_id)
         elif files:
             producer_id = self._log.next_producer_id() if state is None else state.producer_id
-            self._publish(prepare(self._log, self._place, batch_id, producer_id, files))
+            self._publish(prepare(self._log, self._place, batch_id, producer_id, files, self._timeout_ms))
 
     def _publish(self, intent: Intent) -> None:
         place = self._place
