@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pylog import Log, Producer
@@ -17,7 +18,8 @@ from pylog.model import ProducerRecord
 from pylog.partition import producer_state
 from pylog.partition.producer_state import SEQUENCE_LIMIT
 from pylog.spark import finish_commits, sink_commit
-from pylog.spark.intents import SinkState, read_state, write_state
+from pylog.spark.intents import SinkState, read_intent, read_state, write_intent, write_state
+from pylog.spark.publishing import Publication
 from pylog.spark.sink_place import SinkPlace
 from pylog.storage import OsFileSystem
 from pylog.testing import Machine, ManualClock, for_every_kill, for_every_power_loss
@@ -36,13 +38,14 @@ def place(log: Log, sink_id: str = QUERY) -> SinkPlace:
     return SinkPlace.of(OsFileSystem(), ManualClock(), str(log.path), sink_id)
 
 
-def dies_at(operation: str, part: str, error: BaseException | None = None) -> Faulty:
-    """The machine's filesystem, but the first such operation on such a path kills the process, or fails."""
-    pending = [error or Killed()]
+def dies_at(operation: str, part: str, error: BaseException | None = None, then: str = "") -> Faulty:
+    """The machine's filesystem, but the first such operation on such a path kills the process, or fails; and a later one."""
+    pending = [operation, then] if then else [operation]
 
     def hook(done: str, path: str) -> None:
-        if done == operation and part in path and pending:
-            raise pending.pop()
+        if pending and done == pending[0] and (part in path or pending == [then]):
+            pending.pop(0)
+            raise error or Killed()
 
     return Faulty(hook)
 
@@ -301,6 +304,83 @@ def test_a_topic_deleted_after_the_commit_takes_its_records_with_it(log: Log, ca
         assert finish_commits(str(log.path)) == 0
     assert (values(log), values(log, "bills")) == ([[]], [[b"b"]])
     assert "orders was deleted since a commit to it was decided; its 1 records go with it" in caplog.text
+
+
+def test_a_topic_deleted_for_good_is_the_same_to_a_commit(log: Log) -> None:
+    driver = Driver(log.path)
+    messages = [driver.stage([b"a"])]
+    log.delete_topic("orders")
+    with pytest.raises(TopicNotFound, match="'orders' was deleted, or deleted and created anew, since"):
+        driver.commit(messages)
+    assert finish_commits(str(log.path)) == 0
+
+
+@pytest.mark.parametrize("step", ["_append", "_sync"])
+def test_a_topic_deleted_in_the_midst_of_a_commit_takes_its_records_with_it(
+    log: Log, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create_topic("bills")
+    original = getattr(Publication, step)
+
+    def deleted_before(*given: Any) -> None:
+        if "orders" in log.topics():
+            log.delete_topic("orders")
+        original(*given)
+
+    monkeypatch.setattr(Publication, step, deleted_before)
+    driver = Driver(log.path)
+    object.__setattr__(driver.sink.options, "topic", None)
+    driver.write([[{"value": b"a", "topic": "orders"}, {"value": b"b", "topic": "bills"}]])
+    assert values(log, "bills") == [[b"b"]]
+    assert names(driver.directory) == ["lock", "state"]
+
+
+def test_a_commit_and_its_files_that_differ_are_told(log: Log) -> None:
+    log.create_topic("bills")
+    with pytest.raises(Killed):
+        Driver(log.path, around=dies_at("pwrite", "orders-0")).write([[b"a"]])
+    intent = read_intent(place(log))
+    assert intent is not None
+    (share,) = intent.shares
+    bills = share.target._replace(topic="bills", topic_id=log.describe_topic("bills").id)
+    write_intent(place(log), intent._replace(shares=(share._replace(target=bills),)))
+    with pytest.raises(CorruptSegment, match="orders-0 is in a file and not in the commit"):
+        Driver(log.path).write([[b"a"]])
+
+
+@pytest.mark.parametrize(
+    ("then", "said", "found"),
+    [
+        ("remove", r"this save is decided, but .* don't run it again", [b"a"]),
+        ("sync_directory", r"nothing was written: .*; but the disk may still hold what was decided", []),
+    ],
+)
+def test_a_commit_that_cannot_be_withdrawn_is_no_failure_like_others(
+    log: Log, then: str, said: str, found: list[bytes]
+) -> None:
+    save = Driver(log.path, SAVE, dies_at("pwrite", "orders-0/0", full("x"), then=then))
+    messages = [save.stage([b"a"])]
+    with pytest.raises(OutcomeUnknown, match=said):
+        save.commit(messages)
+    save.abort(messages)
+    assert finish_commits(str(log.path)) == 0
+    assert values(log) == [found]
+    assert names(save.directory) == []
+
+
+def test_a_task_whose_disk_is_full_reads_no_further(log: Log) -> None:
+    read = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for piece in range(9):
+            read.append(piece)
+            yield pa.RecordBatch.from_pylist([{"value": b"%d" % n} for n in range(9)])
+
+    driver = Driver(log.path, around=dies_at("pwrite", ".staged", full("x")), batchBytes=82)
+    with pytest.raises(StorageFull):
+        driver.sink.stage(batches(), QUERY, 0, 1)
+    assert read == [0]
+    assert names(driver.directory) == []
 
 
 def test_a_second_driver_waits_for_the_first_and_then_adds_nothing(log: Log) -> None:

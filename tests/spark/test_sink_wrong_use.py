@@ -228,6 +228,22 @@ def test_a_stream_that_could_not_know_a_batch_again_is_refused(
         StreamSink(Sink(SinkOptions.parse({"path": str(tmp_log_dir)}))).write(iter([]))
 
 
+def test_what_spark_calls_in_turn_writes(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("orders")
+        context: Any = Context(**{"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "4"})
+        monkeypatch.setattr("pylog.spark.sink._context", lambda: context)
+        for writer, batch in (
+            (source(tmp_log_dir).writer(schema_of("value string"), overwrite=False), ()),
+            (source(tmp_log_dir).streamWriter(schema_of("value string"), overwrite=False), (4,)),
+        ):
+            assert isinstance(writer, BatchSink | StreamSink)
+            lost, kept = (writer.write(iter([pa.record_batch({"value": [value]})])) for value in ("lost", "kept"))
+            writer.abort([lost, None], *batch)
+            writer.commit([kept, writer.write(iter([]))], *batch)
+        assert [record.value for record in log.partition("orders", 0).scan()] == [b"kept", b"kept"]
+
+
 def test_a_sinks_id_leads_nowhere_else(tmp_log_dir: Path) -> None:
     for sink_id in ("", "..", "../" + QUERY, QUERY + "/x", "x" * 40):
         with pytest.raises(ConfigError, match="is no id of a sink"):

@@ -81,18 +81,27 @@ class SinkCommit:
             publication.run(again=False)
             self._published(intent)
         except PylogError as error:
-            if not publication.may_have_begun and self._is_withdrawn():
+            outcome = self._unfinished(error) if publication.may_have_begun else self._withdrawn(error)
+            if outcome is error:
                 raise
-            raise self._unfinished(error) from error
+            raise outcome from error
 
-    def _is_withdrawn(self) -> bool:
-        """Nothing of the commit is in the log: have it as if it had never been decided, if the disk allows that."""
+    def _withdrawn(self, error: PylogError) -> PylogError:
+        """Nothing of the commit is in the log: have it as if it had never been decided. What is to be said then."""
         try:
             self._place.filesystem.remove(self._place.intent)
-            self._place.filesystem.sync_directory(self._place.directory)
         except StorageError:
-            return False
-        return True
+            return self._unfinished(error)
+        try:
+            self._place.filesystem.sync_directory(self._place.directory)
+        except StorageError as second:
+            return OutcomeUnknown(
+                f"nothing was written: {error}; but the disk may still hold what was decided ({second}), and after a loss of "
+                "power it would be carried out: look into the log then, before you write again",
+                path=self._place.intent,
+                cause=str(error),
+            )
+        return error
 
     def _unfinished(self, error: PylogError) -> OutcomeUnknown:
         what = "this save" if self._place.is_save else "this batch"
