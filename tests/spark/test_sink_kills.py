@@ -1,4 +1,4 @@
-"""A streaming query whose driver, JVM and all, is killed again and again: the log has every row once."""
+"""A sink whose driver is killed again and again, with the JVM and all, and more often by itself: each row is in the log once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from pylog import Log
 from tests.conftest import java_problem
-from tests.spark.writing import values
+from tests.spark.writing import Driver, values
 
 pytestmark = [pytest.mark.processes, pytest.mark.soak, pytest.mark.timeout(7200)]
 
@@ -43,6 +43,49 @@ def test_every_row_is_in_the_log_once_however_often_the_driver_is_killed(tmp_pat
         found = Counter(value for partition in values(log, "copies") for value in partition)
     print(dict(kills), len(found))
     assert found == Counter(f"{number}-{row}".encode() for number in range(FILES) for row in range(ROWS))
+
+
+def test_every_row_is_in_the_log_once_however_often_a_driver_without_spark_is_killed(tmp_path: Path, seed: int) -> None:
+    drawn = random.Random(seed)
+    batches = 12 * KILLS
+    with Log(tmp_path / "log") as log:
+        log.create_topic("orders", partitions=4, segment_bytes=65_536)
+    kills = 0
+    while True:
+        child = os.fork()
+        if not child:
+            _drive(tmp_path, batches)
+        end = time.monotonic() + drawn.expovariate(4)
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and (kills == 10 * KILLS or time.monotonic() < end):
+            time.sleep(0.001)
+        if ended != (0, 0):
+            assert ended[1] == 0
+            break
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        kills += 1
+    with Log(tmp_path / "log") as log:
+        found = Counter(value for partition in values(log) for value in partition)
+    print(kills, len(found))
+    assert found == Counter(row for number in range(batches) for task in (0, 1) for row in _rows(number, task))
+
+
+def _rows(number: int, task: int) -> list[bytes]:
+    return [b"%d-%d-%d" % (number, task, row) for row in range(60)]
+
+
+def _drive(place: Path, batches: int) -> None:
+    """What Spark would have the sink do, in a child: from the last batch on that was noted down."""
+    status, done = 7, place / "done"
+    try:
+        driver = Driver(place / "log", batchBytes=150, partitioner="round_robin")
+        for number in range(int(done.read_text()) if done.exists() else 0, batches):
+            driver.write([_rows(number, task) for task in (0, 1)], number)
+            (place / "new").write_text(str(number + 1))
+            (place / "new").replace(done)
+        status = 0
+    finally:
+        os._exit(status)
 
 
 def _run(drawn: random.Random, place: Path, kills: Counter[str]) -> bool:
