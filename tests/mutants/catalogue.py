@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import durability, groups, producers, reading, recovery, sharing
+from tests.mutants.table import durability, groups, producers, reading, recovery, sharing, sinks
 
 MUTANTS: tuple[Mutant, ...] = (
     *durability.MUTANTS,
@@ -12,4 +12,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *reading.MUTANTS,
     *producers.MUTANTS,
     *groups.MUTANTS,
+    *sinks.MUTANTS,
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,34 +294,3 @@ def test_a_directory_nobody_may_write_is_read_and_stays_as_it_is(
     finally:
         for path in below:
             path.chmod(0o755)
-
-
-# What there is not yet
-
-
-@contextmanager
-def on_a_thread_with_the_session(spark: SparkSession) -> Iterator[None]:
-    """Spark finds a sink by its name only where the thread of the JVM has the session for its active one.
-
-    py4j gives another thread to a Python thread whose call is interrupted by the collector of garbage, which calls the JVM too.
-    """
-    jvm: Any = spark._jvm
-    gc.disable()
-    try:
-        jvm.SparkSession.setActiveSession(spark._jsparkSession)
-        yield
-    finally:
-        gc.enable()
-
-
-def test_writing_fails_with_one_sentence(spark: SparkSession, orders: Log, tmp_path: Path) -> None:
-    said = "ConfigError: pylog has no sink for Spark yet: "
-    spark._jvm.SparkSession.clearActiveSession()  # type: ignore[union-attr]  # as it may be after any test before this
-    with on_a_thread_with_the_session(spark):
-        for mode in ("append", "overwrite"):
-            with pytest.raises(Exception, match=said):
-                load(spark, orders.path).write.format("pylog").mode(mode).save(str(orders.path))
-        stream = spark.readStream.format("rate").load().writeStream.format("pylog").option("path", str(orders.path))
-        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        with pytest.raises(Exception, match=said):
-            query.processAllAvailable()

@@ -33,6 +33,7 @@ class Layout:
         self.producer_ids = f"{self.private}/producer-ids"
         self.producer_ids_lock = f"{self.private}/producer-ids.lock"
         self.groups = f"{self.private}/groups"
+        self.sinks = f"{self.private}/spark"
 
     def topic(self, name: str) -> str:
         return f"{self.topics}/{name}{TOPIC_SUFFIX}"

@@ -46,6 +46,8 @@ from pylog.codec.format import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     NONE,
+    PRODUCER_ID_POSITION,
+    PRODUCER_STRUCT,
     TIMESTAMP_STRUCT,
     TRANSACTIONAL_BIT,
     Buffer,
@@ -350,6 +352,12 @@ def stamp(batch: bytearray, base_offset: int, leader_epoch: int, append_time_ms:
         ATTRIBUTES_STRUCT.pack_into(batch, ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
         TIMESTAMP_STRUCT.pack_into(batch, MAX_TIMESTAMP_POSITION, append_time_ms)
         _write_crc(batch)
+
+
+def number(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make a batch one of a producer's, and compute the CRC again. The caller has checked the one it had."""
+    PRODUCER_STRUCT.pack_into(batch, PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence)
+    _write_crc(batch)
 
 
 def _write_crc(batch: bytearray) -> None:

@@ -51,6 +51,7 @@ LEADER_EPOCH_STRUCT = struct.Struct(">i")
 CRC_STRUCT = struct.Struct(">I")
 ATTRIBUTES_STRUCT = struct.Struct(">h")
 TIMESTAMP_STRUCT = struct.Struct(">q")
+PRODUCER_STRUCT = struct.Struct(">qhi")  # id, epoch, base sequence
 
 CRC_START = ATTRIBUTES_POSITION  # what comes before is stamped by the log without touching the CRC
 

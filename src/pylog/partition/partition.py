@@ -126,6 +126,15 @@ class Partition(OfOneProcess):
         self._notify()
         return result
 
+    def next_sequence(self, producer_id: int, timeout_ms: int = _DEFAULT_TIMEOUT_MS) -> int | None:
+        """The sequence number that must come next of a producer, None where nothing is known of it.
+
+        So whoever numbers batches knows after a crash which of them are in. ``DeliveryTimeout`` as for an append.
+        """
+        if self._writer is None:
+            raise self._read_only()
+        return self._writer.next_sequence(producer_id, timeout_ms)
+
     def sync(self, end_offset: int) -> None:
         """Return when everything below ``end_offset`` is on the medium. ``OutcomeUnknown`` if the disk refused."""
         if self._writer is None:

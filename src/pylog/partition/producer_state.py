@@ -80,19 +80,21 @@ class ProducerStates:
             )
         if header.base_sequence < 0:
             return
-        if header.producer_epoch > entry.epoch:
-            expected = 0
-        elif entry.batches and entry.batches[-1].last_sequence >= 0:
-            expected = (entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT
-        else:
-            return
-        if header.base_sequence != expected:
+        expected = 0 if header.producer_epoch > entry.epoch else self.next_sequence(header.producer_id)
+        if expected is not None and header.base_sequence != expected:
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {expected}",
                 **facts,
                 sequence=header.base_sequence,
                 expected=expected,
             )
+
+    def next_sequence(self, producer_id: int) -> int | None:
+        """The sequence that must come next of a producer; None where any may, since nothing is known of it."""
+        entry = self.entries.get(producer_id)
+        if entry is None or not entry.batches or entry.batches[-1].last_sequence < 0:
+            return None
+        return (entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT
 
     def update(self, header: BatchHeader) -> None:
         """Take in a data batch that is in the log, offsets stamped."""

@@ -158,6 +158,14 @@ class PartitionWriter(WriterView):
         if isinstance(error, StorageError) and not isinstance(error, NotAppended):
             raise self._not_appended(error) from error
 
+    def next_sequence(self, producer_id: int, timeout_ms: int) -> int | None:
+        """The sequence that must come next of a producer, None where any may."""
+        return self._lock.holding(timeout_ms, partial(self._next_sequence, producer_id))
+
+    def _next_sequence(self, producer_id: int) -> int | None:
+        self._catch_up()
+        return self._producers.next_sequence(producer_id)
+
     # Segments come and go
 
     def _check_before_roll(self) -> None:

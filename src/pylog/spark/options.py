@@ -112,18 +112,18 @@ class SourceOptions:
         starting, ending = start_bound(given, streaming=streaming), end_bound(given)
         check_order(starting, ending)
         return cls(
-            _path(given.get("path")),
+            absolute_path(given.get("path")),
             _selection(given),
             starting,
             ending,
             _choice(given, "startingOffsetsByTimestampStrategy", "error", "latest"),
             Splitting(
-                _count(given, "splitBytes", SPLIT_BYTES),
-                _count(given, "minPartitions", 0),
-                _count(given, "maxRecordsPerPartition", 0),
+                count(given, "splitBytes", SPLIT_BYTES),
+                count(given, "minPartitions", 0),
+                count(given, "maxRecordsPerPartition", 0),
             ),
-            _boolean(given, "includeHeaders", default=False),
-            _boolean(given, "failOnDataLoss", default=True),
+            boolean(given, "includeHeaders", default=False),
+            boolean(given, "failOnDataLoss", default=True),
             _choice(given, "isolationLevel", READ_COMMITTED, READ_UNCOMMITTED),
             _choice(given, "onCorruption", "fail", "skip") == "skip",
             _limits(given),
@@ -169,9 +169,9 @@ def _refuse_of_the_other_kind(given: Mapping[str, str], *, streaming: bool) -> N
 
 def _limits(given: Mapping[str, str]) -> Limits:
     limits = Limits(
-        _count(given, "maxOffsetsPerTrigger", 0),
-        _count(given, "maxBytesPerTrigger", 0),
-        _count(given, "minOffsetsPerTrigger", 0),
+        count(given, "maxOffsetsPerTrigger", 0),
+        count(given, "maxBytesPerTrigger", 0),
+        count(given, "minOffsetsPerTrigger", 0),
         _duration_s(given, "maxTriggerDelay", _TRIGGER_DELAY),
     )
     if 0 < limits.offsets_max < limits.offsets_min:
@@ -179,7 +179,7 @@ def _limits(given: Mapping[str, str]) -> Limits:
     return limits
 
 
-def _path(value: str | None) -> str:
+def absolute_path(value: str | None) -> str:
     """An absolute path. ``file:`` URIs are paths too; other schemes name filesystems that are not mounted here."""
     if not value:
         raise wrong("path", value, "a log's directory: .load(path)")
@@ -228,7 +228,7 @@ def _partitions(text: str) -> tuple[TopicPartition, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _boolean(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+def boolean(given: Mapping[str, str], option: str, *, default: bool) -> bool:
     value = given.get(option.lower(), str(default)).strip().lower()
     if value not in ("true", "false"):
         raise wrong(option, value, "true or false")
@@ -242,7 +242,7 @@ def _choice(given: Mapping[str, str], option: str, default: str, other: str) -> 
     return value
 
 
-def _count(given: Mapping[str, str], option: str, default: int) -> int:
+def count(given: Mapping[str, str], option: str, default: int) -> int:
     value = given.get(option.lower(), str(default)).strip()
     if not re.fullmatch("[0-9]{1,18}", value) or (option.lower() in given and int(value) == 0):
         raise wrong(option, value, "a whole number from 1 on")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from pylog.errors import ConfigError
 from pylog.spark.batch import batch_reader
 from pylog.spark.directory import LogDirectory
 from pylog.spark.options import SourceOptions
@@ -44,14 +47,14 @@ class PylogDataSource(DataSource):
 
         return StreamReader(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """``ConfigError``: not yet."""
-        raise _no_sink()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Appends the rows: all of them or none. ``ConfigError`` for columns and options that are none of the sink's."""
+        from pylog.spark.sink import BatchSink, Sink
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        """``ConfigError``: not yet."""
-        raise _no_sink()
+        return BatchSink(Sink.on_the_driver(self.options, schema, overwrite))
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The same for each micro-batch, and each once."""
+        from pylog.spark.sink import Sink, StreamSink
 
-def _no_sink() -> ConfigError:
-    return ConfigError("pylog has no sink for Spark yet: write to a log with pylog.Producer")
+        return StreamSink(Sink.on_the_driver(self.options, schema, overwrite))
