@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -17,6 +18,7 @@ CARRIERS = {
 COLOURS_FROM_MIN, COLOURS_TO_MIN = 0, 40
 FEW_FLIGHTS = 30  # a mean of fewer says little: pale and in small print
 PALE = 0.4
+WEEK_MS = 7 * 86_400_000
 
 
 def draw(table: Table, output: Path) -> None:
@@ -49,6 +51,26 @@ def draw(table: Table, output: Path) -> None:
         f"and not in the means; small and pale: fewer than {FEW_FLIGHTS} flights",
         fontsize=10, loc="left",
     )  # fmt: skip
+    figure.savefig(output)
+    plt.close(figure)
+
+
+def draw_year(hours: list[tuple[str, int, int, int]], output: Path) -> None:
+    """Mean delay of each airport by week, of (airport, hour in ms since 1970, flights, sum of delays)."""
+    weeks: dict[str, dict[int, list[int]]] = {}
+    for airport, at_ms, flights, delay_min in hours:
+        week = weeks.setdefault(airport, {}).setdefault(at_ms // WEEK_MS, [0, 0])
+        week[0] += flights
+        week[1] += delay_min
+    plt.switch_backend("Agg")
+    figure, axes = plt.subplots(figsize=(13, 5), layout="constrained", dpi=150)
+    for airport, sums in sorted(weeks.items()):
+        times = [datetime.fromtimestamp(week * WEEK_MS / 1e3, timezone.utc) for week in sorted(sums)]
+        axes.plot(times, [sums[week][1] / sums[week][0] for week in sorted(sums)], marker=".", label=airport)
+    axes.set_ylabel("mean departure delay, minutes")
+    axes.set_title("How late do flights leave New York?  By week, as a stream has counted them", fontweight="bold")
+    axes.legend()
+    axes.grid(alpha=0.3)
     figure.savefig(output)
     plt.close(figure)
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tests.fuzz import soak as fuzz
 from tests.simulation import soak as simulation
-from tests.soak import chaos, full_disk, group_chaos, overload
+from tests.soak import chaos, full_disk, group_chaos, overload, spark_copy
 from tests.soak.part import Run, run_apart
 
 TURN_S = 900.0  # of all parts together; a history that is checked at its end must not grow for hours
@@ -49,6 +49,7 @@ PARTS = {
     "recoveries": Part(2, simulation.recoveries),
     "schedules": Part(4, simulation.schedules),
     "random-schedules": Part(2, simulation.random_schedules),
+    "spark-copy": Part(4, spark_copy.run),
     "fuzz": Part(4, fuzz.as_part),
 }
 

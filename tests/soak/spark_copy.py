@@ -1,0 +1,176 @@
+"""A streaming query copies a topic from one log to another; its driver is killed, its tasks fail and are tried twice at once.
+
+The input goes on growing. In the end the query is left to get to the end, and the output has to be the input exactly: nothing
+lost, nothing twice.
+
+    python -m tests.soak spark-copy --seconds 600 [--seed N] [--directory DIR]
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pylog import Log, Producer
+from tests.conftest import java_problem
+from tests.soak.part import Outcome
+
+SOURCE, TARGET = "orders", "copies"
+PARTITIONS = 3
+BATCH = 2_000  # offsets
+SENT_AT_ONCE = 3_000
+FAILURES = 0.15  # of first attempts
+KILL_S = (0.0, 8.0)  # after the query has started
+PATIENCE_S = 300.0
+STARTED = "started"
+
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.speculation": "true",  # a second attempt of what takes a little longer than the others
+    "spark.speculation.interval": "10ms",
+    "spark.speculation.minTaskRuntime": "10ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+}
+
+
+def run(seconds: float, seed: int, directory: Path, *, kills: int | None = None) -> Outcome:
+    """One run in an empty directory: for so long, or so many kills."""
+    if problem := java_problem():
+        return Outcome({}, [problem])
+    chance = random.Random(seed)
+    figures: Counter[str] = Counter()
+    until = time.monotonic() + seconds
+    with Log(directory / "from") as source, Log(directory / "to") as target, Producer(source, acks=1) as producer:
+        source.create_topic(SOURCE, partitions=PARTITIONS)
+        target.create_topic(TARGET, partitions=2)
+        while time.monotonic() < until and (kills is None or figures["kills"] < kills):
+            _send(producer, figures)
+            if _killed(directory, chance):
+                figures["kills"] += 1
+            else:
+                figures["runs to the end"] += 1
+        _send(producer, figures)
+        with _Query(directory) as query:
+            status = query.process.wait(PATIENCE_S)
+        sent = _values(source, SOURCE)
+        copied = _values(target, TARGET)
+        problems = [] if status == 0 else [f"the query ended with status {status}"]
+        problems += [f"verify: {problem}" for log in (source, target) for problem in log.verify().problems]
+    figures["copied"] = sum(copied.values())
+    lost, twice = sent - copied, copied - sent
+    problems += [f"{sum(lost.values())} records are lost: {sorted(lost)[:5]}"] if lost else []
+    problems += [f"{sum(twice.values())} records are there twice: {sorted(twice)[:5]}"] if twice else []
+    return Outcome(dict(figures), problems)
+
+
+def _send(producer: Producer, figures: Counter[str]) -> None:
+    for _ in range(SENT_AT_ONCE):
+        number = figures["sent"]
+        producer.send(SOURCE, b"%d" % number, key=b"%d" % (number % 97), headers=[("n", b"%d" % number)])
+        figures["sent"] += 1
+    producer.flush()
+
+
+def _values(log: Log, topic: str) -> Counter[tuple[Any, ...]]:
+    return Counter(
+        (record.key, record.value, record.timestamp_ms, tuple(record.headers))
+        for number in range(log.describe_topic(topic).partitions)
+        for record in log.partition(topic, number).scan()
+    )
+
+
+def _killed(directory: Path, chance: random.Random) -> bool:
+    """Start the query, and kill it; False if it was at its end before."""
+    with _Query(directory) as query:
+        query.wait_until_started()
+        try:
+            query.process.wait(chance.uniform(*KILL_S))
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+
+class _Query:
+    """The driver, its JVM and its workers: a process group, which is killed at the end of the block."""
+
+    def __init__(self, directory: Path) -> None:
+        self._errors = open(directory / "errors.txt", "ab")  # noqa: SIM115 - closed with the process
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.soak.spark_copy", str(directory)],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_until_started(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == STARTED:
+                return
+        raise RuntimeError(f"the query did not start; {self._errors.name} says why")
+
+    def __enter__(self) -> _Query:  # noqa: PYI034 - typing.Self came with Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._errors.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def copy(directory: Path) -> None:
+    """The driver's program."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.master("local[2,4]").config(map=SETTINGS).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    stream = spark.readStream.format("pylog").option("startingOffsets", "earliest").option("includeHeaders", "true")
+    orders = stream.option("maxOffsetsPerTrigger", BATCH).option("splitBytes", 20_000).load(str(directory / "from"))
+    copied = orders.select("key", "value", "headers", "timestamp").mapInArrow(fail_sometimes, _schema(orders))
+    writer = copied.writeStream.format("pylog").option("topic", TARGET)
+    query = (
+        writer.option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(directory / "to"))
+    )
+    print(STARTED, flush=True)
+    query.awaitTermination()
+
+
+def _schema(frame: Any) -> Any:
+    return frame.select("key", "value", "headers", "timestamp").schema
+
+
+def fail_sometimes(batches: Any) -> Any:
+    """The first attempt of some tasks fails, before or after it has given something."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    fails = context is not None and context.attemptNumber() == 0 and random.random() < FAILURES
+    for batch in batches:
+        if fails and random.random() < 0.5:
+            raise RuntimeError("this attempt fails")
+        yield batch
+    if fails:
+        raise RuntimeError("this attempt fails at its end")
+
+
+if __name__ == "__main__":
+    copy(Path(sys.argv[1]))
