@@ -50,6 +50,7 @@ PARTS = {
     "schedules": Part(4, simulation.schedules),
     "random-schedules": Part(2, simulation.random_schedules),
     "spark-copy": Part(4, spark_copy.run),
+    "spark-executors": Part(2, spark_copy.run_on_a_cluster),
     "fuzz": Part(4, fuzz.as_part),
 }
 

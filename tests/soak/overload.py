@@ -91,7 +91,7 @@ def _watched(log: Log, seconds: float, members: list[tuple[BaseProcess, Connecti
         problems += [f"{process.name}: {what}" for what in told]
     if figures["read"] != figures["records"]:
         problems.append(f"{figures['records']} records were sent and {figures['read']} read")
-    figures["milliseconds of the latest record"] = round(longest_ms)
+    figures["milliseconds of the latest record (of each turn, added)"] = round(longest_ms)
     return Outcome(dict(figures), problems)
 
 

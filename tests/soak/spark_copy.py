@@ -1,9 +1,9 @@
 """A streaming query copies a topic from one log to another; its driver is killed, its tasks fail and are tried twice at once.
 
 The input goes on growing. In the end the query is left to get to the end, and the output has to be the input exactly: nothing
-lost, nothing twice.
+lost, nothing twice. On a cluster of two workers it is executors that are killed.
 
-    python -m tests.soak spark-copy --seconds 600 [--seed N] [--directory DIR]
+    python -m tests.soak spark-copy spark-executors --seconds 600 [--seed N] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 from pylog import Log, Producer
 from tests.conftest import java_problem
 from tests.soak.part import Outcome
+from tests.spark.cluster import Cluster
 
 SOURCE, TARGET = "orders", "copies"
 PARTITIONS = 3
@@ -29,6 +31,7 @@ BATCH = 2_000  # offsets
 SENT_AT_ONCE = 3_000
 FAILURES = 0.15  # of first attempts
 KILL_S = (0.0, 8.0)  # after the query has started
+KILL_EXECUTOR_S = (0.5, 4.0)  # from one to the next
 PATIENCE_S = 300.0
 STARTED = "started"
 
@@ -36,6 +39,8 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+    "spark.task.maxFailures": "100",  # of a cluster, where one that is killed counts
     "spark.ui.enabled": "false",
     "spark.speculation": "true",  # a second attempt of what takes a little longer than the others
     "spark.speculation.interval": "10ms",
@@ -45,28 +50,64 @@ SETTINGS = {
 }
 
 
-def run(seconds: float, seed: int, directory: Path, *, kills: int | None = None) -> Outcome:
-    """One run in an empty directory: for so long, or so many kills."""
+def run(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Drivers are killed, for so long, in an empty directory."""
+    chance = random.Random(seed)
+
+    def once(figures: Counter[str]) -> str:
+        with _Query(directory, "local[2,4]") as query:
+            query.wait_until_started()
+            try:
+                query.process.wait(chance.uniform(*KILL_S))
+            except subprocess.TimeoutExpired:
+                figures["kills"] += 1
+            return query.problem()
+
+    return _copied(seconds, directory, once, "local[2,4]")
+
+
+def run_on_a_cluster(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Executors are killed."""
+    chance = random.Random(seed)
+    (directory / "cluster").mkdir()
     if problem := java_problem():
         return Outcome({}, [problem])
-    chance = random.Random(seed)
+    with Cluster(directory / "cluster", workers=2) as cluster:
+
+        def once(figures: Counter[str]) -> str:
+            with _Query(directory, cluster.url) as query:
+                query.wait_until_started()
+                until = time.monotonic() + PATIENCE_S
+                while query.process.poll() is None and time.monotonic() < until:
+                    time.sleep(chance.uniform(*KILL_EXECUTOR_S))
+                    if executors := cluster.executors():
+                        with suppress(ProcessLookupError):
+                            os.kill(chance.choice(executors), signal.SIGKILL)
+                            figures["kills"] += 1
+                return query.problem()
+
+        return _copied(seconds, directory, once, cluster.url)
+
+
+def _copied(seconds: float, directory: Path, once: Callable[[Counter[str]], str], master: str) -> Outcome:
+    if problem := java_problem():
+        return Outcome({}, [problem])
     figures: Counter[str] = Counter()
+    problems: list[str] = []
     until = time.monotonic() + seconds
     with Log(directory / "from") as source, Log(directory / "to") as target, Producer(source, acks=1) as producer:
         source.create_topic(SOURCE, partitions=PARTITIONS)
         target.create_topic(TARGET, partitions=2)
-        while time.monotonic() < until and (kills is None or figures["kills"] < kills):
+        while time.monotonic() < until and not problems:
             _send(producer, figures)
-            if _killed(directory, chance):
-                figures["kills"] += 1
-            else:
-                figures["runs to the end"] += 1
+            problems += filter(None, [once(figures)])
+            figures["runs"] += 1
         _send(producer, figures)
-        with _Query(directory) as query:
-            status = query.process.wait(PATIENCE_S)
+        with _Query(directory, master) as query:
+            query.process.wait(PATIENCE_S)
+            problems += filter(None, [query.problem()])
         sent = _values(source, SOURCE)
         copied = _values(target, TARGET)
-        problems = [] if status == 0 else [f"the query ended with status {status}"]
         problems += [f"verify: {problem}" for log in (source, target) for problem in log.verify().problems]
     figures["copied"] = sum(copied.values())
     lost, twice = sent - copied, copied - sent
@@ -91,24 +132,13 @@ def _values(log: Log, topic: str) -> Counter[tuple[Any, ...]]:
     )
 
 
-def _killed(directory: Path, chance: random.Random) -> bool:
-    """Start the query, and kill it; False if it was at its end before."""
-    with _Query(directory) as query:
-        query.wait_until_started()
-        try:
-            query.process.wait(chance.uniform(*KILL_S))
-        except subprocess.TimeoutExpired:
-            return True
-        return False
-
-
 class _Query:
     """The driver, its JVM and its workers: a process group, which is killed at the end of the block."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, master: str) -> None:
         self._errors = open(directory / "errors.txt", "ab")  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.soak.spark_copy", str(directory)],
+            [sys.executable, "-m", "tests.soak.spark_copy", str(directory), master],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
@@ -122,6 +152,11 @@ class _Query:
                 return
         raise RuntimeError(f"the query did not start; {self._errors.name} says why")
 
+    def problem(self) -> str:
+        """What is wrong with how it ended, if it has."""
+        status = self.process.poll()
+        return f"the query ended with status {status}; {self._errors.name} says why" if status else ""
+
     def __enter__(self) -> _Query:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
@@ -134,12 +169,12 @@ class _Query:
         self.process.stdout.close()
 
 
-def copy(directory: Path) -> None:
+def copy(directory: Path, master: str) -> None:
     """The driver's program."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.master("local[2,4]").config(map=SETTINGS).getOrCreate()
+    spark = SparkSession.builder.master(master).config(map=SETTINGS).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     stream = spark.readStream.format("pylog").option("startingOffsets", "earliest").option("includeHeaders", "true")
     orders = stream.option("maxOffsetsPerTrigger", BATCH).option("splitBytes", 20_000).load(str(directory / "from"))
@@ -173,4 +208,4 @@ def fail_sometimes(batches: Any) -> Any:
 
 
 if __name__ == "__main__":
-    copy(Path(sys.argv[1]))
+    copy(Path(sys.argv[1]), sys.argv[2])
