@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import durability, groups, producers, reading, recovery, sharing, sinks
+from tests.mutants.table import durability, groups, producers, reading, recovery, sharing, sinks, streams
 
 MUTANTS: tuple[Mutant, ...] = (
     *durability.MUTANTS,
@@ -13,4 +13,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *producers.MUTANTS,
     *groups.MUTANTS,
     *sinks.MUTANTS,
+    *streams.MUTANTS,
 )

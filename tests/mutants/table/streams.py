@@ -1,0 +1,67 @@
+"""Bugs in how a stream of Spark finds what is new, and where it stands."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_STREAM = "tests/spark/test_stream.py"
+
+
+MUTANTS = (
+    Mutant(
+        "a stream's first batch does not say where it started",
+        "spark/stream.py",
+        "        if start == self._initial:",
+        "        if False:",
+        "a query that starts at the latest offsets loses the records of its first batch if that has to come again",
+        (f"{_STREAM}::test_where_it_started_is_known_after_a_crash_in_the_first_batch",),
+    ),
+    Mutant(
+        "a replayed batch starts where Spark says",
+        "spark/stream_offsets.py",
+        "    return decode(start) | decode(end.get(FROM, {}))\n",
+        "    return decode(start)\n",
+        "the same",
+        (f"{_STREAM}::test_where_it_started_is_known_after_a_crash_in_the_first_batch",),
+    ),
+    Mutant(
+        "a stream with a limit starves small partitions",
+        "spark/limits.py",
+        "    return math.ceil(share) if share < 1 else math.floor(share)\n",
+        "    return math.floor(share)\n",
+        "a partition that is little behind is never read",
+        (f"{_STREAM}::test_a_batch_takes_of_each_partition_as_it_is_behind",),
+    ),
+    Mutant(
+        "a stream does not look at the catalog again",
+        "spark/tails.py",
+        "        if version is None or version != self._version:\n",
+        "        if self._version is None:\n",
+        "topics that come while a query runs are not read",
+        (f"{_STREAM}::test_topics_and_partitions_that_come_are_read_from_their_first_record",),
+    ),
+    Mutant(
+        "a stream keeps to the topic that was there",
+        "spark/tails.py",
+        "            if tail is None or tail.source != source:\n",
+        "            if tail is None:\n",
+        "a topic deleted and created anew is not noticed",
+        (f"{_STREAM}::test_a_topic_created_anew_is_noticed_although_it_has_as_many_records",),
+    ),
+    Mutant(
+        "available now waits for more",
+        "spark/stream.py",
+        "        may_wait = self._target is None and not",
+        "        may_wait = not",
+        "a query that is to end at what is there leaves some of it",
+        (f"{_STREAM}::test_available_now_neither_waits_for_more_nor_takes_a_partition_that_came_since_for_lost",),
+    ),
+    Mutant(
+        "a partition that comes is read from its end",
+        "spark/stream.py",
+        "OffsetRange(starts.get(topic_partition, 0), until)",
+        "OffsetRange(starts.get(topic_partition, until), until)",
+        "the first records of new partitions are lost",
+        (f"{_STREAM}::test_topics_and_partitions_that_come_are_read_from_their_first_record",),
+    ),
+)
