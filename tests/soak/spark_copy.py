@@ -30,7 +30,8 @@ PARTITIONS = 3
 BATCH = 2_000  # offsets
 SENT_AT_ONCE = 3_000
 FAILURES = 0.15  # of first attempts
-KILL_S = (0.0, 8.0)  # after the query has started
+MORE_BATCHES = (0, 0, 1, 2, 3)  # of which the query is to have committed one or another number,
+KILL_S = (0.0, 2.5)  # and so long behind that it is killed
 KILL_EXECUTOR_S = (0.5, 4.0)  # from one to the next
 PATIENCE_S = 300.0
 STARTED = "started"
@@ -57,6 +58,10 @@ def run(seconds: float, seed: int, directory: Path) -> Outcome:
     def once(figures: Counter[str]) -> str:
         with _Query(directory, "local[2,4]") as query:
             query.wait_until_started()
+            wanted = _batches(directory) + chance.choice(MORE_BATCHES)
+            until = time.monotonic() + PATIENCE_S
+            while query.process.poll() is None and _batches(directory) < wanted and time.monotonic() < until:
+                time.sleep(0.01)
             try:
                 query.process.wait(chance.uniform(*KILL_S))
             except subprocess.TimeoutExpired:
@@ -110,10 +115,16 @@ def _copied(seconds: float, directory: Path, once: Callable[[Counter[str]], str]
         copied = _values(target, TARGET)
         problems += [f"verify: {problem}" for log in (source, target) for problem in log.verify().problems]
     figures["copied"] = sum(copied.values())
+    figures["batches"] = _batches(directory)
     lost, twice = sent - copied, copied - sent
     problems += [f"{sum(lost.values())} records are lost: {sorted(lost)[:5]}"] if lost else []
     problems += [f"{sum(twice.values())} records are there twice: {sorted(twice)[:5]}"] if twice else []
     return Outcome(dict(figures), problems)
+
+
+def _batches(directory: Path) -> int:
+    """How many the query has committed."""
+    return len(list((directory / "checkpoint" / "commits").glob("[0-9]*")))
 
 
 def _send(producer: Producer, figures: Counter[str]) -> None:
