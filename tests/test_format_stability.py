@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, __version__
+from pylog.codec import COMPILED
 from pylog.codec.control import ControlType, build_marker
 from pylog.model import ProducerRecord, TopicPartition
 from tests.data import make_golden
@@ -156,5 +157,9 @@ def test_what_this_version_writes_is_still_the_same_to_the_byte(tmp_path: Path) 
     assert expected(tmp_path / "now") == expected(golden)
     now, then = snapshot_of(tmp_path / "now" / "log"), snapshot_of(golden / "log")
     assert now.keys() == then.keys()
-    compressed = [f"codec-{codec}-0/" for codec in make_golden.CODECS if codec != "none"]  # their libraries' choice
-    assert [name for name in now if now[name] != then[name] and not name.startswith(tuple(compressed))] == []
+    compressed = tuple(
+        f"codec-{codec}-0/" for codec in make_golden.CODECS if codec != "none"
+    )  # their libraries' choice
+    shorter = () if COMPILED else (".seal",)  # the readable codec leaves out the least times
+    different = [name for name in now if now[name] != then[name]]
+    assert [name for name in different if not name.startswith(compressed) and not name.endswith(shorter)] == []

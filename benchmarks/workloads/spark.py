@@ -88,19 +88,25 @@ def _queries(frame: Callable[[], DataFrame], count: int) -> Sample:
     }
 
 
-def _tree_processor_s() -> float:
-    """Of the processes that descend from this one, so far (proc(5): ``stat`` and ``task/*/children``)."""
-    ticks, pids = 0, [os.getpid()]
-    while pids:
-        process = Path("/proc", str(pids.pop()))
+def _processor_s() -> dict[int, float]:
+    """Of this process and those that descend from it, so far (proc(5): ``stat`` and ``task/*/children``)."""
+    spent: dict[int, float] = {}
+    waiting = [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
         try:
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-            for task in (process / "task").iterdir():
-                pids += map(int, (task / "children").read_text().split())
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+        spent[pid] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+def _spent_s(before: dict[int, float]) -> float:
+    """Since then, by those that are there still."""
+    return sum(now - before.get(pid, 0.0) for pid, now in _processor_s().items())
 
 
 # Contenders
@@ -114,10 +120,10 @@ def _pylog(place: Path, scale: Scale) -> Iterator[Measure]:
 
         def measure() -> Sample:
             found = _queries(lambda: spark.read.format("pylog").load(path), count)
-            before = _tree_processor_s()
+            before = _processor_s()
             spark.read.format("pylog").load(path).selectExpr("sum(length(value))").collect()
-            spent = _tree_processor_s() - before
-            return {**found, "reader_share": _reader_processor_s(path) / spent}
+            spent_s = _spent_s(before)
+            return {**found, "reader_share": _reader_processor_s(path) / spent_s}
 
         yield measure
 

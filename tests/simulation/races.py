@@ -137,7 +137,7 @@ def run(
     machine.before_step.clear()
     found = world.seen + [f"{type(error).__name__}: {error}" for error in world.errors if not _may_be(error)]
     found += [f"lock {number} was never freed" for number in machine.locks]
-    mark = fingerprint(machine, world.ledger)
+    mark = fingerprint(machine.disk.contents().items(), world.ledger)
     if checked is None or mark not in checked:
         found += [f"and a loss of power later: {problem}" for problem in without_power(machine, world.ledger)]
         found += problems(machine, world.ledger, power_lost=False)

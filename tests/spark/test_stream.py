@@ -22,6 +22,7 @@ from pylog.spark import offsets_behind, tails
 from pylog.spark.stream_offsets import encode
 from pylog.spark.tails import Tail
 from pylog.testing import ManualClock
+from tests.partition.logs import append_encoded, batch, marker
 from tests.spark.reading import KAFKA
 from tests.spark.streaming import Query
 
@@ -74,22 +75,28 @@ def test_it_starts_where_the_options_say(log: Log) -> None:
         Query(log.path, startingOffsets={"orders": {"0": 6}}).batch()
 
 
-def test_offsets_are_those_of_sparks_kafka_source_but_for_the_first_which_say_where_it_started(log: Log) -> None:
+def test_offsets_are_those_of_sparks_kafka_source_and_say_which_topics_these_are(log: Log) -> None:
     append(log, 3)
     query = Query(log.path, startingOffsets="earliest")
     query.batch()
     append(log, 1, partition=1)
     query.batch()
+    ids = json.loads(query.offsets[0])["$ids"]
+    assert ids.keys() == {"orders"}
     assert [json.loads(text) for text in query.offsets] == [
-        {"orders": {"0": 3, "1": 0}, "$from": {"orders": {"0": 0, "1": 0}}},
-        {"orders": {"0": 3, "1": 1}},
+        {"orders": {"0": 3, "1": 0}, "$ids": ids, "$from": {"orders": {"0": 0, "1": 0}}},
+        {"orders": {"0": 3, "1": 1}, "$ids": ids},
     ]
-    assert query.reader.reportLatestOffset() == {"orders": {"0": 3, "1": 1}}
+    assert query.reader.reportLatestOffset() == {"orders": {"0": 3, "1": 1}, "$ids": ids}
 
 
 def test_equal_offsets_are_equal_texts_whatever_partition_came_first() -> None:
     first, second = TopicPartition("b", 1), TopicPartition("a", 10)
-    assert json.dumps(encode({first: 1, second: 2})) == json.dumps(encode({second: 2, first: 1}))
+    texts = [
+        json.dumps(encode(dict.fromkeys(order, 1), {p.topic: "x" for p in order}))
+        for order in ((first, second), (second, first))
+    ]
+    assert texts[0] == texts[1]
 
 
 def test_where_it_started_is_known_after_a_crash_in_the_first_batch(log: Log) -> None:
@@ -283,8 +290,11 @@ def test_every_record_comes_once_whatever_happens(tmpfs_dir: Path, data: st.Data
 # Loss
 
 
-@pytest.mark.parametrize("loss", ["retention", "deleted", "anew", "anew while stopped", "planned"])
-def test_what_was_lost_fails_the_query_or_is_passed_over(log: Log, loss: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("available_now", [False, True])
+@pytest.mark.parametrize("loss", ["retention", "deleted", "anew", "anew while stopped", "anew when planned", "planned"])
+def test_what_was_lost_fails_the_query_or_is_passed_over(
+    log: Log, loss: str, available_now: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     append(log, 5)
     how: dict[str, Any] = {"subscribe": "orders", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 3}
     strict, lenient = Query(log.path, **how), Query(log.path, **how, failOnDataLoss=False)
@@ -292,35 +302,94 @@ def test_what_was_lost_fails_the_query_or_is_passed_over(log: Log, loss: str, ca
         query.batch()
     log.partition("orders", 0).roll()
     append(log, 2)
-    if loss == "retention":
-        log.partition("orders", 0).delete_before(5)
-        problem = r"offsets 3 to 6 of orders-0 were asked for, read_committed can read 5 to 7: retention has removed"
-    elif loss == "planned":
+    if loss in ("planned", "anew when planned"):
         strict.plan()
         lenient.plan()
+    if loss == "retention":
+        log.partition("orders", 0).delete_before(5)
+        problem = r"offsets 3 to 7 of orders-0 were asked for, read_committed can read 5 to 7: retention has removed"
+    elif loss == "planned":
         log.partition("orders", 0).delete_before(7)
         problem = r"offsets 3 to 6 of orders-0 were asked for, read_committed can read 7 to 7: retention has removed"
     else:
         log.delete_topic("orders")
-        problem = "no topic 'orders'"
+        problem = "is to read orders-0 from offset 3 on: it is not there any more, or the options don't select it"
     if loss.startswith("anew"):
         log.create_topic("orders", partitions=2)
-        append(log, 1)
+        append(log, 1 if loss == "anew" else 4, value=b"new")
         problem = "is to read orders-0 from offset 3 on: the topic was deleted, and created anew; failOnDataLoss=false"
-    if loss == "anew while stopped":
-        strict.restart()
-        lenient.restart()
-        problem = "is to read orders-0 from offset 3 on: it ends at 1: it was cut, or created anew"
-    with pytest.raises((OffsetOutOfRange, TopicNotFound), match=problem):
-        strict.batch()
+    if loss == "anew while stopped" or available_now:
+        for query in (strict, lenient):
+            query.restart(available_now=available_now)
+    for _ in range(2):  # not only once
+        with pytest.raises(OffsetOutOfRange, match=problem):
+            strict.batch()
+        strict.restart(available_now=available_now)
     while lenient.batch() is not None:
         pass
-    assert offsets(lenient.rows) == {"retention": [0, 1, 2, 5, 6], "anew": [0, 1, 2, 0]}.get(loss, [0, 1, 2])
+    new = {"anew": [0], "anew while stopped": [0, 1, 2, 3], "anew when planned": [0, 1, 2, 3], "retention": [5, 6]}
+    assert offsets(lenient.rows) == [0, 1, 2, *new.get(loss, [])]
     assert "going on with what there is" in caplog.text or "reading what there is" in caplog.text
 
 
+def test_what_a_loss_of_power_has_cut_is_noticed_where_the_log_is_shorter_now(log: Log) -> None:
+    append(log, 5)
+    query = Query(log.path, startingOffsets="earliest")
+    query.batch()
+    end = json.loads(query.offsets[-1])
+    query.offsets[-1] = json.dumps({**end, "orders": {"0": 9, "1": 0}})
+    with pytest.raises(OffsetOutOfRange, match="from offset 9 on: it ends at 5: it was cut, or created anew"):
+        query.batch()
+    query.restart(failOnDataLoss=False)
+    query.batch()
+    append(log, 1)
+    assert offsets(query.batch()) == [5]
+
+
+def test_offsets_that_are_not_decided_yet_are_no_loss(log: Log) -> None:
+    """As after a query that read what was uncommitted, or before a transaction that began late."""
+    append_encoded(log.partition("orders", 0), batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True))
+    query = Query(log.path, startingOffsets="earliest", isolationLevel="read_uncommitted")
+    assert offsets(query.batch()) == [0]
+    query.restart(isolationLevel="read_committed")
+    assert query.batch() is None
+    append_encoded(log.partition("orders", 0), marker(7, 0, commit=True))
+    append(log)
+    assert offsets(query.batch()) == [2]
+
+
+def test_what_is_gone_does_not_count_towards_a_limit(log: Log) -> None:
+    append(log, 50)
+    query = Query(log.path, startingOffsets="earliest", failOnDataLoss=False, maxOffsetsPerTrigger=5)
+    query.batch()
+    log.partition("orders", 0).roll()
+    log.partition("orders", 0).delete_before(50)
+    append(log, 4)
+    assert offsets(query.batch()) == [50, 51, 52, 53]
+
+
+def test_a_misspelt_topic_is_an_error_from_the_beginning_and_a_warning_later(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(log.path, subscribe="orders,paymnets", failOnDataLoss=False)
+    with pytest.raises(TopicNotFound, match="no topic 'paymnets'"):
+        query.batch()
+    query.restart(subscribe="orders")
+    query.batch()
+    query.restart(subscribe="orders,paymnets")
+    append(log)
+    assert offsets(query.batch()) == [0]
+    assert "no topic 'paymnets'" in caplog.text
+    query.restart(failOnDataLoss=True)
+    with pytest.raises(TopicNotFound, match="no topic 'paymnets'"):
+        query.batch()
+
+
 @pytest.mark.parametrize("limits", [{}, {"minOffsetsPerTrigger": 100}, {"maxOffsetsPerTrigger": 4}])
-def test_a_topic_created_anew_is_noticed_although_it_has_as_many_records(log: Log, limits: dict[str, int]) -> None:
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_topic_created_anew_is_noticed_although_it_has_as_many_records(
+    log: Log, limits: dict[str, int], count: int
+) -> None:
     append(log, 3)
     query = Query(log.path, startingOffsets="earliest", failOnDataLoss=False, **limits)
     strict = Query(log.path, startingOffsets="earliest")
@@ -328,14 +397,14 @@ def test_a_topic_created_anew_is_noticed_although_it_has_as_many_records(log: Lo
     strict.batch()
     log.delete_topic("orders")
     log.create_topic("orders", partitions=2)
-    append(log, 5, value=b"new")
+    append(log, count, value=b"new")
     with pytest.raises(OffsetOutOfRange, match="from offset 3 on: the topic was deleted, and created anew"):
         strict.batch()
     assert query.plan()
     query.restart()
     while query.batch() is not None:
         pass
-    assert offsets([row for row in query.rows if row["value"] == b"new"]) == [0, 1, 2, 3, 4]
+    assert offsets([row for row in query.rows if row["value"] == b"new"]) == list(range(count))
 
 
 def test_a_partition_that_comes_without_its_first_records_is_a_loss(log: Log) -> None:
@@ -352,11 +421,35 @@ def test_a_partition_that_comes_without_its_first_records_is_a_loss(log: Log) ->
     assert offsets(query.batch()) == [5]
 
 
-@pytest.mark.parametrize("wrong", ['{"orders": 3}', '{"orders": {"x": 3}}', '{"orders": {"0": -1}}', '{"v": "1"}'])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '{"orders": 3}',
+        '{"orders": {"x": 3}}',
+        '{"orders": {"0": -1}}',
+        '{"v": "1"}',
+        "7",
+        "null",
+        "[]",
+        '"x"',
+        '{"$ids": 1}',
+    ],
+)
 def test_a_checkpoint_of_something_else_is_refused(log: Log, wrong: str) -> None:
     query = Query(log.path)
     with pytest.raises(ConfigError, match="start with a new checkpointLocation"):
         query.reader.latestOffset(json.loads(wrong), query.reader.getDefaultReadLimit())
+
+
+def test_a_batch_without_offsets_reads_nothing_and_one_that_starts_nowhere_is_refused(log: Log) -> None:
+    append(log, 5)
+    query = Query(log.path, startingOffsets="earliest")
+    query.batch()
+    end = json.loads(query.offsets[-1])
+    assert query.reader.partitions(end, end) == []
+    for wrong in (3, [1], {"orders": 1}):
+        with pytest.raises(ConfigError, match="start with a new checkpointLocation"):
+            query.reader.partitions({}, {**end, "$from": wrong})
 
 
 # What looking costs
@@ -393,9 +486,16 @@ def test_a_query_says_how_far_it_is_behind(log: Log) -> None:
     append(log, 5)
     query = Query(log.path, startingOffsets="earliest", maxOffsetsPerTrigger=3)
     query.batch()
-    source = {"endOffset": query.offsets[-1], "latestOffset": json.dumps(query.reader.reportLatestOffset())}
+    ours = {"description": "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream@1"}
+    latest = json.dumps(query.reader.reportLatestOffset())
+    source = {**ours, "endOffset": query.offsets[-1], "latestOffset": latest}
+    further = {**ours, "endOffset": latest, "latestOffset": latest}
+    kafka = {"description": "KafkaV2[Subscribe[orders]]", "endOffset": "{}", "latestOffset": '{"orders": {"0": 99}}'}
     expected = {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 0}
-    others = [{"endOffset": "7", "latestOffset": "9"}, {"endOffset": None, "latestOffset": None}]
-    assert offsets_behind({"sources": [*others, source]}) == expected
-    as_objects = [SimpleNamespace(**given) for given in (source, others[0], {"endOffset": "x", "latestOffset": "[]"})]
+    others = [{**ours, "endOffset": "7", "latestOffset": "9"}, {**ours, "endOffset": None, "latestOffset": None}, kafka]
+    assert offsets_behind({"sources": [*others, source, further]}) == expected
+    assert offsets_behind(None) == {}
+    as_objects = [
+        SimpleNamespace(**given) for given in (source, others[0], {**ours, "endOffset": "x", "latestOffset": "[]"})
+    ]
     assert offsets_behind(SimpleNamespace(sources=as_objects)) == expected

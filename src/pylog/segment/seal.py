@@ -309,7 +309,7 @@ def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Gene
 def _home_in(file: ReadableFile, head: bytes) -> str:
     """The home named in a seal with this head, without reading the rest."""
     _, version, flags, count, size, *_ = _HEAD.unpack_from(head)
-    if version != VERSION or flags & ~KNOWN_FLAGS or not flags & HAS_HOME:
+    if version != VERSION or flags & ~KNOWN_FLAGS or not flags & HAS_HOME or not 0 <= size <= INT32_MAX:
         return ""
     return file.pread(HOME_LIMIT_BYTES, _home_start(count, size, flags)).decode("ascii", "replace")
 

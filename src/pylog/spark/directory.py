@@ -6,6 +6,7 @@ either kind.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,12 @@ class PartitionSource(NamedTuple):
     log_start: int
     identity: bytes
     topic_id: str
+
+    @property
+    def known_id(self) -> str:
+        """The topic's id as the partition's own file says it; empty where there is none (yet: Kafka is slow to write it)."""
+        found = re.search(rb"topic_id: *([!-~]{1,64})", self.identity)
+        return found[1].decode() if found else ""
 
     def place(self) -> Place:
         filesystem = OsFileSystem()

@@ -13,18 +13,27 @@ from pylog.spark.stream_offsets import Positions, decode
 def offsets_behind(progress: Any) -> Positions:
     """By partition, how many offsets were there to be read and not yet taken when the last batch was planned.
 
-    ``progress`` is a query's ``lastProgress``, or one of its ``recentProgress``, or what a listener is told. Sources that are
-    none of pylog's are left out. Gaps count: of a compacted topic, or between transactions, fewer records may come.
+    ``progress`` is a query's ``lastProgress`` (none before its first batch is over), or one of its ``recentProgress``, or what a
+    listener is told. Of sources of one topic the one that is furthest behind counts; sources that are not in Python, or have
+    other offsets, are left out. Gaps count: of a compacted topic, or between transactions, fewer records may come.
     """
     behind: Positions = {}
+    if progress is None:
+        return behind
     for source in progress["sources"] if isinstance(progress, Mapping) else progress.sources:
-        end, latest = _offsets(source, "endOffset"), _offsets(source, "latestOffset")
-        behind |= {partition: max(offset - end.get(partition, 0), 0) for partition, offset in latest.items()}
+        if "python" in str(_of(source, "description")).lower():
+            end, latest = _offsets(source, "endOffset"), _offsets(source, "latestOffset")
+            for partition, offset in latest.items():
+                behind[partition] = max(behind.get(partition, 0), offset - end.get(partition, 0))
     return behind
 
 
+def _of(source: Any, name: str) -> Any:
+    return source[name] if isinstance(source, Mapping) else getattr(source, name)
+
+
 def _offsets(source: Any, name: str) -> Positions:
-    text = source[name] if isinstance(source, Mapping) else getattr(source, name)
+    text = _of(source, name)
     try:
         offsets = json.loads(text or "null")
         return decode(offsets) if isinstance(offsets, dict) else {}

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pylog.errors import ConfigError
 from pylog.spark.batch import batch_reader
 from pylog.spark.directory import LogDirectory
 from pylog.spark.options import SourceOptions
@@ -43,8 +44,10 @@ class PylogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as those below
         """Of the same columns; what is wrong with the options its methods say. Needs pyspark 4.2."""
-        from pylog.spark.stream import StreamReader
-
+        try:
+            from pylog.spark.stream import StreamReader
+        except ModuleNotFoundError as error:
+            raise ConfigError("streams need pyspark 4.2 or newer", module=error.name) from error
         return StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -30,10 +30,10 @@ from pylog.errors import OffsetOutOfRange
 from pylog.model import OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.spark import stream_offsets
-from pylog.spark.directory import LogDirectory, PartitionSource
+from pylog.spark.directory import PartitionSource
 from pylog.spark.limits import Range, share_of_bytes, share_of_offsets
 from pylog.spark.options import SourceOptions
-from pylog.spark.positions import check_complete, readable, report_loss, select, start_offset
+from pylog.spark.positions import check_complete, readable, report_loss, start_offset
 from pylog.spark.ranges import PartitionRange, PartitionRanges, record_batches
 from pylog.spark.schema import arrow_schema
 from pylog.spark.splits import coalesce, size_bytes, split
@@ -41,6 +41,8 @@ from pylog.spark.stream_offsets import Positions
 from pylog.spark.tails import Tails
 
 logger = logging.getLogger("pylog.spark")
+
+There = Mapping[TopicPartition, tuple[PartitionSource, CommitState]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._clock = clock or SystemClock()
         self._initial: dict[str, Any] | None = None
-        self._latest: Positions | None = None
+        self._latest: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._took_s: float | None = None
 
@@ -68,17 +70,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         """Of a query without a checkpoint: asked more than once, and the same each time."""
         if self._initial is None:
-            options = self._options
-            sources = select(LogDirectory(options.path), options.selection)
-            check_complete(options.starting, [source.topic_partition for source in sources])
-            self._initial = stream_offsets.encode({s.topic_partition: _start(s, options) for s in sources})
+            options, there = self._options, self._tails.look()
+            if self._tails.missing:
+                raise self._tails.missing[0]
+            check_complete(options.starting, list(there))
+            starts = {p: _start(source, published, options) for p, (source, published) in there.items()}
+            self._initial = stream_offsets.encode(starts, _ids(there))
         return self._initial
 
     # What is new
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query ends at what is there now."""
-        self._target = self._ends()
+        self._target = {p: self._readable(published).end for p, (_, published) in self._tails.look().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the options say, for Spark to hand back; which of them it is does not matter."""
@@ -91,49 +95,71 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where a batch that starts there would end; ``start`` itself where there is nothing to be read."""
-        positions = stream_offsets.decode(start)
-        ends, anew = self._ends_for(positions)
+        positions, there = stream_offsets.decode(start), self._tails.look()
+        ids, known_ids = _ids(there), stream_offsets.ids(start)
+        anew = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
+        readable = {p: self._readable(published) for p, (_, published) in there.items()}
+        self._latest = stream_offsets.encode({p: offsets.end for p, offsets in readable.items()}, ids)
+        self._check_for_loss(positions, anew, there, readable)
+        stands = self._stands(positions | anew, there, readable)
+        ends = self._aimed_at(stands, {p: max(offsets.end, stands.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
-            ends = self._limited(positions | anew, ends)
+            ends = self._limited(stands, ends, readable)
         if start == self._initial:  # the first batch, if only to have it written down where the query started
-            return stream_offsets.encode(ends, positions)
+            return stream_offsets.encode(ends, ids, positions)
         if anew:
-            return stream_offsets.encode(ends, anew)
-        return start if ends == positions else stream_offsets.encode(ends)
+            return stream_offsets.encode(ends, ids, anew)
+        is_known = all(known_ids.get(topic) == ids.get(topic) for topic in ids)
+        return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """What there was to be read when Spark last asked, whatever the limits: for the query's progress."""
-        return None if self._latest is None else stream_offsets.encode(self._latest)
+        return self._latest
 
-    def _ends(self) -> Positions:
-        isolation_level = self._options.isolation_level
-        return {
-            topic_partition: readable(published, isolation_level).end
-            for topic_partition, published in self._tails.look().items()
-        }
+    def _readable(self, published: CommitState) -> OffsetRange:
+        return readable(published, self._options.isolation_level)
 
-    def _ends_for(self, positions: Positions) -> tuple[Positions, Positions]:
-        """What there is to be read, and where to start in partitions that were created anew."""
-        ends = self._latest = self._ends()
-        target = self._target
-        if target is not None:  # a partition that came since is read up to where the query stands: not at all
-            known = target.keys() | positions.keys()
-            ends = {p: max(min(end, target.get(p, 0)), positions.get(p, 0)) for p, end in ends.items() if p in known}
-        anew = dict.fromkeys(self._tails.created_anew() & positions.keys() & ends.keys(), 0)
+    def _check_for_loss(
+        self, positions: Positions, anew: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]
+    ) -> None:
         for topic_partition, position in positions.items():
-            end = ends.get(topic_partition)
-            if end is None:
-                self._report_loss(topic_partition, position, "it is not there any more")
+            if topic_partition not in there:
+                self._report_loss(topic_partition, position, "it is not there any more, or the options don't select it")
             elif topic_partition in anew:
                 self._report_loss(topic_partition, position, "the topic was deleted, and created anew")
-            elif end < position:
+            elif there[topic_partition][1].high_watermark < position:
+                end = readable[topic_partition].end
                 self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created anew")
-        self._tails.accept_as_they_are()
-        return ends, anew
+        for error in self._tails.missing:
+            if self._options.fail_on_data_loss:
+                raise error
+            logger.warning("%s; going on with what there is", error)
 
-    def _limited(self, positions: Positions, ends: Positions) -> Positions:
+    @staticmethod
+    def _stands(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
+        """Where the next batch starts, in partitions that are there: at their end where it was cut below that."""
+        return {
+            p: position if position <= there[p][1].high_watermark else readable[p].end
+            for p, position in positions.items()
+            if p in there
+        }
+
+    def _aimed_at(self, stands: Positions, ends: Positions) -> Positions:
+        """No further than what was there when the query began, if it is to end there."""
+        target = self._target
+        if target is None:
+            return ends
+        known = target.keys() | stands.keys()
+        return {p: max(min(end, target.get(p, 0)), stands.get(p, 0)) for p, end in ends.items() if p in known}
+
+    def _limited(
+        self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange]
+    ) -> Positions:
+        """What is gone does not count."""
         limits = self._options.limits
-        new: dict[TopicPartition, Range] = {p: (min(positions.get(p, 0), end), end) for p, end in ends.items()}
+        new: dict[TopicPartition, Range] = {
+            p: (min(max(positions.get(p, 0), readable[p].start), end), end) for p, end in ends.items()
+        }
         count = sum(end - start for start, end in new.values())
         may_wait = self._target is None and not self._has_waited(limits.delay_s)
         if may_wait and count < limits.offsets_min:
@@ -170,6 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges between; the same for a batch that is replayed, as far as it is there still."""
+        planned_ids = stream_offsets.ids(end)
         starts, ends = stream_offsets.starts(start, end), stream_offsets.decode(end)
         self._tails.refresh()
         planned = []
@@ -181,6 +208,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._report_loss(topic_partition, wanted.start, "it is not there any more")
                     continue
                 source, published = there
+                if _differ({topic_partition.topic: source.known_id}, planned_ids, topic_partition.topic):
+                    self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created anew")
+                    continue
                 planned.append(self._range(source, published, self._checked(topic_partition, published, wanted)))
         splitting = self._options.splitting
         return coalesce(split([piece for piece in planned if piece.start < piece.end], splitting), splitting)
@@ -220,8 +250,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logger.warning("%s; going on with what there is", message)
 
 
-def _start(source: PartitionSource, options: SourceOptions) -> int:
-    published = source.published()
+def _ids(there: There) -> dict[str, str]:
+    return {p.topic: source.known_id for p, (source, _) in there.items() if source.known_id}
+
+
+def _differ(ids: Mapping[str, str], known: Mapping[str, str], topic: str) -> bool:
+    """Whether they are two topics; of one whose id is not known nobody can say that."""
+    return bool(ids.get(topic) and known.get(topic)) and ids[topic] != known[topic]
+
+
+def _start(source: PartitionSource, published: CommitState, options: SourceOptions) -> int:
     there = readable(published, options.isolation_level)
     wanted = start_offset(source, published, there, options)
     start = min(max(wanted, there.start), there.end)

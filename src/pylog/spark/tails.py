@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pylog.errors import InvalidPartition, TopicNotFound
+from pylog.errors import InvalidPartition, PylogError, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.published import PublishedView
@@ -17,6 +17,7 @@ from pylog.spark.options import SourceOptions
 from pylog.spark.positions import select
 
 _OPEN_MAX = 256  # descriptors kept; partitions beyond are opened each time
+_ANEW_EVERY = 50  # looks
 
 
 class Tail:
@@ -25,32 +26,40 @@ class Tail:
     def __init__(self, source: PartitionSource, *, stays_open: bool) -> None:
         self.source = source
         self._view = PublishedView(source.place(), foreign=source.is_kafka, log_start=source.log_start)
-        self._stays_open = stays_open
+        self.stays_open = stays_open
 
     def published(self) -> CommitState:
         try:
             return self._view.state()
         finally:
-            if not self._stays_open:
+            if not self.stays_open:
                 self._view.let_go()
+
+    def look_anew(self) -> None:
+        """Slots that are open may have been replaced, or removed, by hand."""
+        self._view.look_anew()
 
 
 class Tails:
-    """Those of one query."""
+    """Those of one query. ``missing``: what is wrong with names that were asked for and are not there."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._version: int | None = None
         self._tails: dict[TopicPartition, Tail] = {}
-        self._identities: dict[TopicPartition, bytes] = {}
+        self._looks = 0
+        self.missing: list[PylogError] = []
 
-    def look(self) -> dict[TopicPartition, CommitState]:
-        """All that are there now. ``TopicNotFound`` and ``InvalidPartition`` for one that is named, if data loss matters."""
+    def look(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
+        """All that are there now."""
         self.refresh()
+        self._looks += 1
         found = {}
         for topic_partition, tail in self._tails.items():
+            if self._looks % _ANEW_EVERY == 0:
+                tail.look_anew()
             with suppress(TopicNotFound):  # deleted since it was listed
-                found[topic_partition] = tail.published()
+                found[topic_partition] = tail.source, tail.published()
         return found
 
     def refresh(self) -> None:
@@ -69,32 +78,20 @@ class Tails:
         except TopicNotFound:  # deleted since
             return None
 
-    def created_anew(self) -> set[TopicPartition]:
-        """Those that are not the partitions which had their names before, as far as this object has seen these."""
-        return {
-            p
-            for p, tail in self._tails.items()
-            if self._identities.get(p, tail.source.identity) != tail.source.identity
-        }
-
-    def accept_as_they_are(self) -> None:
-        """None of them counts as created anew any more."""
-        self._identities = {p: tail.source.identity for p, tail in self._tails.items()}
-
     def _list(self, directory: LogDirectory) -> None:
-        known, self._tails = self._tails, {}
-        for number, source in enumerate(self._selected(directory)):
-            tail = known.get(source.topic_partition)
-            if tail is None or tail.source != source:
-                tail = Tail(source, stays_open=number < _OPEN_MAX)
-            self._tails[source.topic_partition] = tail
+        found = {source.topic_partition: source for source in self._selected(directory)}
+        kept = {p: tail for p, tail in self._tails.items() if found.get(p) == tail.source}
+        room = _OPEN_MAX - sum(tail.stays_open for tail in kept.values())
+        new = (p for p in found if p not in kept)
+        made = {p: Tail(found[p], stays_open=number < room) for number, p in enumerate(new)}
+        self._tails = {p: kept.get(p) or made[p] for p in found}
 
     def _selected(self, directory: LogDirectory) -> list[PartitionSource]:
-        selection = self._options.selection
-        if self._options.fail_on_data_loss:
-            return select(directory, selection)
+        self.missing = []
         found: list[PartitionSource] = []
-        for one in selection.each():
-            with suppress(TopicNotFound, InvalidPartition):  # lost: who knows where the query stands warns of it
+        for one in self._options.selection.each():
+            try:
                 found += select(directory, one)
+            except (TopicNotFound, InvalidPartition) as error:
+                self.missing.append(error)
         return found
