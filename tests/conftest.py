@@ -52,6 +52,7 @@ ONE_CODEC = {
     "group/test_state.py": "a value that changes",
     "group/test_state_file.py": "a file of JSON",
     "mutants": "texts of the source; the bugs themselves are tried on the readable codec",
+    "spark": "plans, offsets and commits; records are made and read by producer and arrow, whose tests run on both",
     "storage": "files, locks, names and modes",
     "test_architecture.py": "the source",
     "test_documentation.py": "links; what is printed is run with the compiled one",
