@@ -20,7 +20,6 @@ from benchmarks.settings import Scale
 from benchmarks.workload import Contender, Figure, Measure, Value, Workload
 from benchmarks.workloads import WORKLOADS
 
-SLOW = dict.fromkeys(("spark", "spark_stream"), pytest.mark.soak)  # Spark starts, and makes Parquet: most of a minute
 SLOW_TO_START = ("Kafka",)  # a broker in Java takes ten seconds
 
 
@@ -29,7 +28,7 @@ def tiny(name: str, directory: Path, without: tuple[str, ...] = SLOW_TO_START) -
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in WORKLOADS])
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_measures_what_its_figures_ask(name: str, tmp_path: Path) -> None:
     result = tiny(name, tmp_path)
     assert result.rounds == 1
