@@ -20,6 +20,7 @@ from benchmarks.workloads import (
     processes,
     size,
     spark,
+    spark_stream,
 )
 
 _MODULES = (
@@ -36,6 +37,7 @@ _MODULES = (
     memory,
     size,
     spark,
+    spark_stream,
 )
 
 WORKLOADS: dict[str, Workload] = {

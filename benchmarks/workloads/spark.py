@@ -6,69 +6,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, percentile, seconds
-from benchmarks.workload import Contender, Figure, Measure, MissingError, Sample, Value, Workload, no_package
+from benchmarks.settings import TOPIC, VALUE, Scale, check_count, seconds
+from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload, no_package
 from benchmarks.workloads.pylog_log import NAME
-from pylog import Log, Producer
+from benchmarks.workloads.spark_session import KEYS, PARTITIONS, fill, session
+from pylog import Log
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-PARTITIONS = 4
-KEYS = [b"key-%07d" % number for number in range(10_000)]
-SENT_AT_ONCE = 100_000
 TUPLES_SHARE = 20  # of the rows: it would take minutes
+NAIVE_SHARE = 50
 PREPARED_ROWS = 9_000  # as many as a batch of the source has
-BATCHES = 40  # micro-batches whose times are taken
-SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-
-
-@contextmanager
-def _session() -> Iterator[SparkSession]:
-    """On two cores. The first that asks starts it, and stops it."""
-    try:
-        import pyarrow as pa  # noqa: F401
-        from pyspark import SparkContext
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise no_package(error.name or "pyspark") from None
-    was_there = SparkContext._active_spark_context is not None
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    try:
-        session = SparkSession.builder.master("local[2]").config(map=SETTINGS).getOrCreate()  # type: ignore[arg-type]
-    except PySparkException as error:
-        raise MissingError(f"Spark does not start ({error}); it needs Java 17 or newer") from None
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        if not was_there:
-            session.stop()
-
-
-def _fill(place: Path, count: int) -> str:
-    path = place / "log"
-    with Log(path) as log:
-        log.create_topic(TOPIC, partitions=PARTITIONS)
-        with Producer(log, acks=1) as producer:
-            for first in range(0, count, SENT_AT_ONCE):
-                size = min(SENT_AT_ONCE, count - first)
-                chosen = [KEYS[number % len(KEYS)] for number in range(first, first + size)]
-                producer.send_many(TOPIC, [VALUE] * size, keys=chosen)
-    return str(path)
 
 
 def _queries(frame: Callable[[], DataFrame], count: int) -> Sample:
@@ -94,13 +48,12 @@ def _processor_s() -> dict[int, float]:
     waiting = [os.getpid()]
     while waiting:
         pid = waiting.pop()
-        try:
+        with suppress(FileNotFoundError, ProcessLookupError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            spent[pid] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
             for task in Path(f"/proc/{pid}/task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        spent[pid] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+                with suppress(FileNotFoundError, ProcessLookupError):  # Java's threads come and go
+                    waiting += map(int, (task / "children").read_text().split())
     return spent
 
 
@@ -115,8 +68,8 @@ def _spent_s(before: dict[int, float]) -> float:
 @contextmanager
 def _pylog(place: Path, scale: Scale) -> Iterator[Measure]:
     count = scale.of(20_000_000, 10_000)
-    with _session() as spark:
-        path = _fill(place, count)
+    with session() as spark:
+        path = fill(place, count)
 
         def measure() -> Sample:
             found = _queries(lambda: spark.read.format("pylog").load(path), count)
@@ -146,8 +99,8 @@ def _reader_processor_s(path: str) -> float:
 @contextmanager
 def _parquet(place: Path, scale: Scale) -> Iterator[Measure]:
     count = scale.of(20_000_000, 10_000)
-    with _session() as spark:
-        frame = spark.read.format("pylog").load(_fill(place, count))
+    with session() as spark:
+        frame = spark.read.format("pylog").load(fill(place, count))
         frame.write.option("compression", "none").parquet(str(place / "parquet"))
         yield lambda: _queries(lambda: spark.read.parquet(str(place / "parquet")), count)
 
@@ -156,19 +109,33 @@ def _parquet(place: Path, scale: Scale) -> Iterator[Measure]:
 def _prepared(place: Path, scale: Scale) -> Iterator[Measure]:
     """What Spark's way from Python to its rows allows."""
     count = scale.of(20_000_000, 10_000) // (PARTITIONS * PREPARED_ROWS) * PARTITIONS * PREPARED_ROWS or PREPARED_ROWS
-    with _session() as spark:
-        path = _fill(place, 2 * PARTITIONS * PREPARED_ROWS)
+    with session() as spark:
+        path = fill(place, 2 * PARTITIONS * PREPARED_ROWS)
         spark.dataSource.register(_source("prepared", partial(_prepared_batches, path)))
         yield lambda: _queries(lambda: spark.read.format("prepared").option("rows", count).load(), count)
 
 
 @contextmanager
 def _tuples(place: Path, scale: Scale) -> Iterator[Measure]:
-    count = scale.of(20_000_000 // TUPLES_SHARE, 10_000)
-    with _session() as spark:
-        path = _fill(place, count)
-        spark.dataSource.register(_source("tuples", partial(_rows, path)))
-        yield lambda: _queries(lambda: spark.read.format("tuples").option("rows", count).load(), count)
+    with _rows_of(_rows, "tuples", place, scale.of(20_000_000 // TUPLES_SHARE, 10_000)) as measure:
+        yield measure
+
+
+@contextmanager
+def _naive(place: Path, scale: Scale) -> Iterator[Measure]:
+    try:
+        import kafka.record  # noqa: F401
+    except ImportError:
+        raise no_package("kafka-python") from None
+    with _rows_of(_naive_rows, "naive", place, scale.of(20_000_000 // NAIVE_SHARE, 10_000)) as measure:
+        yield measure
+
+
+@contextmanager
+def _rows_of(rows: Callable[[str, int, int], Iterator[Any]], called: str, place: Path, count: int) -> Iterator[Measure]:
+    with session() as spark:
+        spark.dataSource.register(_source(called, partial(rows, fill(place, count))))
+        yield lambda: _queries(lambda: spark.read.format(called).option("rows", count).load(), count)
 
 
 def _source(called: str, rows: Callable[[int, int], Iterator[Any]]) -> Any:
@@ -223,75 +190,18 @@ def _rows(path: str, partition: int, _: int) -> Iterator[Any]:
             yield r.key, r.value, r.topic, r.partition, r.offset, at, 0
 
 
-# Streams
+def _naive_rows(path: str, partition: int, _: int) -> Iterator[Any]:
+    """As one would write it without pylog."""
+    from datetime import datetime, timezone
 
+    from kafka.record.memory_records import MemoryRecords
 
-@contextmanager
-def _stream(place: Path, scale: Scale) -> Iterator[Measure]:
-    count = scale.of(10_000_000, 10_000)
-    with _session() as spark:
-        path = _fill(place, count)
-
-        def measure() -> Sample:
-            with fresh(place) as directory:
-                stream = spark.readStream.format("pylog").option("startingOffsets", "earliest")
-                stream = stream.option("maxOffsetsPerTrigger", max(1, count // 5))
-                lengths = stream.load(path).selectExpr("sum(length(value)) AS bytes")
-                writer = lengths.writeStream.format("noop").outputMode("complete").trigger(availableNow=True)
-                query = writer.option("checkpointLocation", str(directory)).start()
-                query.awaitTermination()
-                taken = query.recentProgress
-                check_count(sum(progress["numInputRows"] for progress in taken), count)
-                took = sum(progress["durationMs"]["triggerExecution"] for progress in taken[1:]) / 1e3
-                return {"records_per_s": sum(progress["numInputRows"] for progress in taken[1:]) / took}
-
-        yield measure
-
-
-def _micro_batches_ms(spark: SparkSession, stream: DataFrame, place: Path, batches: int) -> Sample:
-    with fresh(place) as directory:
-        writer = stream.writeStream.format("noop").option("checkpointLocation", str(directory))
-        query = writer.trigger(processingTime="0 seconds").start()
-        with closing(_Stopping(query)):
-            while sum(progress["numInputRows"] > 0 for progress in query.recentProgress) < batches:
-                if query.exception() is not None:
-                    raise RuntimeError(query.exception())
-                time.sleep(0.01)
-        times = sorted(p["durationMs"]["triggerExecution"] for p in query.recentProgress[1:] if p["numInputRows"])
-        return {"p50_ms": percentile(times, 0.5), "p99_ms": percentile(times, 0.99)}
-
-
-class _Stopping:
-    def __init__(self, query: Any) -> None:
-        self.close = query.stop
-
-
-@contextmanager
-def _small_batches(place: Path, scale: Scale) -> Iterator[Measure]:
-    """One task each, of some records."""
-    batches = scale.of(BATCHES, 2)
-    with _session() as spark:
-
-        def measure() -> Sample:
-            with fresh(place) as directory, Log(directory / "log") as log:
-                log.create_topic(TOPIC)
-                with Producer(log, acks=1) as producer:
-                    producer.send_many(TOPIC, [VALUE] * 100 * (batches + 2))
-                stream = spark.readStream.format("pylog").option("startingOffsets", "earliest")
-                stream = stream.option("maxOffsetsPerTrigger", 100).load(str(directory / "log"))
-                return _micro_batches_ms(spark, stream, place, batches)
-
-        yield measure
-
-
-@contextmanager
-def _rate(place: Path, scale: Scale) -> Iterator[Measure]:
-    batches = scale.of(BATCHES, 2)
-    with _session() as spark:
-        stream = (
-            spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).option("numPartitions", 1).load()
-        )
-        yield lambda: _micro_batches_ms(spark, stream, place, batches)
+    for segment in sorted(Path(path, f"{TOPIC}-{partition}").glob("*.log")):
+        batches = MemoryRecords(segment.read_bytes())
+        while (batch := batches.next_batch()) is not None:
+            for r in batch:
+                at = datetime.fromtimestamp(r.timestamp / 1e3, timezone.utc)
+                yield r.key, r.value, TOPIC, partition, r.offset, at, r.timestamp_type
 
 
 _QUERIES = (("count()", "count_s"), ("sum(length(value))", "sum_s"), ("groupBy(key).count()", "group_s"))
@@ -304,7 +214,8 @@ WORKLOADS = [
             Contender(NAME, 'spark.read.format("pylog"), all columns', _pylog),
             Contender("Parquet", "the same rows, uncompressed; columns and counts that a query needs alone", _parquet),
             Contender("prepared", f"a Python source: one Arrow batch of {PREPARED_ROWS:,} rows again and again", _prepared),
-            Contender("tuples", f"a Python source that yields tuples, of 1/{TUPLES_SHARE} of the rows", _tuples),
+            Contender("tuples", f"a source that yields tuples of pylog's scan, 1/{TUPLES_SHARE} of the rows", _tuples),
+            Contender("naive", f"the same of kafka-python's MemoryRecords, 1/{NAIVE_SHARE} of the rows", _naive),
         ),
         (
             *(
@@ -316,23 +227,11 @@ WORKLOADS = [
                        at_most=1.2)
                 for query, metric in _QUERIES
             ),
-            Figure("records a second over tuples'", Value(NAME, "records_per_s"), Value("tuples", "records_per_s"),
-                   at_least=10),
+            Figure("records a second over tuples of pylog's", Value(NAME, "records_per_s"),
+                   Value("tuples", "records_per_s"), at_least=10),
+            Figure("records a second over tuples of kafka-python's", Value(NAME, "records_per_s"),
+                   Value("naive", "records_per_s"), at_least=10),
             Figure("processor time that is the reader's", Value(NAME, "reader_share"), at_most=0.25, unit=""),
-        ),
-    ),
-    Workload(
-        "spark_stream",
-        "micro-batches in local[2]: a backlog in five, and small ones",
-        (
-            Contender(NAME, 'readStream.format("pylog"), sum(length(value)), noop; behind the first of five', _stream),
-            Contender("small", f"100 records of one partition in each of {BATCHES}, noop", _small_batches),
-            Contender("rate", "the same from Spark's rate-micro-batch, which makes its rows in the JVM", _rate),
-        ),
-        (
-            Figure("records", Value(NAME, "records_per_s"), at_least=500_000, unit="rec/s"),
-            Figure("a small batch over one of the rate source's", Value("small", "p50_ms"), Value("rate", "p50_ms"),
-                   at_most=2),
         ),
     ),
 ]  # fmt: skip
