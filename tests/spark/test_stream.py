@@ -21,6 +21,7 @@ from pylog.model import TopicPartition
 from pylog.spark import offsets_behind, tails
 from pylog.spark.stream_offsets import encode
 from pylog.spark.tails import Tail
+from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from tests.partition.logs import append_encoded, batch, marker
 from tests.spark.reading import KAFKA
@@ -499,3 +500,25 @@ def test_a_query_says_how_far_it_is_behind(log: Log) -> None:
         SimpleNamespace(**given) for given in (source, others[0], {**ours, "endOffset": "x", "latestOffset": "[]"})
     ]
     assert offsets_behind(SimpleNamespace(sources=as_objects)) == expected
+
+
+@pytest.mark.parametrize("limit", [{}, {"maxBytesPerTrigger": 1}])
+def test_no_directory_is_listed_for_what_is_new(
+    log: Log, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
+) -> None:
+    listed: list[str] = []
+    names = OsFileSystem.names
+    monkeypatch.setattr(OsFileSystem, "names", lambda self, path: listed.append(path) or names(self, path))
+    append(log, 3)
+    query = Query(log.path, startingOffsets="earliest", **limit)
+    while query.batch() is not None:
+        pass
+    for _ in range(3):
+        append(log, 3)
+        listed.clear()
+        assert query.plan()
+        query.reader.partitions(json.loads(query._start()), json.loads(query.offsets[query.committed]))
+        assert not [path for path in listed if path.endswith("orders-0")]
+        while query.batch() is not None:
+            pass
+    assert offsets(query.rows) == [*range(12)]

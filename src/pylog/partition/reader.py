@@ -111,12 +111,16 @@ class PartitionReader:
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
         """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
         state = self.state()
-        return cuts(self._place, self.segments(state), state, start, end, piece_bytes)
+        return cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes)
 
     def size_bytes(self, start: int, end: int) -> int:
         """About how many bytes of segments hold this range, by the indexes."""
         state = self.state()
-        return size_bytes(self._place, self.segments(state), state, start, end)
+        return size_bytes(self._place, self._segments_since(state, start), state, start, end)
+
+    def _segments_since(self, state: CommitState, offset: int) -> Segments:
+        """Those that may hold the offset or later ones. For what is new no directory of thousands of files is listed."""
+        return Segments((state.active_base,)) if offset >= state.active_base else self.segments(state)
 
     # Fetching
 
