@@ -102,17 +102,9 @@ def main(master: str, settings: str) -> None:
     print(json.dumps("started"), flush=True)
     for line in sys.stdin:
         name, given = json.loads(line)
-        print(
-            json.dumps({"read": read, "write": write, "copy": copy, "connect": connect_port}[name](spark, **given)),
-            flush=True,
-        )
+        answer = {"read": read, "write": write, "copy": copy}[name](spark, **given)
+        print(json.dumps(answer), flush=True)
     spark.stop()
-
-
-def connect_port(spark: SparkSession) -> int:
-    """Where Spark Connect listens, if the settings have its plugin."""
-    jvm: Any = spark.sparkContext._jvm
-    return int(jvm.org.apache.spark.sql.connect.service.SparkConnectService.localPort())
 
 
 if __name__ == "__main__":

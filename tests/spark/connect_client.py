@@ -12,14 +12,7 @@ from pyspark.sql import SparkSession
 
 def main(url: str, source: str, target: str, checkpoint: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
-    orders = spark.read.format("pylog").option("subscribe", "orders").load(source)
-    seen = {
-        "read": orders.count(),
-        "no log": problem(lambda: spark.read.format("pylog").load(f"{source}/missing").count()),
-        "no topic": problem(lambda: spark.read.format("pylog").option("subscribe", "order").load(source).count()),
-        "no value": problem(lambda: save(orders.select("key"), target)),
-    }
-    save(orders.select("value"), target)
+    seen = {} if Path(checkpoint).exists() else first(spark, source, target)
     stream = spark.readStream.format("pylog").option("subscribe", "orders").option("startingOffsets", "earliest")
     rows = stream.option("maxOffsetsPerTrigger", 1_200).load(source).select("key", "value")
     writer = rows.writeStream.format("pylog").option("topic", "streamed").option("checkpointLocation", checkpoint)
@@ -28,6 +21,18 @@ def main(url: str, source: str, target: str, checkpoint: str) -> None:
     seen["batches"] = len(list(Path(checkpoint, "commits").glob("[0-9]*")))
     spark.stop()
     print(json.dumps(seen))
+
+
+def first(spark: SparkSession, source: str, target: str) -> dict[str, Any]:
+    """What is not the stream: queries that are right, queries that are wrong, a save."""
+    orders = spark.read.format("pylog").option("subscribe", "orders").load(source)
+    save(orders.select("value"), target)
+    return {
+        "read": orders.count(),
+        "no log": problem(lambda: spark.read.format("pylog").load(f"{source}/missing").count()),
+        "no topic": problem(lambda: spark.read.format("pylog").option("subscribe", "order").load(source).count()),
+        "no value": problem(lambda: save(orders.select("key"), target)),
+    }
 
 
 def save(rows: Any, log: str) -> None:
