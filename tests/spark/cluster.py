@@ -60,6 +60,7 @@ class Cluster:
             cwd=self._directory,
             start_new_session=True,
             env={**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m",
+                 "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they do little, and start sooner
                  "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",  # tests kill them
                  "PYSPARK_PYTHON": sys.executable, **self._environment},
         )  # fmt: skip

@@ -13,12 +13,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that ends before better code would pay off
 SETTINGS = {
     "spark.cores.max": "2",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.executor.memory": "512m",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "90s",  # the first task waits for both executors
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
