@@ -72,6 +72,9 @@ class Driver:
         assert self._process.stdin is not None
         print(json.dumps([name, given]), file=self._process.stdin, flush=True)
 
+    def check(self) -> None:
+        assert self._process.poll() is None, self._errors.read_text()[-5000:]
+
     def answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -177,6 +180,7 @@ def test_a_copy_has_each_record_once_though_an_executor_is_killed_in_the_midst_o
     given = {"source": str(orders), "target": str(tmp_path / "copies"), "checkpoint": str(checkpoint)}
     driver.send("copy", **given, at=(VALUE % HELD).decode(), place=str(tmp_path))
     while not (attempts.exists() and attempts.read_text().endswith("\n")):
+        driver.check()
         time.sleep(0.01)
     committed = len(list((checkpoint / "commits").glob("[0-9]*")))
     kill_executor(cluster, attempts.read_text().split()[1])
