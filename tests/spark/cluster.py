@@ -20,13 +20,24 @@ STARTED = re.compile(r"(spark://[0-9.]+:[0-9]+)")
 class Cluster:
     """``url`` is its master's. Leaving the block ends everything."""
 
-    def __init__(self, directory: Path, workers: int) -> None:
+    def __init__(self, directory: Path, workers: int, cores: int = 1, **environment: str) -> None:
+        """``cores`` of each worker, as far as Spark counts them. ``environment``: what its processes have other than this one."""
         self._directory = directory.resolve()
+        self._environment = environment
         self._processes: list[subprocess.Popen[str]] = []
-        self.url = self._started("master.Master", "Starting Spark master at", "--port", "0")
-        for number in range(workers):
-            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker-{number}"), self.url)
-            self._started("worker.Worker", "Successfully registered with master", *options)
+        self._logs: list[subprocess.Popen[bytes]] = []
+        try:
+            self.url = self._said(self._start("master.Master", "--port", "0"), "Starting Spark master at")
+            started = [
+                self._start("worker.Worker", "--cores", str(cores), "--memory", "2g",
+                            "--work-dir", str(self._directory / f"worker-{number}"), self.url)
+                for number in range(workers)
+            ]  # fmt: skip
+            for worker in started:
+                self._said(worker, "Successfully registered with master")
+        except BaseException:
+            self._end()
+            raise
 
     def executors(self) -> list[int]:
         """The processes that run tasks."""
@@ -39,8 +50,7 @@ class Cluster:
                     found.append(int(entry.name))
         return found
 
-    def _started(self, name: str, when: str, *options: str) -> str:
-        """Start one, and wait until it says so; the address it says."""
+    def _start(self, name: str, *options: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}",
              "--host", "127.0.0.1", "--webui-port", "0", *options],
@@ -50,17 +60,24 @@ class Cluster:
             cwd=self._directory,
             start_new_session=True,
             env={**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m",
+                 "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they do little, and start sooner
                  "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",  # tests kill them
-                 "PYSPARK_PYTHON": sys.executable},
+                 "PYSPARK_PYTHON": sys.executable, **self._environment},
         )  # fmt: skip
         self._processes.append(process)
+        return process
+
+    def _said(self, process: subprocess.Popen[str], when: str) -> str:
+        """Wait until it says that it is ready; the address it says."""
         assert process.stderr is not None
         said = []
         for line in process.stderr:
             said.append(line)
             if when in line:
-                with open(self._directory / f"{len(self._processes)}.log", "w") as log:
-                    subprocess.Popen(["cat"], stdin=process.stderr, stdout=log, start_new_session=True)
+                with open(self._directory / f"{self._processes.index(process) + 1}.log", "w") as log:
+                    self._logs.append(
+                        subprocess.Popen(["cat"], stdin=process.stderr, stdout=log, start_new_session=True)
+                    )
                 found = STARTED.search(line)
                 return found[1] if found else ""
         raise RuntimeError("".join(said))
@@ -69,9 +86,15 @@ class Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
         for process in reversed(self._processes):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if process.stderr:
                 process.stderr.close()
+        for log in self._logs:
+            log.kill()
+            log.wait()
