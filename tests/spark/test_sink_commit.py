@@ -70,6 +70,16 @@ def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(log: Log) -> N
     assert names(Driver(log.path).directory) == ["lock", "state"]
 
 
+def test_a_batch_that_only_an_older_checkpoint_can_bring_is_told_of(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    driver = Driver(log.path)
+    for batch_id in (0, 1, 1):
+        driver.write([[b"%d" % batch_id]], batch_id)
+    assert not caplog.records
+    driver.write([[b"other"]], 0)
+    assert f"batch 0 of query {driver.sink_id} is passed over, the log has its batches up to 1" in caplog.text
+    assert values(log) == [[b"0", b"1"]]
+
+
 def test_an_attempt_that_nobody_commits_adds_nothing_and_goes_with_the_next_commit(log: Log) -> None:
     driver = Driver(log.path)
     loser, winner = driver.stage([b"a"]), driver.stage([b"a"])

@@ -65,11 +65,24 @@ class SinkCommit:
     def _commit(self, batch_id: int, files: Sequence[Staged]) -> None:
         state = self.recover()
         if state is not None and batch_id <= state.batch_id:
-            logger.info("batch %d of %s is in the log already", batch_id, self._place.sink_id)
+            self._tell_of(batch_id, state.batch_id)
             self._clean(batch_id)
         elif files:
             producer_id = self._log.next_producer_id() if state is None else state.producer_id
             self._publish(prepare(self._log, self._place, batch_id, producer_id, files, self._timeout_ms))
+
+    def _tell_of(self, batch_id: int, last: int) -> None:
+        """After a crash only the last batch comes again; an earlier one may have other rows, and these are not written."""
+        if batch_id == last:
+            logger.info("batch %d of %s is in the log already", batch_id, self._place.sink_id)
+            return
+        logger.warning(
+            "batch %d of query %s is passed over, the log has its batches up to %d: was its checkpoint set back, or does another "
+            "driver run it? What it reads anew is written with a new checkpointLocation only",
+            batch_id,
+            self._place.sink_id,
+            last,
+        )
 
     def _publish(self, intent: Intent) -> None:
         place = self._place
