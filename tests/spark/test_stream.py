@@ -443,6 +443,17 @@ def test_a_checkpoint_of_something_else_is_refused(log: Log, wrong: str) -> None
         query.reader.latestOffset(json.loads(wrong), query.reader.getDefaultReadLimit())
 
 
+def test_what_is_warned_of_is_one_printable_line_whatever_a_checkpoint_names(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(log.path, failOnDataLoss=False)
+    forged = {"a\nERROR root: all is lost\x1b[2J": {"0": 5}}
+    assert query.reader.latestOffset(forged, query.reader.getDefaultReadLimit()) != forged
+    query.reader.partitions({}, forged)
+    assert len(caplog.messages) == 2
+    assert all(message.isprintable() and "all is lost" in message for message in caplog.messages)
+
+
 def test_a_batch_without_offsets_reads_nothing_and_one_that_starts_nowhere_is_refused(log: Log) -> None:
     append(log, 5)
     query = Query(log.path, startingOffsets="earliest")

@@ -148,20 +148,20 @@ class _RangeReader:
 
     def _report_loss(self, offset: int, cause: str) -> None:
         topic, partition = self._source.topic_partition
-        message = (
+        fails = self._planned.fail_on_data_loss
+        error = OffsetOutOfRange(  # whose text is printable, whatever a directory is called
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
-            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})"
+            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r}); "
+            + ("failOnDataLoss=false reads on with what is left" if fails else "reading on with what is left"),
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            cause=cause,
+            path=self._source.directory,
         )
-        if self._planned.fail_on_data_loss:
-            raise OffsetOutOfRange(
-                f"{message}; failOnDataLoss=false reads on with what is left",
-                topic=topic,
-                partition=partition,
-                offset=offset,
-                cause=cause,
-                path=self._source.directory,
-            )
-        logger.warning("%s; reading on with what is left", message)
+        if fails:
+            raise error
+        logger.warning("%s", error)
 
     # Damage
 

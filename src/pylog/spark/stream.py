@@ -245,16 +245,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition
-        message = f"the query is to read {topic}-{partition} from offset {position} on: {cause}"
-        if self._options.fail_on_data_loss:
-            raise OffsetOutOfRange(
-                f"{message}; failOnDataLoss=false goes on with what there is",
-                topic=topic,
-                partition=partition,
-                offset=position,
-                cause=cause,
-            )
-        logger.warning("%s; going on with what there is", message)
+        fails = self._options.fail_on_data_loss
+        error = OffsetOutOfRange(  # whose text is printable, whatever names a checkpoint has
+            f"the query is to read {topic}-{partition} from offset {position} on: {cause}; "
+            + ("failOnDataLoss=false goes on with what there is" if fails else "going on with what there is"),
+            topic=topic,
+            partition=partition,
+            offset=position,
+            cause=cause,
+        )
+        if fails:
+            raise error
+        logger.warning("%s", error)
 
 
 def _ids(there: There) -> dict[str, str]:
