@@ -288,6 +288,27 @@ def test_what_a_disk_refuses_later_is_decided_all_the_same(log: Log, operation: 
     assert read_state(place(log)) is not None
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_an_error_of_python_is_told_as_one_of_the_disk_is(
+    log: Log, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    """Who is told of another error than ``OutcomeUnknown`` saves again, and that must not double anything."""
+    driver = Driver(log.path, SAVE)
+    messages = [driver.stage([b"a"])]
+    with monkeypatch.context() as patched:
+        patched.setattr(Publication, "_sync" if has_begun else "_lane", _no_memory)
+        with pytest.raises(OutcomeUnknown if has_begun else MemoryError):
+            driver.commit(messages)
+    driver.abort(messages)
+    assert finish_commits(str(log.path)) == 0
+    assert values(log) == [[b"a"] if has_begun else []]
+    assert names(driver.directory) == []
+
+
+def _no_memory(*_: Any) -> None:
+    raise MemoryError
+
+
 def test_a_topic_deleted_before_the_commit_fails_it_and_the_next_go_is_for_the_new_one(log: Log) -> None:
     driver = Driver(log.path)
     messages = [driver.stage([b"a"])]

@@ -93,13 +93,13 @@ class SinkCommit:
             self._decided_ns = place.filesystem.modified_ns(place.intent)
             publication.run(again=False)
             self._published(intent)
-        except PylogError as error:
+        except Exception as error:  # of any kind, a MemoryError, too: who saves again must know whether it is decided
             outcome = self._unfinished(error) if publication.may_have_begun else self._withdrawn(error)
             if outcome is error:
                 raise
             raise outcome from error
 
-    def _withdrawn(self, error: PylogError) -> PylogError:
+    def _withdrawn(self, error: Exception) -> Exception:
         """Nothing of the commit is in the log: have it as if it had never been decided. What is to be said then."""
         try:
             self._place.filesystem.remove(self._place.intent)
@@ -116,14 +116,15 @@ class SinkCommit:
             )
         return error
 
-    def _unfinished(self, error: PylogError) -> OutcomeUnknown:
+    def _unfinished(self, error: Exception) -> OutcomeUnknown:
         what = "this save" if self._place.is_save else "this batch"
+        cause = str(error) or type(error).__name__
         advice = "don't run it again" if self._place.is_save else "start the query again from its checkpoint"
         return OutcomeUnknown(
-            f"{what} is decided, but not all of it may be in the log yet: {error}. Put that right, and {advice}: the rest "
+            f"{what} is decided, but not all of it may be in the log yet: {cause}. Put that right, and {advice}: the rest "
             "follows with the next commit of any sink to this log, or with pylog.spark.finish_commits(path)",
             path=self._place.intent,
-            cause=str(error),
+            cause=cause,
         )
 
     def recover(self) -> SinkState | None:
