@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pylog.errors import PylogError
 from pylog.spark import offsets_behind
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -49,7 +49,15 @@ def _day() -> object:
     return f.to_date("timestamp")
 
 
+def cause(error: PySparkException) -> str:
+    """What pylog has said, out of all that Spark says about it."""
+    said = [line for line in str(error).splitlines() if line.startswith("pylog.errors.")]
+    return said[-1].partition(": ")[2] if said else str(error)
+
+
 def main() -> int:
+    from pyspark.errors import PySparkException
+
     parser = argparse.ArgumentParser(
         allow_abbrev=False, description="Add what is new in a topic to a lake of Parquet files."
     )
@@ -67,8 +75,8 @@ def main() -> int:
         added = sum(progress["numInputRows"] for progress in query.recentProgress)
         behind = sum(offsets_behind(query.lastProgress).values()) if query.lastProgress else 0
         print(f"added {added:,} records of {arguments.topic} to {arguments.lake}, {behind:,} behind")
-    except PylogError as error:
-        print(f"failed: {error}", file=sys.stderr)
+    except PySparkException as error:
+        print(f"failed: {cause(error)}", file=sys.stderr)
         return 1
     finally:
         spark.stop()

@@ -51,12 +51,31 @@ def test_every_hour_is_final_once_and_as_pandas_counts_it(
     assert "       0 behind" in lines[-1]
 
 
-def test_a_lake_has_each_record_once_however_often_it_is_run(spark: SparkSession, tmpfs_dir: Path) -> None:
+@pytest.fixture
+def lake() -> ModuleType:
     specification = importlib.util.spec_from_file_location("lake", EXAMPLES / "lake" / "lake.py")
     assert specification is not None
     assert specification.loader is not None
     lake = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(lake)
+    return lake
+
+
+def test_a_lake_says_in_one_line_what_is_wrong(spark: SparkSession, lake: ModuleType, tmpfs_dir: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic("t")
+    query = lake.started(spark, tmpfs_dir / "log", "u", tmpfs_dir / "lake")
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination()
+    assert lake.cause(raised.value).startswith("no topic 'u' in ")
+    assert "\n" not in lake.cause(raised.value)
+
+
+def test_a_lake_has_each_record_once_however_often_it_is_run(
+    spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
+) -> None:
     with Log(tmpfs_dir / "log") as log:
         log.create_topic("t", partitions=2)
         for day in range(3):

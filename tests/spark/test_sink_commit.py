@@ -70,6 +70,16 @@ def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(log: Log) -> N
     assert names(Driver(log.path).directory) == ["lock", "state"]
 
 
+def test_a_batch_that_only_an_older_checkpoint_can_bring_is_told_of(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    driver = Driver(log.path)
+    for batch_id in (0, 1, 1):
+        driver.write([[b"%d" % batch_id]], batch_id)
+    assert not caplog.records
+    driver.write([[b"other"]], 0)
+    assert f"batch 0 of query {driver.sink_id} is passed over, the log has its batches up to 1" in caplog.text
+    assert values(log) == [[b"0", b"1"]]
+
+
 def test_an_attempt_that_nobody_commits_adds_nothing_and_goes_with_the_next_commit(log: Log) -> None:
     driver = Driver(log.path)
     loser, winner = driver.stage([b"a"]), driver.stage([b"a"])
@@ -276,6 +286,27 @@ def test_what_a_disk_refuses_later_is_decided_all_the_same(log: Log, operation: 
     Driver(log.path, SAVE).write([[b"b"]])
     assert values(log) == [[b"a", b"b"]]
     assert read_state(place(log)) is not None
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_an_error_of_python_is_told_as_one_of_the_disk_is(
+    log: Log, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    """Who is told of another error than ``OutcomeUnknown`` saves again, and that must not double anything."""
+    driver = Driver(log.path, SAVE)
+    messages = [driver.stage([b"a"])]
+    with monkeypatch.context() as patched:
+        patched.setattr(Publication, "_sync" if has_begun else "_lane", _no_memory)
+        with pytest.raises(OutcomeUnknown if has_begun else MemoryError):
+            driver.commit(messages)
+    driver.abort(messages)
+    assert finish_commits(str(log.path)) == 0
+    assert values(log) == [[b"a"] if has_begun else []]
+    assert names(driver.directory) == []
+
+
+def _no_memory(*_: Any) -> None:
+    raise MemoryError
 
 
 def test_a_topic_deleted_before_the_commit_fails_it_and_the_next_go_is_for_the_new_one(log: Log) -> None:

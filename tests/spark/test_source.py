@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from pylog import Log, arrow
 from pylog.errors import ConfigError
@@ -110,9 +111,11 @@ def test_the_arrow_schema_is_what_spark_wants_for_it(headers: bool) -> None:
         ("colour binary", "no column colour binary"),
         ("headers array<struct<key:string,value:binary>>", r"\(and headers with includeHeaders=true\)"),
         ("value binary not null", "column value may be null; declare it without NOT NULL"),
+        ("value binary, offset long, value binary", "column value stands twice in the schema"),
+        (StructType([]), "a schema without columns; there are struct<key:binary"),
     ],
 )
-def test_columns_there_are_not_are_refused(spark: SparkSession, log: Log, schema: str, said: str) -> None:
+def test_columns_there_are_not_are_refused(spark: SparkSession, log: Log, schema: str | StructType, said: str) -> None:
     frame = spark.read.format("pylog").schema(schema).load(str(log.path))
     with pytest.raises(Exception, match=said):
         frame.count()

@@ -380,7 +380,9 @@ def test_a_misspelt_topic_is_an_error_from_the_beginning_and_a_warning_later(
     query.restart(subscribe="orders,paymnets")
     append(log)
     assert offsets(query.batch()) == [0]
-    assert "no topic 'paymnets'" in caplog.text
+    for _ in range(3):
+        assert query.batch() is None
+    assert caplog.text.count("no topic 'paymnets'") == 1
     query.restart(failOnDataLoss=True)
     with pytest.raises(TopicNotFound, match="no topic 'paymnets'"):
         query.batch()
@@ -440,6 +442,17 @@ def test_a_checkpoint_of_something_else_is_refused(log: Log, wrong: str) -> None
     query = Query(log.path)
     with pytest.raises(ConfigError, match="start with a new checkpointLocation"):
         query.reader.latestOffset(json.loads(wrong), query.reader.getDefaultReadLimit())
+
+
+def test_what_is_warned_of_is_one_printable_line_whatever_a_checkpoint_names(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(log.path, failOnDataLoss=False)
+    forged = {"a\nERROR root: all is lost\x1b[2J": {"0": 5}}
+    assert query.reader.latestOffset(forged, query.reader.getDefaultReadLimit()) != forged
+    query.reader.partitions({}, forged)
+    assert len(caplog.messages) == 2
+    assert all(message.isprintable() and "all is lost" in message for message in caplog.messages)
 
 
 def test_a_batch_without_offsets_reads_nothing_and_one_that_starts_nowhere_is_refused(log: Log) -> None:

@@ -21,7 +21,7 @@ from pylog.storage import FileSystem
 
 
 class Assessment(NamedTuple):
-    """Where the log ends, and what lies behind that end."""
+    """Where the log ends, and what lies behind that end. ``last_position``: the last segment's last batch, or -1."""
 
     active_base: int
     written_end: int
@@ -29,6 +29,7 @@ class Assessment(NamedTuple):
     cut_bytes: int
     dropped: tuple[int, ...]
     problem: str | None
+    last_position: int = -1
 
 
 def assess(
@@ -37,7 +38,7 @@ def assess(
     """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule."""
     first = segments.floor(durable_offset)
     bases = [base for base in segments.bases if first is None or base >= first]
-    expected, size = bases[0], 0
+    expected, size, last = bases[0], 0, -1
     for number, base in enumerate(bases):
         path = file_path(directory, base, LOG)
         if base != expected and (dense or base < expected):
@@ -46,8 +47,9 @@ def assess(
         try:
             size = file.size()
             scan = SegmentScan(file, 0, size, next_offset=base, dense=dense)
-            for _ in scan:
-                pass
+            last = -1
+            for position, _ in scan:
+                last = position
             if scan.problem is not None:
                 _refuse_damage(scan, path, size, durable_offset, known_durable)
                 if not known_durable:
@@ -59,13 +61,14 @@ def assess(
                     size - scan.position,
                     tuple(bases[number + 1 :]),
                     scan.problem,
+                    last,
                 )
             expected = scan.next_offset
         finally:
             file.close()
     if expected < durable_offset:
         raise _missing(file_path(directory, bases[-1], LOG), size, expected, durable_offset, "the file ends there")
-    return Assessment(bases[-1], size, expected, 0, (), None)
+    return Assessment(bases[-1], size, expected, 0, (), None, last)
 
 
 def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int, known_durable: bool) -> None:

@@ -6,13 +6,16 @@ without touching them; the answer is kept until something there changes.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 
 from pylog.errors import CorruptSegment, StorageError, TopicNotFound
 from pylog.partition import snapshots
-from pylog.partition.assessment import assess
+from pylog.partition.assessment import Assessment, assess
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
+from pylog.partition.growth import Known, grown, remembered
 from pylog.partition.place import Place
+from pylog.partition.producer_state import ProducerStates
 from pylog.partition.segments import Segments
 from pylog.segment.naming import COMMIT_SLOTS, LOG, file_path
 
@@ -33,6 +36,9 @@ class PublishedView:
         self._log_start = log_start
         self._slots: CommitSlotsReader | None = None
         self._assessed: tuple[tuple[object, ...], CommitState] | None = None
+        self._known: deque[Known] = deque(
+            maxlen=1
+        )  # of a foreign directory; a thread that goes on from it takes it out
 
     def state(self) -> CommitState:
         """What is visible. ``CorruptSegment`` for damage that assessment may not pass over."""
@@ -130,18 +136,12 @@ class PublishedView:
         start = slots.log_start_offset if slots is not None else max(segments.bases[0], self._log_start)
         segments = segments.since(start)
         durable = slots.durable_offset if slots is not None else start
-        found = assess(
-            self._filesystem,
-            self._directory,
-            segments,
-            durable_offset=segments.bases[-1] if self._foreign else durable,
-            known_durable=slots is not None or self._foreign,
-            dense=not self._foreign,
-        )
+        if self._foreign:
+            found, open_offset = self._foreign_end(segments)
+        else:
+            found, producers = self._end(segments, durable, known_durable=slots is not None)
+            open_offset = producers.first_open_offset
         end = found.log_end_offset
-        kept = segments.up_to(found.active_base)
-        producers = snapshots.load(self._filesystem, self._directory, kept, end, now_ms=0)
-        open_offset = producers.first_open_offset
         stable = end if open_offset is None else min(open_offset, end)
         version = slots.segments_version if slots is not None else 0
         known_durable = end if self._foreign else min(durable, end)
@@ -158,6 +158,33 @@ class PublishedView:
             end,
             version,
         )
+
+    def _end(self, segments: Segments, durable: int, *, known_durable: bool) -> tuple[Assessment, ProducerStates]:
+        """Where the log ends, and its producers there."""
+        found = assess(
+            self._filesystem,
+            self._directory,
+            segments,
+            durable_offset=durable,
+            known_durable=known_durable,
+            dense=not self._foreign,
+        )
+        kept = segments.up_to(found.active_base)
+        return found, snapshots.load(self._filesystem, self._directory, kept, found.log_end_offset, now_ms=0)
+
+    def _foreign_end(self, segments: Segments) -> tuple[Assessment, int | None]:
+        """Where a directory of Kafka's ends, and its first open offset: its last segment is read once, then what comes to it."""
+        known: Known | None = None
+        with suppress(IndexError):  # nothing is known, or another thread is at it
+            before = self._known.pop()
+            if before.found.active_base == segments.bases[-1]:
+                known = grown(self._filesystem, self._directory, before)
+        if known is None:
+            found, producers = self._end(segments, segments.bases[-1], known_durable=True)
+            known = remembered(self._filesystem, self._directory, found, producers)
+        end = known.found, known.producers.first_open_offset
+        self._known.append(known)  # from here on they may be another thread's
+        return end
 
 
 class _NothingPublished(CommitSlotsReader):

@@ -99,18 +99,18 @@ def report_loss(
     else:
         cause = "the last of them were never written, or were before the topic was created anew"
     topic, partition = topic_partition
-    message = (
+    fails = options.fail_on_data_loss
+    error = OffsetOutOfRange(  # whose text is printable, whatever a directory is called
         f"offsets {wanted.start} to {wanted.end} of {topic}-{partition} were asked for, "
-        f"{options.isolation_level} can read {there.start} to {there.end}: {cause}"
+        f"{options.isolation_level} can read {there.start} to {there.end}: {cause}; "
+        + ("failOnDataLoss=false reads what there is" if fails else "reading what there is"),
+        topic=topic,
+        partition=partition,
+        wanted=wanted,
+        earliest=there.start,
+        latest=there.end,
+        cause=cause,
     )
-    if options.fail_on_data_loss:
-        raise OffsetOutOfRange(
-            f"{message}; failOnDataLoss=false reads what there is",
-            topic=topic,
-            partition=partition,
-            wanted=wanted,
-            earliest=there.start,
-            latest=there.end,
-            cause=cause,
-        )
-    logger.warning("%s; reading what there is", message)
+    if fails:
+        raise error
+    logger.warning("%s", error)

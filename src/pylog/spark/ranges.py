@@ -20,7 +20,7 @@ from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import WRITTEN
-from pylog.partition.reader import Cursor
+from pylog.partition.reader import Cursor, PartitionReader
 from pylog.segment.naming import LOG
 from pylog.spark.directory import PartitionSource, identity_of
 
@@ -72,11 +72,13 @@ class _RangeReader:
         self._planned = planned
         self._source = planned.source
         self._place = planned.source.place()
-        published = planned.published
-        if planned.skip_damage:  # behind damage it may go on with a batch in which the log starts
-            published = published._replace(log_start_offset=0)
-        self._reader = planned.source.reader(published)
+        self._reader = self._reader_of(planned.published)
         self._read_bytes = 0
+
+    def _reader_of(self, published: CommitState) -> PartitionReader:
+        if self._planned.skip_damage:  # behind damage it may go on with a batch in which the log starts
+            published = published._replace(log_start_offset=0)
+        return self._source.reader(published)
 
     def close(self) -> None:
         self._reader.close()
@@ -138,30 +140,39 @@ class _RangeReader:
         if not self._check_identity(offset):
             return Cursor(self._planned.end)
         try:
-            first = self._source.published().log_start_offset
+            now = self._source.published()
         except (CorruptSegment, TopicNotFound):
-            first = offset
-        if first <= offset:
             return self._behind_damage(offset, error)
+        first = now.log_start_offset
+        if first <= offset:
+            return Cursor(offset) if self._goes_on_with(now) else self._behind_damage(offset, error)
         self._report_loss(offset, f"retention has removed what is before offset {first}")
         return Cursor(first)
 
+    def _goes_on_with(self, now: CommitState) -> bool:
+        """Whether Kafka has begun a new segment since: it may have compacted the last one that was planned, or merged it."""
+        if not self._source.is_kafka or now.active_base == self._reader.state().active_base:
+            return False
+        self._reader.close()
+        self._reader = self._reader_of(now)
+        return True
+
     def _report_loss(self, offset: int, cause: str) -> None:
         topic, partition = self._source.topic_partition
-        message = (
+        fails = self._planned.fail_on_data_loss
+        error = OffsetOutOfRange(  # whose text is printable, whatever a directory is called
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
-            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})"
+            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r}); "
+            + ("failOnDataLoss=false reads on with what is left" if fails else "reading on with what is left"),
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            cause=cause,
+            path=self._source.directory,
         )
-        if self._planned.fail_on_data_loss:
-            raise OffsetOutOfRange(
-                f"{message}; failOnDataLoss=false reads on with what is left",
-                topic=topic,
-                partition=partition,
-                offset=offset,
-                cause=cause,
-                path=self._source.directory,
-            )
-        logger.warning("%s; reading on with what is left", message)
+        if fails:
+            raise error
+        logger.warning("%s", error)
 
     # Damage
 
@@ -201,7 +212,7 @@ class _RangeReader:
         offset = damage.facts.get("offset", self._planned.start)
         path = damage.facts.get("path")
         if path is None:
-            base = self._reader.segments(self._planned.published).floor(offset)
+            base = self._reader.segments(self._reader.state()).floor(offset)
             path = self._source.directory if base is None else self._place.path(base, LOG)
         facts = {**damage.facts, "topic": topic, "partition": partition, "offset": offset, "path": path}
         return CorruptSegment(f"{topic}-{partition} is damaged at offset {offset}, file {path}: {damage}", **facts)

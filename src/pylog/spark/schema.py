@@ -43,7 +43,11 @@ def arrow_schema(wanted: StructType, *, include_headers: bool) -> pa.Schema:
     there = spark_schema(include_headers=include_headers)
     arrow_fields = arrow.schema(headers=True)
     fields = []
+    if not wanted.fields:
+        raise ConfigError(f"a schema without columns; there are {there.simpleString()}", option="schema")
     for field in wanted.fields:
+        if wanted.names.count(field.name) > 1:
+            raise ConfigError(f"column {field.name} stands twice in the schema", option="schema")
         if field.name not in there.names or there[field.name].dataType != field.dataType:
             raise ConfigError(
                 f"no column {field.name} {field.dataType.simpleString()}; there are {there.simpleString()}"

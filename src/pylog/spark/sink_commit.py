@@ -65,11 +65,24 @@ class SinkCommit:
     def _commit(self, batch_id: int, files: Sequence[Staged]) -> None:
         state = self.recover()
         if state is not None and batch_id <= state.batch_id:
-            logger.info("batch %d of %s is in the log already", batch_id, self._place.sink_id)
+            self._tell_of(batch_id, state.batch_id)
             self._clean(batch_id)
         elif files:
             producer_id = self._log.next_producer_id() if state is None else state.producer_id
             self._publish(prepare(self._log, self._place, batch_id, producer_id, files, self._timeout_ms))
+
+    def _tell_of(self, batch_id: int, last: int) -> None:
+        """After a crash only the last batch comes again; an earlier one may have other rows, and these are not written."""
+        if batch_id == last:
+            logger.info("batch %d of %s is in the log already", batch_id, self._place.sink_id)
+            return
+        logger.warning(
+            "batch %d of query %s is passed over, the log has its batches up to %d: was its checkpoint set back, or does another "
+            "driver run it? What it reads anew is written with a new checkpointLocation only",
+            batch_id,
+            self._place.sink_id,
+            last,
+        )
 
     def _publish(self, intent: Intent) -> None:
         place = self._place
@@ -80,13 +93,13 @@ class SinkCommit:
             self._decided_ns = place.filesystem.modified_ns(place.intent)
             publication.run(again=False)
             self._published(intent)
-        except PylogError as error:
+        except Exception as error:  # of any kind, a MemoryError, too: who saves again must know whether it is decided
             outcome = self._unfinished(error) if publication.may_have_begun else self._withdrawn(error)
             if outcome is error:
                 raise
             raise outcome from error
 
-    def _withdrawn(self, error: PylogError) -> PylogError:
+    def _withdrawn(self, error: Exception) -> Exception:
         """Nothing of the commit is in the log: have it as if it had never been decided. What is to be said then."""
         try:
             self._place.filesystem.remove(self._place.intent)
@@ -103,14 +116,15 @@ class SinkCommit:
             )
         return error
 
-    def _unfinished(self, error: PylogError) -> OutcomeUnknown:
+    def _unfinished(self, error: Exception) -> OutcomeUnknown:
         what = "this save" if self._place.is_save else "this batch"
+        cause = str(error) or type(error).__name__
         advice = "don't run it again" if self._place.is_save else "start the query again from its checkpoint"
         return OutcomeUnknown(
-            f"{what} is decided, but not all of it may be in the log yet: {error}. Put that right, and {advice}: the rest "
+            f"{what} is decided, but not all of it may be in the log yet: {cause}. Put that right, and {advice}: the rest "
             "follows with the next commit of any sink to this log, or with pylog.spark.finish_commits(path)",
             path=self._place.intent,
-            cause=str(error),
+            cause=cause,
         )
 
     def recover(self) -> SinkState | None:

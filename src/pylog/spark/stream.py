@@ -56,6 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._took_s: float | None = None
+        self._told: set[str] = set()  # what is missing, and was warned of
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -130,10 +131,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif there[topic_partition][1].high_watermark < position:
                 end = readable[topic_partition].end
                 self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created anew")
-        for error in self._tails.missing:
-            if self._options.fail_on_data_loss:
-                raise error
-            logger.warning("%s; going on with what there is", error)
+        self._check_for_missing()
+
+    def _check_for_missing(self) -> None:
+        """Names that were asked for and are not there. Spark looks a hundred times a second, so each is warned of once."""
+        if self._tails.missing and self._options.fail_on_data_loss:
+            raise self._tails.missing[0]
+        missing = {str(error) for error in self._tails.missing}
+        for problem in sorted(missing - self._told):
+            logger.warning("%s; going on with what there is", problem)
+        self._told = missing
 
     @staticmethod
     def _stands(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
@@ -238,16 +245,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition
-        message = f"the query is to read {topic}-{partition} from offset {position} on: {cause}"
-        if self._options.fail_on_data_loss:
-            raise OffsetOutOfRange(
-                f"{message}; failOnDataLoss=false goes on with what there is",
-                topic=topic,
-                partition=partition,
-                offset=position,
-                cause=cause,
-            )
-        logger.warning("%s; going on with what there is", message)
+        fails = self._options.fail_on_data_loss
+        error = OffsetOutOfRange(  # whose text is printable, whatever names a checkpoint has
+            f"the query is to read {topic}-{partition} from offset {position} on: {cause}; "
+            + ("failOnDataLoss=false goes on with what there is" if fails else "going on with what there is"),
+            topic=topic,
+            partition=partition,
+            offset=position,
+            cause=cause,
+        )
+        if fails:
+            raise error
+        logger.warning("%s", error)
 
 
 def _ids(there: There) -> dict[str, str]:

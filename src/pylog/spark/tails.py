@@ -1,7 +1,7 @@
 """What is published of a query's partitions, asked for again and again by a stream's driver.
 
 Topics and partitions are listed anew only where the catalog has changed, and commit slots stay open, so that looking costs a read
-for each partition; Kafka's directories, which have neither, are listed and assessed each time.
+for each partition; Kafka's directories, which have neither, are listed each time, and what has come to them is assessed.
 """
 
 from __future__ import annotations
