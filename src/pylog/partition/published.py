@@ -36,9 +36,7 @@ class PublishedView:
         self._log_start = log_start
         self._slots: CommitSlotsReader | None = None
         self._assessed: tuple[tuple[object, ...], CommitState] | None = None
-        self._known: deque[Known] = deque(
-            maxlen=1
-        )  # of a foreign directory; a thread that goes on from it takes it out
+        self._known: deque[Known] = deque(maxlen=1)  # a foreign directory's; a thread that goes on from it takes it out
 
     def state(self) -> CommitState:
         """What is visible. ``CorruptSegment`` for damage that assessment may not pass over."""
