@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +189,22 @@ def test_topics_are_created_only_if_asked_for(tmp_log_dir: Path) -> None:
     Driver(tmp_log_dir, autoCreateTopics="true").write([[b"a"], [b"b"]])
     with Log(tmp_log_dir) as log:
         assert log.partition("orders", 0).latest_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"timestamp": datetime(1969, 12, 31, tzinfo=timezone.utc)}, "timestamp -86400000, expected"),
+        ({"partition": 7}, "topic 'orders' has partitions 0 to 0, got 7"),
+    ],
+)
+def test_a_row_that_is_no_record_is_named(tmp_log_dir: Path, row: dict[str, Any], said: str) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("orders")
+    for key, found in (({"key": b"k1"}, " with key b'k1'"), ({}, "")):
+        with pytest.raises(PylogError, match=re.escape(f"a row for topic 'orders'{found}: {said}")) as caught:
+            Driver(tmp_log_dir).stage([dict.fromkeys(row) | key | {"value": b"v"}, row | key | {"value": b"w"}])
+        assert caught.value.topic == "orders"
 
 
 class Context:

@@ -7,6 +7,7 @@ tasks, and they to the driver.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -108,7 +109,10 @@ class Sink:
         with producer:
             for batch in batches:
                 for topic, rows in tables(batch, self.options.topic):
-                    producer.send_arrow(topic, rows)
+                    try:
+                        producer.send_arrow(topic, rows)
+                    except PylogError as error:
+                        raise _located(error, topic, rows) from error
                 if file.failure is not None:
                     raise file.failure
 
@@ -124,6 +128,15 @@ class Sink:
 
     def _commits(self, log: Any, sink_id: str) -> SinkCommit:
         return SinkCommit(log, self.place(sink_id), self.options.delivery_timeout_ms)
+
+
+def _located(error: PylogError, topic: str, rows: pa.RecordBatch) -> PylogError:
+    """The same error, with what one finds the row by that it is about."""
+    index = error.facts.get("index")
+    if index is None:
+        return error
+    key = f" with key {reprlib.repr(rows['key'][index].as_py())}" if "key" in rows.schema.names else ""
+    return type(error)(f"a row for topic {topic!r}{key}: {error}", **{**error.facts, "topic": topic})
 
 
 class BatchSink(DataSourceArrowWriter):
