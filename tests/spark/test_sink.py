@@ -82,7 +82,10 @@ def test_every_column_is_in_the_record(spark: SparkSession, log: Log) -> None:
 def test_what_cannot_be_written_fails_by_name_and_adds_nothing(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     frame = spark.sql("SELECT * FROM VALUES ('a', 0), ('b', 7) AS rows(value, partition)").coalesce(1)
     for said, options in (
-        ("InvalidPartition: a row for topic 'orders': topic 'orders' has partitions 0 to 2, got 7", {"topic": "orders"}),
+        (
+            "InvalidPartition: a row for topic 'orders': topic 'orders' has partitions 0 to 2, got 7",
+            {"topic": "orders"},
+        ),
         ("TopicNotFound: no topic 'bills'", {"topic": "bills"}),
         ("ConfigError: the topic option is required where there is no column 'topic'", {}),
         ("ConfigError: no option 'acks' of the sink", {"topic": "orders", "acks": "1"}),
