@@ -76,7 +76,7 @@ def test_what_spark_puts_among_the_options_is_none_of_ours() -> None:
         ({"path": "s3://bucket"}, "path='s3://bucket', expected a directory of a mounted filesystem"),
         ({"batchBytes": "1k"}, "batchBytes='1k', expected a whole number"),
         ({"batchBytes": "1"}, "option 'batchBytes': batch_bytes is 1, expected "),
-        ({"compression": "brotli"}, "option 'compression': compression codec 'brotli', expected one of none, gzip, "),
+        ({"compression": "brotli"}, "option 'compression': compression is 'brotli', expected one of none, gzip, "),
         ({"compressionLevel": "1"}, "option 'compressionLevel': compression_level is 1, expected None"),
         ({"partitioner": "range"}, "option 'partitioner': partitioner is 'range', expected one of murmur3, "),
         ({"deliveryTimeoutMs": "0"}, "deliveryTimeoutMs='0', expected a whole number from 1 on"),

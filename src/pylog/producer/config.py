@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pylog.codec.compression import codec_id, compress
-from pylog.codec.format import HEADER_BYTES, INT32_MAX, MAX_RECORD_OVERHEAD
+from pylog.codec.format import CODEC_NAMES, HEADER_BYTES, INT32_MAX, MAX_RECORD_OVERHEAD
 from pylog.errors import ConfigError, SerializationError
 from pylog.producer.partitioner import NAMED_PARTITIONERS, PartitionFunction
 
@@ -138,8 +138,8 @@ def _compression(name: str | None, level: int | None) -> tuple[str | None, int |
         if level is not None:
             raise _wrong("compression_level", level, "None, since no compression is named")
         return None, None
-    if not isinstance(name, str):
-        raise _wrong("compression", name, "the name of a codec, or None for the topic's")
+    if name not in CODEC_NAMES:
+        raise _wrong("compression", name, f"one of {', '.join(CODEC_NAMES)}, or None for the topic's")
     compress(codec_id(name), b"", level)  # finds a missing library and a wrong level
     return name, level
 

@@ -128,6 +128,5 @@ def _check_producer(options: Mapping[str, Any]) -> None:
         ProducerConfig(**options)
     except ConfigError as error:
         named = {theirs: ours for ours, theirs in _OF_THE_PRODUCER.items()}
-        # Only the error of an unknown codec has no option among its facts, but the codec
-        option = "compression" if "codec" in error.facts else str(error.facts.get("option", ""))
+        option = str(error.facts.get("option", ""))
         raise ConfigError(f"option {named.get(option, option)!r}: {error}", **error.facts) from error
