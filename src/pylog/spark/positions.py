@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,11 +11,10 @@ from pylog.errors import ConfigError, OffsetOutOfRange
 from pylog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import WRITTEN, visible_end
+from pylog.spark import loss
 from pylog.spark.bounds import Bound
 from pylog.spark.directory import LogDirectory, PartitionSource
 from pylog.spark.options import Selection, SourceOptions
-
-logger = logging.getLogger("pylog.spark")
 
 T = TypeVar("T")
 
@@ -92,6 +90,7 @@ def place(source: PartitionSource, published: CommitState, there: OffsetRange, b
 def report_loss(
     topic_partition: TopicPartition, wanted: OffsetRange, there: OffsetRange, visible_end: int, options: SourceOptions
 ) -> None:
+    """That ``wanted`` is more than ``there`` is: raise or warn as ``loss.report`` does, with the cause."""
     if min(wanted) < there.start:
         cause = "retention has removed the first of them"
     elif max(wanted) <= visible_end:
@@ -99,18 +98,13 @@ def report_loss(
     else:
         cause = "the last of them were never written, or were before the topic was created anew"
     topic, partition = topic_partition
-    fails = options.fail_on_data_loss
-    error = OffsetOutOfRange(  # whose text is printable, whatever a directory is called
+    loss.report(
         f"offsets {wanted.start} to {wanted.end} of {topic}-{partition} were asked for, "
-        f"{options.isolation_level} can read {there.start} to {there.end}: {cause}; "
-        + ("failOnDataLoss=false reads what there is" if fails else "reading what there is"),
-        topic=topic,
-        partition=partition,
+        f"{options.isolation_level} can read {there.start} to {there.end}: {cause}",
+        topic_partition,
+        fails=options.fail_on_data_loss,
         wanted=wanted,
         earliest=there.start,
         latest=there.end,
         cause=cause,
     )
-    if fails:
-        raise error
-    logger.warning("%s", error)

@@ -22,6 +22,7 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import WRITTEN
 from pylog.partition.reader import Cursor, PartitionReader
 from pylog.segment.naming import LOG
+from pylog.spark import loss
 from pylog.spark.directory import PartitionSource, identity_of
 
 logger = logging.getLogger("pylog.spark")
@@ -159,20 +160,15 @@ class _RangeReader:
 
     def _report_loss(self, offset: int, cause: str) -> None:
         topic, partition = self._source.topic_partition
-        fails = self._planned.fail_on_data_loss
-        error = OffsetOutOfRange(  # whose text is printable, whatever a directory is called
+        loss.report(
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
-            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r}); "
-            + ("failOnDataLoss=false reads on with what is left" if fails else "reading on with what is left"),
-            topic=topic,
-            partition=partition,
+            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})",
+            self._source.topic_partition,
+            fails=self._planned.fail_on_data_loss,
             offset=offset,
             cause=cause,
             path=self._source.directory,
         )
-        if fails:
-            raise error
-        logger.warning("%s", error)
 
     # Damage
 

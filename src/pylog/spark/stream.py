@@ -26,10 +26,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pylog.clock import Clock, SystemClock
-from pylog.errors import OffsetOutOfRange
 from pylog.model import OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
-from pylog.spark import stream_offsets
+from pylog.spark import loss, stream_offsets
 from pylog.spark.directory import PartitionSource
 from pylog.spark.limits import Range, share_of_bytes, share_of_offsets
 from pylog.spark.options import SourceOptions
@@ -245,18 +244,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition
-        fails = self._options.fail_on_data_loss
-        error = OffsetOutOfRange(  # whose text is printable, whatever names a checkpoint has
-            f"the query is to read {topic}-{partition} from offset {position} on: {cause}; "
-            + ("failOnDataLoss=false goes on with what there is" if fails else "going on with what there is"),
-            topic=topic,
-            partition=partition,
+        loss.report(
+            f"the query is to read {topic}-{partition} from offset {position} on: {cause}",
+            topic_partition,
+            fails=self._options.fail_on_data_loss,
             offset=position,
             cause=cause,
         )
-        if fails:
-            raise error
-        logger.warning("%s", error)
 
 
 def _ids(there: There) -> dict[str, str]:
