@@ -77,6 +77,14 @@ def test_what_spark_puts_among_the_options_is_none_of_ours() -> None:
         ({"batchBytes": "1k"}, "batchBytes='1k', expected a whole number"),
         ({"batchBytes": "1"}, "option 'batchBytes': batch_bytes is 1, expected "),
         ({"compression": "brotli"}, "option 'compression': compression is 'brotli', expected one of none, gzip, "),
+        (
+            {"compression": "zstd", "compressionLevel": "99"},
+            "option 'compressionLevel': compression level 99, expected",
+        ),
+        (
+            {"compression": "snappy", "compressionLevel": "1"},
+            "option 'compressionLevel': compression level 1, but snappy",
+        ),
         ({"compressionLevel": "1"}, "option 'compressionLevel': compression_level is 1, expected None"),
         ({"partitioner": "range"}, "option 'partitioner': partitioner is 'range', expected one of murmur3, "),
         ({"deliveryTimeoutMs": "0"}, "deliveryTimeoutMs='0', expected a whole number from 1 on"),

@@ -69,16 +69,18 @@ def compress(codec: int, data: Buffer, level: int | None) -> bytes:
         return bytes(data)
     if codec not in _LEVELS:
         if level is not None:
-            raise ConfigError(f"compression level {level!r}, but {name} has no levels", codec=name, level=level)
+            raise _wrong_level(f"but {name} has no levels", name, level)
         return _compress_snappy(data)
     lowest, highest, usual = _LEVELS[codec]
     if level is None:
         level = usual
     if not isinstance(level, int) or not lowest <= level <= highest:
-        raise ConfigError(
-            f"compression level {level!r}, expected {lowest} to {highest} for {name}", codec=name, level=level
-        )
+        raise _wrong_level(f"expected {lowest} to {highest} for {name}", name, level)
     return _COMPRESSORS[codec](data, level)
+
+
+def _wrong_level(why: str, codec: str, level: object) -> ConfigError:
+    return ConfigError(f"compression level {level!r}, {why}", option="compression_level", codec=codec, level=level)
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
