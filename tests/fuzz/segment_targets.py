@@ -13,7 +13,7 @@ from pylog.codec.checksum import crc32c
 from pylog.codec.format import CRC_START, HEADER_BYTES
 from pylog.errors import CorruptSegment
 from pylog.index import TransactionIndexReader
-from pylog.segment import SealBuilder, SegmentReader, SegmentScan, find_next_batch
+from pylog.segment import SealBuilder, SegmentScan, TimedSegmentReader, find_next_batch
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, file_path
 from pylog.segment.seal import (
     HAS_HOME,
@@ -97,7 +97,7 @@ def _crc_is_right(batch: bytes) -> bool:
 # The reader
 
 
-def batches_read(reader: SegmentReader, limit: int = 400) -> Iterator[tuple[int, bytes]]:
+def batches_read(reader: TimedSegmentReader, limit: int = 400) -> Iterator[tuple[int, bytes]]:
     """Position and bytes of all that is readable, going on where the errors say. The last error is raised, if it ends so."""
     position, end, next_offset = 0, reader.size(), None
     for _ in range(limit):
@@ -148,11 +148,11 @@ def run_reader(data: bytes) -> str:
     return f"read to the end; sealed: {sealed_says}"
 
 
-def _reader(contents: dict[str, bytes], *, closed: bool = True) -> SegmentReader:
-    return SegmentReader(Files(contents), "d", BASE, closed=closed, dense=True, home=HOME)
+def _reader(contents: dict[str, bytes], *, closed: bool = True) -> TimedSegmentReader:
+    return TimedSegmentReader(Files(contents), "d", BASE, closed=closed, dense=True, home=HOME)
 
 
-def _locate(reader: SegmentReader, offset: int) -> None:
+def _locate(reader: TimedSegmentReader, offset: int) -> None:
     try:
         require(0 <= reader.locate(offset, reader.size()) <= reader.size(), "a position outside the file")
     except CorruptSegment:
@@ -199,7 +199,7 @@ def run_offset_index(data: bytes) -> str:
 
 def run_time_index(data: bytes) -> str:
     _require_everything_found({_TIMES: data}, closed=False)
-    reader = SegmentReader(Files({_LOG: right_log(), _TIMES: data}), "d", BASE, closed=False, dense=False)
+    reader = TimedSegmentReader(Files({_LOG: right_log(), _TIMES: data}), "d", BASE, closed=False, dense=False)
     said = []
     for time in range(
         TS0 - 10, TS0 + 10 * BATCHES, 231

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pylog.codec.batch import header_crc
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptRecord, CorruptSegment, PylogError
 from pylog.model import TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.verify import VerifyReport, verify_partition
-from pylog.segment.seal import Seal, decode, encode, header_crc
+from pylog.segment.seal import Seal, decode, encode
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, append_encoded, batch, file_of, flip, log_file, open_partition
 

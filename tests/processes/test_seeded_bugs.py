@@ -144,7 +144,7 @@ def an_append_writes_nothing() -> None:
 def records_of_a_batch_change_places() -> None:
     from pylog.partition import partition
 
-    def encode(records: Iterable[Any], *arguments: Any) -> bytearray:
+    def encode(records: Iterable[Any], *arguments: Any) -> tuple[bytearray, int]:
         some = list(records)
         return encoded_batch(some[::-1] if now_and_then(0.2) else some, *arguments)
 
@@ -154,7 +154,7 @@ def records_of_a_batch_change_places() -> None:
 def a_batch_loses_a_record() -> None:
     from pylog.partition import partition
 
-    def encode(records: Iterable[Any], *arguments: Any) -> bytearray:
+    def encode(records: Iterable[Any], *arguments: Any) -> tuple[bytearray, int]:
         some = list(records)
         return encoded_batch(some[:-1] if len(some) > 1 and now_and_then(0.1) else some, *arguments)
 

@@ -49,8 +49,15 @@ class FakePartition:
         self._lock = threading.Lock()
 
     def append_batch(
-        self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = 0
+        self,
+        batch: bytearray,
+        *,
+        expected_offset: int | None = None,
+        timeout_ms: int = 0,
+        min_timestamp_ms: int | None = None,
     ) -> AppendResult:
+        assert min_timestamp_ms is not None
+        assert min_timestamp_ms <= read_header(batch).base_timestamp_ms
         self.timeouts_ms.append(timeout_ms)
         step = self.script.popleft() if self.script else None
         if isinstance(step, BaseException):

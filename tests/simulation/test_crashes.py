@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.crashes import PowerCuts, kills, kills_then_power_cuts
-from tests.simulation.workloads import OF_SEVERAL, WORKLOADS, Workload, drawn
+from pylog.segment import block_times
+from tests.simulation.crashes import PowerCuts, kills, kills_then_power_cuts, steps_of
+from tests.simulation.workloads import (
+    OF_SEVERAL,
+    WORKLOADS,
+    Workload,
+    drawn,
+    group_commit,
+    rolls,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -39,3 +47,15 @@ def test_a_loss_of_power_some_time_after_a_kill_loses_nothing_durable(workload: 
 
 def test_a_loss_of_power_some_time_after_a_kill_loses_nothing_durable_of_what_is_drawn(seed: int) -> None:
     assert kills_then_power_cuts(drawn(seed), seed, kills=60, share=0.3).problems == []
+
+
+@pytest.mark.parametrize("workload", [rolls, group_commit], ids=lambda work: work.__name__)
+def test_what_is_written_down_of_blocks_is_so_after_any_crash(
+    workload: Workload, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_times, "_SHIFT", 6)  # a batch has its own block of 64 bytes, told of at once
+    monkeypatch.setattr(block_times, "_WRITTEN_AT_ONCE", 1)
+    assert any(step.name == "pwrite" and step.path.endswith(".times") for step in steps_of(workload, seed))
+    assert kills(workload, seed).problems == []
+    assert PowerCuts(workload, seed, samples=2, every=6, one_in=6).run().problems == []
+    assert kills_then_power_cuts(workload, seed, kills=20, share=0.3).problems == []

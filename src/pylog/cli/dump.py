@@ -91,7 +91,7 @@ def _kind(name: str) -> str | None:
         return "offsets"
     return {
         "log": "log", "index": "index", "timeindex": "timeindex", "txnindex": "txnindex", "snapshot": "snapshot",
-        "seal": "seal", "commit": "commit", "checkpoint": "log",
+        "times": "times", "seal": "seal", "commit": "commit", "checkpoint": "log",
     }.get(name.rpartition(".")[2] if "." in name else "")  # fmt: skip
 
 
@@ -285,6 +285,8 @@ def _small_file(filesystem: FileSystem, file: ReadableFile, path: str, kind: str
     try:
         if kind == "snapshot":
             yield from _snapshot(file.pread(file.size(), 0), path)
+        elif kind == "times":
+            yield from _block_times(file.pread(file.size(), 0))
         elif kind == "seal":
             yield from _seal(file.pread(file.size(), 0), path)
         elif kind == "commit":
@@ -318,6 +320,23 @@ def _snapshot(data: bytes, path: str) -> Iterator[Item]:
         if entry.transaction_start is not None:
             text += f", transaction open since offset {entry.transaction_start}"
         yield {"type": "producer", "text": text, **fields}
+
+
+def _block_times(data: bytes) -> Iterator[Item]:
+    from pylog.codec.format import INT64_MIN
+    from pylog.segment.block_times import BLOCK_BYTES, ENTRY, BlockTimes, decode
+
+    for number, block in enumerate(decode(data)):
+        fields: Item = {"block_position": number * BLOCK_BYTES, "entry_position": number * ENTRY.size}
+        if block is None:
+            text = "nothing is known"
+        elif block.is_empty:
+            text = "no batch begins"
+        else:
+            least = "an unknown time" if block.least_ms == INT64_MIN else time_text(block.least_ms)
+            text = f"{least} to {time_text(block.greatest_ms)}, the first batch at {block.position}"
+        known = block._asdict() if block is not None else dict.fromkeys(BlockTimes._fields)
+        yield {"type": "entry", "text": f"  {fields['block_position']}: {text}", **fields, **known}
 
 
 def _seal(data: bytes, path: str) -> Iterator[Item]:

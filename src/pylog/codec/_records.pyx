@@ -233,6 +233,7 @@ cdef class RecordEncoder:
     cdef bint closed
     cdef readonly Py_ssize_t count
     cdef readonly int64_t first_timestamp_ms
+    cdef readonly int64_t min_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
 
     def __cinit__(self, limit_bytes, now_ms=None):
@@ -250,6 +251,7 @@ cdef class RecordEncoder:
         self.room = 0
         self.count = 0
         self.first_timestamp_ms = -1
+        self.min_timestamp_ms = -1
         self.max_timestamp_ms = -1
         self.generation += 1
 
@@ -327,7 +329,7 @@ cdef class RecordEncoder:
         cdef Py_ssize_t index = start
         cdef int64_t timestamp
         cdef Py_ssize_t size = self.size, count = self.count
-        cdef int64_t first = self.first_timestamp_ms, latest = self.max_timestamp_ms
+        cdef int64_t first = self.first_timestamp_ms, least = self.min_timestamp_ms, latest = self.max_timestamp_ms
         cdef uint64_t generation = self.generation
         if not 0 <= start <= end or (keys is not None and len(keys) != end):
             raise faults.unusable_slice(end, end if keys is None else len(keys), start)
@@ -338,7 +340,7 @@ cdef class RecordEncoder:
         except BaseException as error:
             if self.generation == generation:  # else somebody took the records meanwhile, and there is nothing to undo
                 self.size, self.count = size, count
-                self.first_timestamp_ms, self.max_timestamp_ms = first, latest
+                self.first_timestamp_ms, self.min_timestamp_ms, self.max_timestamp_ms = first, least, latest
             faults.locate(error, index)
             raise
         return index
@@ -386,7 +388,9 @@ cdef class RecordEncoder:
         else:
             memcpy(at, headers, headers_size)
         if self.count == 0:
-            self.first_timestamp_ms = timestamp
+            self.first_timestamp_ms = self.min_timestamp_ms = timestamp
+        elif timestamp < self.min_timestamp_ms:
+            self.min_timestamp_ms = timestamp
         if timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp
         self.size = after

@@ -261,6 +261,11 @@ class BatchView:
         return self.header.max_timestamp_ms if self.header.is_log_append_time else NO_TIMESTAMP
 
 
+def header_crc(front: bytes | bytearray | memoryview) -> int:
+    """The CRC-32C of the 21 bytes in front of what Kafka's own checksum covers; more bytes are ignored."""
+    return crc32c(front[:CRC_START])
+
+
 def scan_headers(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch up to ``end``; stops before one that is not whole.
 

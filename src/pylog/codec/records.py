@@ -27,34 +27,41 @@ _NO_HEADERS: Headers = ()
 
 
 class _Times:
-    """The timestamps of an encoder's records: of the first, the highest, that of the last and how it is encoded.
+    """The timestamps of an encoder's records: of the first, the least, the highest, that of the last and how it is encoded.
 
     It is replaced when another time comes, never changed, so that an encoder has all of them or none.
     """
 
-    __slots__ = ("encoded", "first_ms", "last_ms", "max_ms")
+    __slots__ = ("encoded", "first_ms", "last_ms", "max_ms", "min_ms")
 
-    def __init__(self, first_ms: int, max_ms: int, last_ms: int | None, encoded: bytes) -> None:
+    def __init__(self, first_ms: int, min_ms: int, max_ms: int, last_ms: int | None, encoded: bytes) -> None:
         self.first_ms = first_ms
+        self.min_ms = min_ms
         self.max_ms = max_ms
         self.last_ms = last_ms
         self.encoded = encoded
 
     def then(self, timestamp_ms: int) -> _Times:
         """With one more record of this time."""
-        first_ms = timestamp_ms if self.last_ms is None else self.first_ms
-        return _Times(first_ms, max(self.max_ms, timestamp_ms), timestamp_ms, b"\x00" + varint(timestamp_ms - first_ms))
+        first_ms, min_ms = (timestamp_ms,) * 2 if self.last_ms is None else (self.first_ms, self.min_ms)
+        return _Times(
+            first_ms,
+            min(min_ms, timestamp_ms),
+            max(self.max_ms, timestamp_ms),
+            timestamp_ms,
+            b"\x00" + varint(timestamp_ms - first_ms),
+        )
 
 
-_NO_TIMES = _Times(-1, -1, None, b"")
+_NO_TIMES = _Times(-1, -1, -1, None, b"")
 
 
 class RecordEncoder:
     """The open batch's records, encoded as they arrive. ``enter`` may be called by several threads at once, nothing else.
 
     ``limit_bytes`` bounds the whole uncompressed batch, its header of 61 bytes included. ``count``, ``size_bytes``
-    (records only), ``first_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it holds. ``now_ms``
-    is the clock for records entered without a time; None is the machine's, which costs least.
+    (records only), ``first_timestamp_ms``, ``min_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it
+    holds. ``now_ms`` is the clock for records entered without a time; None is the machine's, which costs least.
     """
 
     __slots__ = ("_buffer", "_is_closed", "_limit", "_now_ms", "_times", "count")
@@ -79,6 +86,10 @@ class RecordEncoder:
     @property
     def first_timestamp_ms(self) -> int:
         return self._times.first_ms
+
+    @property
+    def min_timestamp_ms(self) -> int:
+        return self._times.min_ms
 
     @property
     def max_timestamp_ms(self) -> int:

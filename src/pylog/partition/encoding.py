@@ -15,8 +15,10 @@ _RECORDS_AT_ONCE = 1024
 _RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 
 
-def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> bytearray:
-    """The records as one batch of at most ``limit_bytes``. ``RecordTooLarge`` where they don't all fit into one.
+def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> tuple[bytearray, int]:
+    """The records as one batch of at most ``limit_bytes``, and their least timestamp.
+
+    ``RecordTooLarge`` where they don't all fit into one.
 
     What is no ``ProducerRecord`` is found by what fails with it: to look at the type of each takes a tenth of an append's time.
     """
@@ -37,7 +39,8 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
         raise _no_record(record, encoder.count) from None
     if encoder.count == 0:
         raise ConfigError("append() got no records", option="records")
-    return build_batch(encoder)
+    min_timestamp_ms = encoder.min_timestamp_ms
+    return build_batch(encoder), min_timestamp_ms
 
 
 def _no_record(given: object, index: int | None) -> ConfigError:

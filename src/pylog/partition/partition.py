@@ -99,10 +99,12 @@ class Partition(OfOneProcess):
         """
         check_append(acks, expected_offset, timeout_ms)
         if isinstance(records, bytes | bytearray | memoryview):
-            batch = checked_batch(records)
+            batch, least_ms = checked_batch(records), None
         else:
-            batch = encoded_batch(records, self._limit_bytes(), self._clock.now_ms())
-        result = self.append_batch(batch, expected_offset=expected_offset, timeout_ms=timeout_ms)
+            batch, least_ms = encoded_batch(records, self._limit_bytes(), self._clock.now_ms())
+        result = self.append_batch(
+            batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=least_ms
+        )
         if acks != 1:
             try:
                 self.sync(result.last_offset + 1)
@@ -117,12 +119,22 @@ class Partition(OfOneProcess):
             raise NotAppended(f"nothing was appended: {error}", **error.facts) from error
 
     def append_batch(
-        self, batch: bytearray, *, expected_offset: int | None = None, timeout_ms: int = _DEFAULT_TIMEOUT_MS
+        self,
+        batch: bytearray,
+        *,
+        expected_offset: int | None = None,
+        timeout_ms: int = _DEFAULT_TIMEOUT_MS,
+        min_timestamp_ms: int | None = None,
     ) -> AppendResult:
-        """Append one batch built by ``pylog.codec``, stamping it in place. Visible on return, not yet synced."""
+        """Append one batch built by ``pylog.codec``, stamping it in place. Visible on return, not yet synced.
+
+        ``min_timestamp_ms`` is what its encoder said, where the caller knows it: lookups by time leave out more then.
+        """
         if self._writer is None:
             raise self._read_only()
-        result = self._writer.append(batch, expected_offset=expected_offset, timeout_ms=timeout_ms)
+        result = self._writer.append(
+            batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=min_timestamp_ms
+        )
         self._notify()
         return result
 

@@ -22,7 +22,7 @@ from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN,
 from pylog.partition.place import Place
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.partition.splitting import cuts, size_bytes
-from pylog.segment import SegmentReader
+from pylog.segment import TimedSegmentReader
 from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path, offset_of
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class PartitionReader:
         self._dense = dense
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
-        self._open: dict[tuple[int, bool, int], SegmentReader] = {}
+        self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
 
     # What is there
@@ -249,14 +249,14 @@ class PartitionReader:
             next_position=None,
         )
 
-    def _segment(self, base: int, state: CommitState, following: int | None) -> tuple[SegmentReader, int]:
+    def _segment(self, base: int, state: CommitState, following: int | None) -> tuple[TimedSegmentReader, int]:
         """The open segment and the position where its visible part ends."""
         closed = following is not None
         key = (base, closed, state.segments_version)
         opened = self._open
         segment = opened.get(key)
         if segment is None:
-            segment = SegmentReader(
+            segment = TimedSegmentReader(
                 self._filesystem, self._directory, base, closed=closed, dense=self._dense,
                 home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
@@ -319,12 +319,12 @@ class PartitionReader:
         for base, following in pairwise([*segments.bases, state.log_end_offset]):
             if base >= end:
                 break
-            span: tuple[int, int | None] | None = base, following
+            spans: list[tuple[int, int | None]] = [(base, following)]
             with suppress(FileNotFoundError, CorruptSegment):
                 segment, size = self._segment(base, state, segments.after(base))
-                span = segment.span_of_times(first_ms, last_ms, size)
-            if span is not None:
-                low, high = max(span[0], start), min(following if span[1] is None else span[1], end)
+                spans = segment.spans_of_times(first_ms, last_ms, size)
+            for first, behind in spans:
+                low, high = max(first, start), min(following if behind is None else behind, end)
                 if found and found[-1][1] == low < high:
                     found[-1] = found[-1][0], high
                 elif low < high:

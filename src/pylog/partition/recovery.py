@@ -31,6 +31,7 @@ from pylog.segment.naming import (
     OFFSET_INDEX,
     SEAL,
     TIME_INDEX,
+    TIMES,
     TRANSACTION_INDEX,
     UNSYNCED,
     offsets_of,
@@ -151,7 +152,7 @@ def _remove_orphans(place: Place, segments: Segments) -> None:
     """Remove what belongs to no log file: a later segment of that name would be held to the seal of an earlier one."""
     there = set(segments.bases)
     names = place.names()
-    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, UNSYNCED):
+    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED):
         for base in offsets_of(names, kind):
             if base not in there:
                 place.filesystem.remove(place.path(base, kind))

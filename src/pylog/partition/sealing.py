@@ -15,14 +15,15 @@ from collections.abc import Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.batch import header_crc
+from pylog.codec.format import HEADER_BYTES, INT64_MIN
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.place import Place
 from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
-from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
-from pylog.segment.seal import header_crc
+from pylog.segment.block_times import LeastTimes, read_block_times
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TIMES, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
@@ -158,6 +159,7 @@ class Sealer:
         try:
             if not (yield from self._is_sealed(base)):
                 yield from self._seal(base)
+            self._place.filesystem.remove(self._place.path(base, TIMES))  # the seal says as much
         except FileNotFoundError:
             pass  # deleted meanwhile
         except PylogError as error:
@@ -180,9 +182,15 @@ class Sealer:
         file = self._place.filesystem.open_readable(path)
         try:
             builder = SealBuilder(self._place.home)
-            scan = SegmentScan(file, 0, file.size(), next_offset=base)
+            size = file.size()
+            times = LeastTimes(read_block_times(self._place.filesystem, self._place.path(base, TIMES), size))
+            scan = SegmentScan(file, 0, size, next_offset=base)
             for position, header in scan:
-                builder.add(position, header, scan.front(position), scan.least_timestamp_ms(position, header))
+                front = scan.front(position)
+                least_ms = times.of_batch(position, front)
+                if least_ms == INT64_MIN:
+                    least_ms = scan.least_timestamp_ms(position, header)
+                builder.add(position, header, front, least_ms)
                 yield header.size_bytes
         finally:
             file.close()

@@ -57,13 +57,21 @@ class PartitionWriter(WriterView):
 
     # Appending
 
-    def append(self, batch: bytearray, *, expected_offset: int | None, timeout_ms: int) -> AppendResult:
+    def append(
+        self,
+        batch: bytearray,
+        *,
+        expected_offset: int | None,
+        timeout_ms: int,
+        min_timestamp_ms: int | None = None,
+    ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
+        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded, where the caller knows it.
         Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` where the system failed and could not be asked.
         """
         try:
-            result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset))
+            result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset, min_timestamp_ms))
         except (CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
             raise self._not_appended(error) from error
         if not self._sealer.is_idle:
@@ -74,7 +82,7 @@ class PartitionWriter(WriterView):
         """The error for an append that failed before it wrote anything, or whose bytes are gone again."""
         return error if isinstance(error, NotAppended) else NotAppended(f"nothing was appended: {error}", **error.facts)
 
-    def _append(self, batch: bytearray, expected_offset: int | None) -> AppendResult:
+    def _append(self, batch: bytearray, expected_offset: int | None, min_timestamp_ms: int | None) -> AppendResult:
         self._catch_up()
         state, segment = self._current()
         settings = self._place.settings()
@@ -95,7 +103,9 @@ class PartitionWriter(WriterView):
             if is_due:
                 state, segment = self._roll(state, segment)
             position = segment.size_bytes
-            segment.append(batch, header)
+            segment.append(batch, header, min_timestamp_ms)
+            if segment.block_times.is_due:
+                self._write_block_times(segment)
             if header.producer_id >= 0:
                 self._fold(segment, position, header)
             self._publish_end(state, segment)
@@ -133,6 +143,11 @@ class PartitionWriter(WriterView):
             segment_ms=settings.segment_ms,
             now_ms=self._place.clock.now_ms,
         )
+
+    def _write_block_times(self, segment: SegmentWriter) -> None:
+        if not segment.block_times.is_open:
+            self._lock.check_slots_in_place()
+        segment.block_times.write()
 
     def _undo(self, error: BaseException) -> None:
         """After a failed append: take back what was written, and say which of the two outcomes it is.

@@ -65,6 +65,7 @@ class PendingBatch:
         "enter",
         "error",
         "limit_bytes",
+        "min_timestamp_ms",
         "observed",
         "raw_bytes",
         "reserved_bytes",
@@ -81,6 +82,7 @@ class PendingBatch:
         self.reserved_bytes = 0
         self.due_s = self.deadline_s = 0.0
         self.data: bytearray | None = None  # the encoded batch, once it is built
+        self.min_timestamp_ms: int | None = None  # as the encoder said
         self.count = self.raw_bytes = 0
         self.base_offset = self.end_offset = self.append_time_ms = -1
         self.error: PylogError | None = None

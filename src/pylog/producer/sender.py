@@ -169,7 +169,9 @@ class Sender:
         size_bytes = len(data)
         try:
             until_s = min(end_s, batch.deadline_s) - self._monotonic()
-            result = partition.append_batch(data, timeout_ms=_whole_ms(until_s))
+            result = partition.append_batch(
+                data, timeout_ms=_whole_ms(until_s), min_timestamp_ms=batch.min_timestamp_ms
+            )
             if self._config.acks != 0:
                 batch.base_offset, batch.append_time_ms = result.base_offset, result.timestamp_ms
             batch.end_offset = result.last_offset + 1
@@ -206,6 +208,7 @@ class Sender:
     def _build(self, batch: PendingBatch) -> bytearray:
         buffer, topic = batch.buffer, batch.buffer.topic
         batch.count, batch.raw_bytes = batch.encoder.count, HEADER_BYTES + batch.encoder.size_bytes
+        batch.min_timestamp_ms = batch.encoder.min_timestamp_ms
         if not self._config.enable_idempotence:
             batch.data = build_batch(batch.encoder, codec=topic.codec, level=topic.level)
             return batch.data

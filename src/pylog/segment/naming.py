@@ -1,6 +1,7 @@
 """File names of a partition directory, built and parsed in one place.
 
-Kafka's names (format.md, section 1): twenty digits of base offset, then the kind. ``.seal`` and ``.unsynced`` are pylog's own.
+Kafka's names (format.md, section 1): twenty digits of base offset, then the kind. ``.times``, ``.seal`` and ``.unsynced`` are
+pylog's own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
+TIMES = ".times"
 SEAL = ".seal"
 UNSYNCED = ".unsynced"
 DELETED = ".deleted"  # behind the name of a file on its way out
@@ -27,7 +29,7 @@ PARTITION_METADATA = "partition.metadata"
 
 _DIGITS = 20
 _OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and those of a segment reach up to 2**31 behind its base
-_SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL, UNSYNCED)
+_SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, SEAL, UNSYNCED)
 _SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA})
 
 

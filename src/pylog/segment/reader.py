@@ -11,15 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.batch import BatchHeader, BatchView, check_header, header_crc, read_header
 from pylog.codec.control import read_marker
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
-from pylog.index import OffsetIndexReader, TimeIndexReader
-from pylog.segment import times
-from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, file_path
+from pylog.index import OffsetIndexReader
+from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, file_path
 from pylog.segment.recovery import SegmentScan
-from pylog.segment.seal import Seal, check_home, header_crc, read_seal
+from pylog.segment.seal import Seal, check_home, read_seal
 from pylog.storage import FileSystem
 
 logger = logging.getLogger("pylog.segment")
@@ -57,7 +56,6 @@ class SegmentReader:
         self._end_offset = end_offset
         self._seal: Seal | None = None
         self._seal_was_read = False
-        self._outline = times.nothing_known(base_offset)
         self.base_offset = base_offset
         self.path = file_path(directory, base_offset, LOG)
         self._file = filesystem.open_readable(self.path)
@@ -154,91 +152,6 @@ class SegmentReader:
             yield position, header
             position += header.size_bytes
             next_offset = header.last_offset + 1
-
-    # By time
-
-    def first_batch_since(self, timestamp_ms: int, offset: int, end: int) -> BatchHeader | None:
-        """The first batch at or behind ``offset`` that has a record at or after the time, by its header; None without one.
-
-        ``CorruptSegment`` where a damaged header hides the batches behind it, and no time index leads past it.
-        """
-        start = self.locate(offset, end) if offset > self.base_offset else 0
-        indexed = 0 if self._dense else self._indexed_time(timestamp_ms, end)
-        known = indexed or self._known_older(timestamp_ms, end)
-        try:
-            return self._first_since(timestamp_ms, max(start, known), end)
-        except CorruptSegment as damage:
-            indexed = indexed or self._indexed_time(timestamp_ms, end)
-            if indexed <= damage.position:
-                raise
-            return self._first_since(timestamp_ms, max(start, indexed), end)
-
-    def span_of_times(self, first_ms: int, last_ms: int, end: int) -> tuple[int, int | None] | None:
-        """The offsets, as far as is known, between which all records from ``first_ms`` to ``last_ms`` lie; None: there are none.
-
-        The second is exclusive, None for the segment's end. ``CorruptSegment`` where damage hides what is known.
-        """
-        seal = self.seal
-        if seal is None or not seal.greatest_ms:
-            header = self.first_batch_since(first_ms, 0, end)
-            return None if header is None else (header.base_offset, None)
-        low, high = times.batches_of(seal, first_ms, last_ms)
-        while low < high and (header := self._sealed_header(seal, low)).max_timestamp_ms < first_ms:
-            low += 1
-        if low >= high:
-            return None
-        behind = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
-        return self._sealed_header(seal, low).base_offset, behind
-
-    def _sealed_header(self, seal: Seal, number: int) -> BatchHeader:
-        position = seal.positions[number]
-        front = self._file.pread(HEADER_BYTES, position)
-        if len(front) < HEADER_BYTES or header_crc(front) != seal.header_crcs[number]:
-            raise self._damage(position, "the batch header differs from the seal of this segment", seal.size_bytes)
-        return read_header(front)
-
-    def _first_since(self, timestamp_ms: int, position: int, end: int) -> BatchHeader | None:
-        for _, header in self._walk(position, end):
-            if header is not None and header.max_timestamp_ms >= timestamp_ms:
-                return header
-        return None
-
-    def _known_older(self, timestamp_ms: int, end: int) -> int:
-        """A position before which everything is older: from the seal, else from the headers."""
-        seal = self.seal
-        if seal is not None and seal.greatest_ms:
-            return times.of_seal(seal).start(timestamp_ms)
-        outline = self._outline if self._outline.end <= end else times.nothing_known(self.base_offset)
-        self._outline = outline = times.extended(outline, self._file, end, timestamp_ms, dense=self._dense)
-        return outline.start(timestamp_ms)
-
-    def _indexed_time(self, timestamp_ms: int, end: int) -> int:
-        """The position the time index points to, if its batch agrees about timestamp and offset; 0 otherwise.
-
-        That what lies before it is older, too, nothing shows. A damaged entry hardly ever agrees.
-        """
-        try:
-            index = TimeIndexReader(
-                self._filesystem.open_readable(file_path(self._directory, self.base_offset, TIME_INDEX)),
-                self.base_offset,
-            )
-        except FileNotFoundError:
-            return 0
-        try:
-            entry = index.before(timestamp_ms)
-        finally:
-            index.close()
-        if entry is None:
-            return 0
-        try:
-            position = self.locate(entry.offset, end)
-        except CorruptSegment:
-            return 0
-        front = self._file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
-        if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:
-            return 0
-        agrees = header.last_offset == entry.offset if self._dense else header.base_offset <= entry.offset
-        return position if agrees and header.max_timestamp_ms == entry.timestamp_ms else 0
 
     def _require_intact(self, position: int, end: int) -> None:
         """Raise the damage of the batch at ``position``, if it has any that may lie about its offsets."""

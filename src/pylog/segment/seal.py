@@ -27,10 +27,11 @@ from operator import le, lt
 from struct import Struct
 from typing import NamedTuple
 
-from pylog.codec.batch import BatchHeader
+from pylog.codec.batch import BatchHeader, header_crc
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CRC_START, HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
+from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.segment.block_times import BLOCK_BYTES
 from pylog.segment.naming import LOG, SEAL, file_path, temporary_path
 from pylog.storage import FileSystem, ReadableFile
 
@@ -41,7 +42,7 @@ HAS_HOME = 2
 HAS_LEAST = 4
 KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST
 TIMES_EVERY = 64  # batches
-LEAST_EVERY_BYTES = 64 << 10
+LEAST_EVERY_BYTES = BLOCK_BYTES
 HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's number 5
 
 _HEAD = Struct(">8shhIqqqii")
@@ -80,11 +81,6 @@ class Seal(NamedTuple):
     def end_of(self, number: int) -> int:
         """The position where the batch of this ordinal ends."""
         return self.positions[number + 1] if number + 1 < len(self.positions) else self.size_bytes
-
-
-def header_crc(front: bytes | bytearray | memoryview) -> int:
-    """The CRC-32C of the 21 bytes in front of what Kafka's own checksum covers; more bytes are ignored."""
-    return crc32c(front[:CRC_START])
 
 
 class SealBuilder:

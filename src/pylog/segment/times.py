@@ -3,7 +3,7 @@
 The time index is not what it is known from. An entry says that everything up to a batch is older, and only those batches can
 show it: where the entry is wrong, records would be passed over silently. A sealed segment's seal says it instead, under its
 checksum; elsewhere the headers do, which are read once and remembered as an outline. What the index says is used where
-neither will do, and then its batch must agree (``SegmentReader.first_batch_since``).
+neither will do, and then its batch must agree (``TimedSegmentReader.first_batch_since``).
 """
 
 from __future__ import annotations

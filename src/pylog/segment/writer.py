@@ -18,7 +18,8 @@ from pylog.index import (
     TransactionIndexReader,
     TransactionIndexWriter,
 )
-from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
+from pylog.segment.block_times import BlockTimesWriter
+from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
 from pylog.segment.recovery import SegmentScan
 from pylog.storage import Buffer, FileSystem
 
@@ -53,6 +54,7 @@ class SegmentWriter:
         self._times = TimeIndexWriter(
             filesystem.open_appendable(file_path(directory, base_offset, TIME_INDEX)), base_offset
         )
+        self.block_times = BlockTimesWriter(filesystem, file_path(directory, base_offset, TIMES))
         self.size_bytes = 0
         self.next_offset = base_offset
         self.written_alone = True  # every batch was appended through this object
@@ -69,6 +71,7 @@ class SegmentWriter:
         """
         self._cut_indexes(size_bytes, next_offset)
         self._stand_at(size_bytes, next_offset)
+        self.block_times.begin_at(self.size_bytes)
 
     def _stand_at(self, size_bytes: int, next_offset: int) -> None:
         if self._offsets.count and not self._times.count:
@@ -121,8 +124,11 @@ class SegmentWriter:
         latest_ms = header.max_timestamp_ms if header.max_timestamp_ms >= 0 else now_ms()
         return latest_ms - self.first_timestamp_ms > segment_ms
 
-    def append(self, batch: Buffer, header: BatchHeader) -> None:
-        """Write a stamped batch at the end, and index entries if they are due. In the page cache on return."""
+    def append(self, batch: Buffer, header: BatchHeader, min_timestamp_ms: int | None = None) -> None:
+        """Write a stamped batch at the end, and index entries if they are due. In the page cache on return.
+
+        ``min_timestamp_ms`` is the least that its producer gave, where the caller knows it.
+        """
         position = self.size_bytes
         if not 0 < position - self._offsets.last_position <= self._interval_bytes:
             self._repair_indexes()  # about to be written to, or ahead
@@ -130,6 +136,7 @@ class SegmentWriter:
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
             self._index(position, header)
+        self.block_times.appended(position, header, batch, min_timestamp_ms)
         self.size_bytes = position + header.size_bytes
         self.next_offset = header.last_offset + 1
 
@@ -145,6 +152,7 @@ class SegmentWriter:
         """Count in a whole batch that stands in the file at the end: of another process, or of a writer that died."""
         self.written_alone = False
         self._note(position, header)
+        self.block_times.passed(position)
         if position - self._offsets.last_position > self._interval_bytes:
             self._offsets.refresh()  # its writer has probably indexed it
             self._times.refresh()
@@ -192,6 +200,7 @@ class SegmentWriter:
         """
         self._offsets.clear()
         self._times.clear()
+        self.block_times.clear()
         self._stand_at(0, self.base_offset)
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
@@ -220,3 +229,4 @@ class SegmentWriter:
         self.file.close()
         self._offsets.close()
         self._times.close()
+        self.block_times.close()

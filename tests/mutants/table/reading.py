@@ -8,6 +8,7 @@ _FLIPS = "tests/segment/test_bit_flips.py"
 _INDEXES = "tests/index/test_indexes.py"
 _PUBLICATION = "tests/partition/test_publication.py"
 _PRODUCERS = "tests/partition/test_producers.py"
+_BLOCK_TIMES = "tests/partition/test_block_times.py"
 
 MUTANTS = (
     Mutant(
@@ -164,11 +165,43 @@ MUTANTS = (
     ),
     Mutant(
         "lookups by time take the time index's word",
-        "segment/reader.py",
+        "segment/timed_reader.py",
         "        indexed = 0 if self._dense else self._indexed_time(timestamp_ms, end)\n",
         "        indexed = self._indexed_time(timestamp_ms, end)\n",
         "a damaged time index makes records disappear from lookups",
         ("tests/index/test_times.py::test_a_time_index_of_any_entries",),
+    ),
+    Mutant(
+        "a block has the least time of its last batch",
+        "segment/block_times.py",
+        "BlockTimes(min(least, least_ms), max(",
+        "BlockTimes(least_ms, max(",
+        "a range of times leaves out late records of an open segment",
+        (f"{_BLOCK_TIMES}::test_no_record_is_left_out",),
+    ),
+    Mutant(
+        "others' batches have the times of one's own",
+        "segment/block_times.py",
+        "            self._leave(number)\n        self._is_known = False\n",
+        "            self._leave(number)\n",
+        "a range of times leaves out what another process appended",
+        (f"{_BLOCK_TIMES}::test_no_record_is_left_out",),
+    ),
+    Mutant(
+        "the times of a block are taken for another's, whose batches they leave out",
+        "segment/timed_reader.py",
+        "        if len(front) < HEADER_BYTES or header_crc(front) != block.front_crc:\n",
+        "        if False:\n",
+        "what another segment had hides the records of this one",
+        (f"{_BLOCK_TIMES}::test_that_of_another_segment_leaves_nothing_out_and_is_found",),
+    ),
+    Mutant(
+        "an entry's checksum is not looked at",
+        "segment/block_times.py",
+        "        yield BlockTimes(*fields) if crc == crc32c(_CRC.pack(number), crc32c(body)) else None\n",
+        "        yield BlockTimes(*fields)\n",
+        "a flipped bit beside an open segment hides its records",
+        (f"{_BLOCK_TIMES}::test_no_damage_to_it_hides_a_record",),
     ),
     Mutant(
         "zeros that Kafka preallocates are entries",

@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "a slot is published before the bytes are written",
         "partition/writer.py",
-        "            segment.append(batch, header)\n",
+        "            segment.append(batch, header, min_timestamp_ms)\n",
         "            self._lock.slots.publish(\n"
         "                state.successor(\n"
         "                    written_end=position + header.size_bytes,\n"
@@ -121,7 +121,7 @@ MUTANTS = (
         "                    high_watermark=header.last_offset + 1,\n"
         "                )\n"
         "            )\n"
-        "            segment.append(batch, header)\n",
+        "            segment.append(batch, header, min_timestamp_ms)\n",
         "readers go where nothing is yet",
         (f"{_PUBLICATION}::test_at_any_moment_of_an_append_others_see_whole_records_and_nothing_else",),
     ),

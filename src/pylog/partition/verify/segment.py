@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.control import ControlType, Marker, read_marker
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.format import HEADER_BYTES, INT64_MAX
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec, StorageError
 from pylog.index import AbortedTransaction
+from pylog.partition.verify.block_times import BlockTimesCheck
 from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
 from pylog.segment import Seal, SegmentReader, check_home, find_next_batch, read_seal
-from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
 from pylog.storage import FileSystem, ReadableFile
 
 _READ_BYTES = 1 << 20
@@ -86,6 +87,7 @@ class SegmentCheck:
             base, kept = place.base_offset, {"closed": place.closed, "exact": place.dense}
             self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, place.end, **kept)
             self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, place.end, **kept)
+            self._block_times = BlockTimesCheck(self._filesystem, self._beside(TIMES), place.end if place.dense else 0)
             yield from self._batches(reader, file)
             beside = [*([wrong_seal] if wrong_seal is not None else []), *self._side_files(seal)]
             is_deleted = not self._filesystem.exists(self._path)  # since it was opened, and what lies beside it, too
@@ -151,6 +153,7 @@ class SegmentCheck:
         self._passed_damage = True
         self._history.forget()
         self._times.damage(found)
+        self._block_times.damage()
         self.expected = found
         if found > expected:
             yield self._finding("offsets", position, expected, found, f"offsets {expected} to {found - 1} are missing")
@@ -201,6 +204,7 @@ class SegmentCheck:
         self._history.forget()
         self._offsets.damage(position, next_position)
         self._times.damage(_NO_OFFSET if next_offset is None else next_offset)
+        self._block_times.damage()
         self.expected = self.expected if next_offset is None else next_offset
         self._progress(next_position - position)
         return next_position
@@ -214,12 +218,14 @@ class SegmentCheck:
         self._progress(header.size_bytes)
         yield from self._history.reach(header.base_offset)
         try:
-            marker = self._decoded(view)
+            marker = self._decoded(view, position)
         except CorruptRecord as damage:
             yield self._finding("records", position, header.base_offset, header.last_offset + 1, str(damage))
             self._history.forget()
+            self._block_times.damage()
             marker = None
         except MissingCodec as missing:
+            self._block_times.damage()
             marker = None
             if str(missing) not in self._missing_codecs:
                 self._missing_codecs.add(str(missing))
@@ -236,11 +242,14 @@ class SegmentCheck:
         self._times.batch(header)
         self.expected = max(self.expected, header.last_offset + 1) if self._place.dense else header.last_offset + 1
 
-    def _decoded(self, view: BatchView) -> Marker | None:
+    def _decoded(self, view: BatchView, position: int) -> Marker | None:
         """Decode every record; the marker of a control batch."""
-        decoder = view.decoder("", 0)
+        decoder, least_ms = view.decoder("", 0), INT64_MAX
         while taken := decoder.take(_RECORDS_AT_ONCE):
             self._report.records += len(taken)
+            if self._block_times.has_entries and not view.header.is_control:
+                least_ms = min(least_ms, *(record.timestamp_ms for record in taken))
+        self._block_times.batch(position, view.header, view.buffer, least_ms)
         return read_marker(view) if view.header.is_control and view.header.count else None
 
     # Beside the segment
@@ -259,6 +268,7 @@ class SegmentCheck:
         yield from self._epochs.result()
         yield from self._offsets.finish(place.end)
         yield from self._times.finish(self.expected)
+        yield from self._block_times.findings.result()
         knows = self._knew_producers and self._history.knows_producers
         yield from check_aborted(
             self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=place.end,

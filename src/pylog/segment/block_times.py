@@ -1,0 +1,217 @@
+"""What times the blocks of an open segment hold: ``<base>.times``, written by whoever appends, for lookups of a range of times.
+
+A seal says it of a closed segment, under its checksum. An open one has none, and without this would be read to its end:
+neither indexes nor headers tell of what is younger than a time.
+
+Entry n, big-endian, is about the batches that *begin* in the n-th 64 KiB (our own layout, see docs/format.md):
+
+    0  int64 least timestamp     8  int64 greatest timestamp
+    16 uint32 position of the first of them; ffffffff: none begins there
+    20 uint32 CRC-32C of the 21 bytes in front of what its own checksum covers
+    24 uint32 CRC-32C of bytes 0..23 and of n as a uint32
+
+An entry is written once, when a batch begins in a later block; by the process that appended all of its batches. Where several
+did, where that process was killed or its log closed, there is none: nothing is known of such a block. Not synced, and
+removed where a segment is recovered or sealed. A wrong entry would hide records, so each has its checksum, and
+whoever leaves blocks out by it compares it with the batches themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from pylog.codec import COMPILED
+from pylog.codec.batch import BatchHeader, BatchView, header_crc
+from pylog.codec.checksum import crc32c
+from pylog.codec.format import INT64_MAX, INT64_MIN
+from pylog.storage import AppendableFile, Buffer, FileSystem
+
+BLOCK_BYTES = 64 << 10
+NO_BATCH = 0xFFFFFFFF
+
+_SHIFT = BLOCK_BYTES.bit_length() - 1
+_BODY = Struct(">qqII")
+_CRC = Struct(">I")
+ENTRY = Struct(">qqIII")
+_NEAR = 16  # blocks: to leave out fewer is not worth another span
+_WRITTEN_AT_ONCE = 4  # entries: a write costs as much as a few hundred records
+
+
+class BlockTimes(NamedTuple):
+    """One block. No record of a batch that begins there is before ``least_ms``, or after ``greatest_ms``."""
+
+    least_ms: int
+    greatest_ms: int
+    position: int
+    front_crc: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.position == NO_BATCH
+
+    def may_hold(self, first_ms: int, last_ms: int) -> bool:
+        return self.least_ms <= last_ms and self.greatest_ms >= first_ms
+
+
+EMPTY = BlockTimes(INT64_MAX, INT64_MIN, NO_BATCH, 0)
+
+
+def encode(number: int, block: BlockTimes) -> bytes:
+    body = _BODY.pack(*block)
+    return body + _CRC.pack(crc32c(_CRC.pack(number), crc32c(body)))
+
+
+def decode(data: bytes) -> Iterator[BlockTimes | None]:
+    """The entries from the first on; None for one that was never written, or is damaged."""
+    for number, (*fields, crc) in enumerate(ENTRY.iter_unpack(data[: len(data) // ENTRY.size * ENTRY.size])):
+        body = data[number * ENTRY.size : number * ENTRY.size + _BODY.size]
+        yield BlockTimes(*fields) if crc == crc32c(_CRC.pack(number), crc32c(body)) else None
+
+
+def read_block_times(filesystem: FileSystem, path: str, end: int) -> list[BlockTimes | None]:
+    """Of the blocks before the one that holds the segment's last byte, which may grow; fewer where no more are known."""
+    wanted = block_of(end - 1) if end else 0
+    if not wanted:
+        return []
+    try:
+        file = filesystem.open_readable(path)
+    except FileNotFoundError:
+        return []
+    try:
+        return list(decode(file.pread(wanted * ENTRY.size, 0)))
+    finally:
+        file.close()
+
+
+def runs_that_may_hold(blocks: list[BlockTimes | None], first_ms: int, last_ms: int) -> list[tuple[int, int]]:
+    """Runs of blocks, rising, that may hold records of these times. What is behind ``blocks`` may: one more than there are.
+
+    Between them, and before the first, are ``_NEAR`` blocks or more that are known to hold none, but begin with a batch.
+    """
+    runs: list[tuple[int, int]] = []
+    gap_start = 0
+    for number in (*(n for n, b in enumerate(blocks) if b is None or b.may_hold(first_ms, last_ms)), len(blocks)):
+        gap = blocks[gap_start:number]
+        is_wide = len(gap) >= (_NEAR if runs else 1) and any(b is not None and not b.is_empty for b in gap)
+        if is_wide or not (runs or gap):
+            runs.append((number, number + 1))
+        else:
+            runs[-1:] = [(runs[-1][0] if runs else 0, number + 1)]
+        gap_start = number + 1
+    return runs
+
+
+class LeastTimes:
+    """For who passes over a segment from its start: the least time of the block in which a batch begins, where it is known."""
+
+    def __init__(self, blocks: list[BlockTimes | None]) -> None:
+        self._blocks = blocks
+        self._number = -1
+        self._least_ms = INT64_MIN
+
+    def of_batch(self, position: int, front: memoryview) -> int:
+        """The least number there is where nobody knows; also where the block begins with another batch than it should."""
+        number = block_of(position)
+        if number != self._number:
+            block = self._blocks[number] if number < len(self._blocks) else None
+            is_it = block is not None and (block.position, block.front_crc) == (position, header_crc(front))
+            self._number, self._least_ms = number, block.least_ms if block is not None and is_it else INT64_MIN
+        return self._least_ms
+
+
+def block_of(position: int) -> int:
+    return position >> _SHIFT
+
+
+class BlockTimesWriter:
+    """Collects what this process appends to one segment. The caller holds the partition's lock."""
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self._file: AppendableFile | None = None
+        self._due: list[tuple[int, BlockTimes]] = []
+        self._number = -1
+        self._is_known = False
+        self._block = EMPTY
+
+    def begin_at(self, end: int) -> None:
+        """Go on at this end of the segment: of its last block nothing is known. What stands there of later ones is removed."""
+        self._due.clear()
+        self._number = block_of(end - 1)
+        self._is_known = False
+        if self._filesystem.exists(self._path):
+            file = self._opened()
+            kept = max(self._number, 0) * ENTRY.size
+            if file.size() > kept:
+                file.truncate(kept)
+
+    def clear(self) -> None:
+        """Remove the file: nothing is known of the segment any more."""
+        self.close()
+        self._due.clear()
+        self._is_known = False
+        self._filesystem.remove(self._path)
+
+    def appended(self, position: int, header: BatchHeader, batch: Buffer, min_timestamp_ms: int | None) -> None:
+        """This process has written a batch."""
+        least_ms = _least_ms(header, batch, min_timestamp_ms)
+        number = position >> _SHIFT
+        if number != self._number:
+            self._leave(number)
+            self._is_known = True
+            self._block = BlockTimes(least_ms, header.max_timestamp_ms, position, header_crc(batch))
+        elif self._is_known:
+            least, greatest, first, crc = self._block
+            self._block = BlockTimes(min(least, least_ms), max(greatest, header.max_timestamp_ms), first, crc)
+
+    def passed(self, position: int) -> None:
+        """There is a batch of another process."""
+        number = position >> _SHIFT
+        if number != self._number:
+            self._leave(number)
+        self._is_known = False
+
+    def _leave(self, number: int) -> None:
+        if self._is_known:
+            self._due.append((self._number, self._block))
+            self._due += ((between, EMPTY) for between in range(self._number + 1, number))
+        self._number = number
+
+    @property
+    def is_due(self) -> bool:
+        return len(self._due) >= _WRITTEN_AT_ONCE
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def write(self) -> None:
+        """Write down what is known of whole blocks."""
+        due, self._due = self._due, []
+        file, run, start = self._opened(), bytearray(), due[0][0]
+        for number, block in due:
+            if number != start + len(run) // ENTRY.size:
+                file.pwrite(run, start * ENTRY.size)
+                run, start = bytearray(), number
+            run += encode(number, block)
+        file.pwrite(run, start * ENTRY.size)
+
+    def _opened(self) -> AppendableFile:
+        if self._file is None:
+            self._file = self._filesystem.open_appendable(self._path)
+        return self._file
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def _least_ms(header: BatchHeader, batch: Buffer, min_timestamp_ms: int | None) -> int:
+    """As its producer says, where the log itself gives no other time. Without either, the readable codec is too slow for it."""
+    if header.is_control or header.is_log_append_time or (min_timestamp_ms is None and COMPILED):
+        return BatchView(batch, header).least_timestamp_ms()
+    return INT64_MIN if min_timestamp_ms is None else min_timestamp_ms
