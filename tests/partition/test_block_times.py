@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from itertools import pairwise
+from array import array
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pylog.errors import NotAppended
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.verify import VerifyReport, verify_partition
-from pylog.segment import SegmentScan, block_times
+from pylog.segment import Seal, SegmentScan, block_times, times
 from pylog.segment.block_times import BLOCK_BYTES, EMPTY, ENTRY, BlockTimes, decode, encode, runs_that_may_hold
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, TP, file_of, open_partition
@@ -290,7 +291,34 @@ def test_recovery_removes_it(tmp_path: Path) -> None:
     assert spans(partition, START_MS, START_MS) == [(0, 2_001)]
 
 
-# Runs of blocks
+# Seals and runs of blocks
+
+TIMES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1_000, 200_000)), min_size=1, max_size=80)
+
+
+@given(TIMES, st.booleans(), st.integers(0, 9), st.integers(0, 3))
+def test_a_seal_tells_where_all_batches_of_these_times_are(
+    made: list[tuple[int, int, int]], has_least: bool, first: int, more: int
+) -> None:
+    positions = [0, *accumulate(size for _, _, size in made)]
+    end = positions.pop()
+    least = [2**63 - 1] * -(-end // BLOCK_BYTES)
+    for position, (at, _, _) in zip(positions, made, strict=True):
+        least[position // BLOCK_BYTES] = min(least[position // BLOCK_BYTES], at)
+    latest = [at + later for at, later, _ in made]
+    greatest = [max(latest[: number + 64]) for number in range(0, len(made), 64)]
+    seal = Seal(
+        end, 0, len(made) - 1, 0, 0, array("I", positions), array("I", [0] * len(made)), array("q", greatest), "",
+        array("q", least if has_least else []),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "NEAR_BLOCKS", 2)
+        ranges = list(times.batches_of(seal, first, first + more))
+    inside = {number for low, high in ranges for number in range(low, high)}
+    assert {n for n, (at, later, _) in enumerate(made) if at <= first + more and at + later >= first} <= inside
+    assert all(low < high for low, high in ranges)
+    assert all(before <= behind for (_, before), (behind, _) in pairwise(ranges))
+
 
 BLOCK = (
     st.none() | st.just(EMPTY) | st.builds(lambda at, more: BlockTimes(at, at + more, 1, 1), *[st.integers(0, 9)] * 2)
@@ -364,7 +392,7 @@ def live(life: Life, rng: random.Random) -> None:
 def test_no_record_is_left_out(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block_times, "_NEAR", 1)
+        patch.setattr(block_times, "NEAR_BLOCKS", 1)
         patch.setattr(block_times, "_WRITTEN_AT_ONCE", 1)
         life = Life(tmp_path_factory.mktemp("life") / "t-0")
         for _ in range(3):

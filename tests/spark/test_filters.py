@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pylog import Log, arrow
+from pylog import Log, Producer, arrow
 from pylog.codec import COMPILED
 from pylog.errors import OffsetOutOfRange
 from pylog.model import ProducerRecord
@@ -288,32 +288,63 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 RECORDS, SEGMENT_BYTES = 60_000, 256 << 10
 
 
-@pytest.fixture(scope="module")
-def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """25 MB in a hundred segments, a record a second, none late by more than three: a year of a busy partition, made small."""
-    path = tmp_path_factory.mktemp("bytes") / "log"
+def fill(path: Path, **topic: Any) -> Path:
+    """25 MB, a record a second, none late by more than three: a year of a busy partition, made small."""
     with Log(path) as log:
-        log.create_topic("a", segment_bytes=SEGMENT_BYTES)
+        log.create_topic("a", **topic)
         for first in range(0, RECORDS, 20):
             made = [ProducerRecord(b"x" * 400, timestamp_ms=T0 + 1000 * (n - n % 3)) for n in range(first, first + 20)]
             log.partition("a", 0).append(made, acks=1)
     return path
 
 
-@pytest.mark.skipif(not COMPILED, reason="seals say least times where the codec is compiled")
+@pytest.fixture(scope="module")
+def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In a hundred segments."""
+    return fill(tmp_path_factory.mktemp("bytes") / "log", segment_bytes=SEGMENT_BYTES)
+
+
+@pytest.fixture(scope="module")
+def open_hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In one segment, which is open still."""
+    return fill(tmp_path_factory.mktemp("open") / "log")
+
+
+@pytest.fixture(scope="module")
+def compressed_hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """25 MB as they are compressed, in five segments and an open one."""
+    path = tmp_path_factory.mktemp("compressed") / "log"
+    rng = random.Random(1)
+    with Log(path) as log, Producer(log, acks=1, compression="zstd", batch_bytes=16_000) as producer:
+        log.create_topic("a", segment_bytes=5_000_000)
+        for n in range(RECORDS):
+            producer.send("a", rng.randbytes(300) + bytes(100), timestamp_ms=T0 + 1000 * (n - n % 3))
+    return path
+
+
 @pytest.mark.parametrize("percent", [0, 37, 50, 98])
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param("hours", marks=pytest.mark.skipif(not COMPILED, reason="of such segments the seals tell alone")),
+        "open_hours",
+        "compressed_hours",
+    ],
+)
 def test_a_hundredth_of_the_time_is_read_from_few_of_the_bytes(
-    hours: Path, monkeypatch: pytest.MonkeyPatch, percent: int
+    made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, percent: int
 ) -> None:
+    path: Path = request.getfixturevalue(made)
     first = T0 + RECORDS * 10 * percent
     filters: list[Filter] = [
         GreaterThanOrEqual(("timestamp",), at(first)),
         LessThan(("timestamp",), at(first + RECORDS * 10)),
     ]
     with read_bytes(monkeypatch) as sizes:
-        found = filtered(hours, filters)
+        found = filtered(path, filters)
     assert abs(len(found) - RECORDS // 100) <= 3
-    whole = sum(file.stat().st_size for file in hours.glob("a-0/*.log"))
+    whole = sum(file.stat().st_size for file in path.glob("a-0/*.log"))
+    assert whole > 15_000_000
     assert sum(sizes) < 0.03 * whole, f"{sum(sizes)} of {whole}"
 
 

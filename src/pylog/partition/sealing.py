@@ -183,7 +183,9 @@ class Sealer:
         try:
             builder = SealBuilder(self._place.home)
             size = file.size()
-            times = LeastTimes(read_block_times(self._place.filesystem, self._place.path(base, TIMES), size))
+            times = LeastTimes(
+                read_block_times(self._place.filesystem, self._place.path(base, TIMES), size, closed=True)
+            )
             scan = SegmentScan(file, 0, size, next_offset=base)
             for position, header in scan:
                 front = scan.front(position)

@@ -25,17 +25,18 @@ from typing import NamedTuple
 from pylog.codec import COMPILED
 from pylog.codec.batch import BatchHeader, BatchView, header_crc
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import INT64_MAX, INT64_MIN
+from pylog.codec.format import CONTROL_BIT, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
 from pylog.storage import AppendableFile, Buffer, FileSystem
 
 BLOCK_BYTES = 64 << 10
 NO_BATCH = 0xFFFFFFFF
+NEAR_BLOCKS = 16  # to leave out fewer is not worth another span
 
 _SHIFT = BLOCK_BYTES.bit_length() - 1
 _BODY = Struct(">qqII")
 _CRC = Struct(">I")
 ENTRY = Struct(">qqIII")
-_NEAR = 16  # blocks: to leave out fewer is not worth another span
+_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT
 _WRITTEN_AT_ONCE = 4  # entries: a write costs as much as a few hundred records
 
 
@@ -70,9 +71,9 @@ def decode(data: bytes) -> Iterator[BlockTimes | None]:
         yield BlockTimes(*fields) if crc == crc32c(_CRC.pack(number), crc32c(body)) else None
 
 
-def read_block_times(filesystem: FileSystem, path: str, end: int) -> list[BlockTimes | None]:
-    """Of the blocks before the one that holds the segment's last byte, which may grow; fewer where no more are known."""
-    wanted = block_of(end - 1) if end else 0
+def read_block_times(filesystem: FileSystem, path: str, end: int, *, closed: bool = False) -> list[BlockTimes | None]:
+    """Of the blocks of a segment that ends here, but for the last one unless it is ``closed``; fewer where no more are known."""
+    wanted = block_of(end - 1) + closed if end else 0
     if not wanted:
         return []
     try:
@@ -88,13 +89,13 @@ def read_block_times(filesystem: FileSystem, path: str, end: int) -> list[BlockT
 def runs_that_may_hold(blocks: list[BlockTimes | None], first_ms: int, last_ms: int) -> list[tuple[int, int]]:
     """Runs of blocks, rising, that may hold records of these times. What is behind ``blocks`` may: one more than there are.
 
-    Between them, and before the first, are ``_NEAR`` blocks or more that are known to hold none, but begin with a batch.
+    Between them, and before the first, are ``NEAR_BLOCKS`` or more that are known to hold none, but begin with a batch.
     """
     runs: list[tuple[int, int]] = []
     gap_start = 0
     for number in (*(n for n, b in enumerate(blocks) if b is None or b.may_hold(first_ms, last_ms)), len(blocks)):
         gap = blocks[gap_start:number]
-        is_wide = len(gap) >= (_NEAR if runs else 1) and any(b is not None and not b.is_empty for b in gap)
+        is_wide = len(gap) >= (NEAR_BLOCKS if runs else 1) and any(b is not None and not b.is_empty for b in gap)
         if is_wide or not (runs or gap):
             runs.append((number, number + 1))
         else:
@@ -133,13 +134,14 @@ class BlockTimesWriter:
         self._path = path
         self._file: AppendableFile | None = None
         self._due: list[tuple[int, BlockTimes]] = []
+        self.is_due = False  # there is enough to ``write``
         self._number = -1
         self._is_known = False
-        self._block = EMPTY
+        self._least_ms, self._greatest_ms, self._position, self._front_crc = EMPTY
 
     def begin_at(self, end: int) -> None:
         """Go on at this end of the segment: of its last block nothing is known. What stands there of later ones is removed."""
-        self._due.clear()
+        self._due, self.is_due = [], False
         self._number = block_of(end - 1)
         self._is_known = False
         if self._filesystem.exists(self._path):
@@ -151,21 +153,25 @@ class BlockTimesWriter:
     def clear(self) -> None:
         """Remove the file: nothing is known of the segment any more."""
         self.close()
-        self._due.clear()
+        self._due, self.is_due = [], False
         self._is_known = False
         self._filesystem.remove(self._path)
 
     def appended(self, position: int, header: BatchHeader, batch: Buffer, min_timestamp_ms: int | None) -> None:
         """This process has written a batch."""
-        least_ms = _least_ms(header, batch, min_timestamp_ms)
+        if min_timestamp_ms is None or header.attributes & _OTHER_TIMES:
+            min_timestamp_ms = _least_ms(header, batch)
         number = position >> _SHIFT
         if number != self._number:
             self._leave(number)
             self._is_known = True
-            self._block = BlockTimes(least_ms, header.max_timestamp_ms, position, header_crc(batch))
-        elif self._is_known:
-            least, greatest, first, crc = self._block
-            self._block = BlockTimes(min(least, least_ms), max(greatest, header.max_timestamp_ms), first, crc)
+            self._least_ms, self._greatest_ms = min_timestamp_ms, header.max_timestamp_ms
+            self._position, self._front_crc = position, header_crc(batch)
+            return
+        if min_timestamp_ms < self._least_ms:
+            self._least_ms = min_timestamp_ms
+        if header.max_timestamp_ms > self._greatest_ms:
+            self._greatest_ms = header.max_timestamp_ms
 
     def passed(self, position: int) -> None:
         """There is a batch of another process."""
@@ -176,21 +182,26 @@ class BlockTimesWriter:
 
     def _leave(self, number: int) -> None:
         if self._is_known:
-            self._due.append((self._number, self._block))
+            block = BlockTimes(self._least_ms, self._greatest_ms, self._position, self._front_crc)
+            self._due.append((self._number, block))
             self._due += ((between, EMPTY) for between in range(self._number + 1, number))
+            self.is_due = len(self._due) >= _WRITTEN_AT_ONCE
         self._number = number
-
-    @property
-    def is_due(self) -> bool:
-        return len(self._due) >= _WRITTEN_AT_ONCE
 
     @property
     def is_open(self) -> bool:
         return self._file is not None
 
+    def finish(self) -> None:
+        """The segment is closed, for good: write down what is known of its last block, too."""
+        if self._is_known and self.is_open:
+            self._leave(self._number + 1)
+            self._is_known = False
+            self.write()
+
     def write(self) -> None:
         """Write down what is known of whole blocks."""
-        due, self._due = self._due, []
+        due, self._due, self.is_due = self._due, [], False
         file, run, start = self._opened(), bytearray(), due[0][0]
         for number, block in due:
             if number != start + len(run) // ENTRY.size:
@@ -210,8 +221,8 @@ class BlockTimesWriter:
             file.close()
 
 
-def _least_ms(header: BatchHeader, batch: Buffer, min_timestamp_ms: int | None) -> int:
-    """As its producer says, where the log itself gives no other time. Without either, the readable codec is too slow for it."""
-    if header.is_control or header.is_log_append_time or (min_timestamp_ms is None and COMPILED):
+def _least_ms(header: BatchHeader, batch: Buffer) -> int:
+    """Of a batch whose producer said nothing, or whose times are not its. The readable codec is too slow to look into it."""
+    if COMPILED or header.attributes & _OTHER_TIMES:
         return BatchView(batch, header).least_timestamp_ms()
-    return INT64_MIN if min_timestamp_ms is None else min_timestamp_ms
+    return INT64_MIN

@@ -92,7 +92,7 @@ class TimedSegmentReader(SegmentReader):
         """
         seal = self.seal
         if seal is not None and seal.greatest_ms:
-            return self._sealed_span(seal, first_ms, last_ms)
+            return self._sealed_spans(seal, first_ms, last_ms)
         path = file_path(self._directory, self.base_offset, TIMES)
         blocks = read_block_times(self._filesystem, path, end) if self._dense else []
         runs = runs_that_may_hold(blocks, first_ms, last_ms)
@@ -137,14 +137,15 @@ class TimedSegmentReader(SegmentReader):
             raise self._damage(block.position, f"the batch header differs from this segment's {TIMES}", block.position)
         return read_header(front)
 
-    def _sealed_span(self, seal: Seal, first_ms: int, last_ms: int) -> list[tuple[int, int | None]]:
-        low, high = times.batches_of(seal, first_ms, last_ms)
-        while low < high and self._sealed_header(seal, low).max_timestamp_ms < first_ms:
-            low += 1
-        if low >= high:
-            return []
-        behind = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
-        return [(self._sealed_header(seal, low).base_offset, behind)]
+    def _sealed_spans(self, seal: Seal, first_ms: int, last_ms: int) -> list[tuple[int, int | None]]:
+        spans: list[tuple[int, int | None]] = []
+        for low, high in times.batches_of(seal, first_ms, last_ms):
+            headers = (self._sealed_header(seal, number) for number in range(low, high))
+            first = next((header for header in headers if header.max_timestamp_ms >= first_ms), None)
+            if first is not None:
+                behind = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
+                spans.append((first.base_offset, behind))
+        return spans
 
     def _sealed_header(self, seal: Seal, number: int) -> BatchHeader:
         position = seal.positions[number]

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, INT64_MAX, MAGIC
+from pylog.segment.block_times import NEAR_BLOCKS
 from pylog.segment.seal import LEAST_EVERY_BYTES, TIMES_EVERY, Seal
 from pylog.storage import ReadableFile
 
@@ -43,13 +45,19 @@ def nothing_known(base_offset: int) -> Outline:
     return Outline(array("I"), array("q"), 0, base_offset)
 
 
-def batches_of(seal: Seal, first_ms: int, last_ms: int) -> tuple[int, int]:
-    """The batches, by number, that may have records from ``first_ms`` to ``last_ms``: all others are known to have none."""
-    low = bisect_left(seal.greatest_ms, first_ms) * TIMES_EVERY
-    if not seal.least_ms:
-        return low, len(seal.positions)
-    blocks = next((n for n in range(len(seal.least_ms), 0, -1) if seal.least_ms[n - 1] <= last_ms), 0)
-    return low, bisect_left(seal.positions, blocks * LEAST_EVERY_BYTES)
+def batches_of(seal: Seal, first_ms: int, last_ms: int) -> Iterator[tuple[int, int]]:
+    """Ranges of batches, by number, that may have records from ``first_ms`` to ``last_ms``: all others are known to have none."""
+    oldest = bisect_left(seal.greatest_ms, first_ms) * TIMES_EVERY
+    blocks: list[tuple[int, int]] = []
+    for number, least_ms in enumerate(seal.least_ms):
+        if least_ms <= last_ms:
+            near = blocks.pop() if blocks and number - blocks[-1][1] < NEAR_BLOCKS else (number, number)
+            blocks.append((near[0], number + 1))
+    for low, high in blocks if seal.least_ms else [(0, seal.size_bytes)]:
+        first = max(oldest, bisect_left(seal.positions, low * LEAST_EVERY_BYTES))
+        behind = bisect_left(seal.positions, high * LEAST_EVERY_BYTES)
+        if first < behind:
+            yield first, behind
 
 
 def of_seal(seal: Seal) -> Outline:

@@ -174,8 +174,8 @@ MUTANTS = (
     Mutant(
         "a block has the least time of its last batch",
         "segment/block_times.py",
-        "BlockTimes(min(least, least_ms), max(",
-        "BlockTimes(least_ms, max(",
+        "        if min_timestamp_ms < self._least_ms:\n            self._least_ms = min_timestamp_ms\n",
+        "        self._least_ms = min_timestamp_ms\n",
         "a range of times leaves out late records of an open segment",
         (f"{_BLOCK_TIMES}::test_no_record_is_left_out",),
     ),
