@@ -45,7 +45,7 @@ def partition(text: bytes = b"orders\0id\x003") -> bytes:
 
 
 def batch(data: bytes | None = None, number: int = 0) -> bytes:
-    return frame(2, pack(">I", number) + (bytes(view_of(CORNERS).buffer) if data is None else data))
+    return frame(2, pack(">Iq", number, 0) + (bytes(view_of(CORNERS).buffer) if data is None else data))
 
 
 def changed(position: int, value: bytes) -> bytes:

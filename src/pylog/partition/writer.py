@@ -213,7 +213,6 @@ class PartitionWriter(WriterView):
         )
         self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
         self._segment = None
-        segment.block_times.finish()
         segment.close()
         fresh = self._place.segment_writer(end)
         self._lock.check_held()

@@ -219,6 +219,12 @@ class WriterView:
     def close(self) -> None:
         """Give the files back. Waits for an append under way."""
         if self._lock.close():
+            segment = self._segment
+            if segment is not None:
+                try:
+                    segment.block_times.finish()
+                except StorageError as error:
+                    logger.warning("%r: times of blocks were not written down: %s", segment.file.path, error)
             self._drop_segment()
 
     def _forget_parent(self) -> None:

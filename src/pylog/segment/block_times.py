@@ -8,12 +8,13 @@ Entry n, big-endian, is about the batches that *begin* in the n-th 64 KiB (our o
     0  int64 least timestamp     8  int64 greatest timestamp
     16 uint32 position of the first of them; ffffffff: none begins there
     20 uint32 CRC-32C of the 21 bytes in front of what its own checksum covers
-    24 uint32 CRC-32C of bytes 0..23 and of n as a uint32
+    24 uint32 position up to which it tells, where the next batch begins; ffffffff where none begins in the block
+    28 uint32 CRC-32C of bytes 0..27 and of n as a uint32
 
-An entry is written once, when a batch begins in a later block; by the process that appended all of its batches. Where several
-did, where that process was killed or its log closed, there is none: nothing is known of such a block. Not synced, and
-removed where a segment is recovered or sealed. A wrong entry would hide records, so each has its checksum, and
-whoever leaves blocks out by it compares it with the batches themselves.
+An entry is written when a batch begins in a later block, by the process that appended all of its batches; or when the log
+is closed, for who goes on. Where several appended in turn, or one was killed, there is none that tells of the whole block: then
+nothing is known of it. Not synced, and removed where a segment is recovered or sealed. A wrong entry would hide records, so
+each has its checksum, and whoever leaves blocks out by it compares it with the batches themselves.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ NO_BATCH = 0xFFFFFFFF
 NEAR_BLOCKS = 16  # to leave out fewer is not worth another span
 
 _SHIFT = BLOCK_BYTES.bit_length() - 1
-_BODY = Struct(">qqII")
+_BODY = Struct(">qqIII")
 _CRC = Struct(">I")
-ENTRY = Struct(">qqIII")
+ENTRY = Struct(">qqIIII")
 _OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT
 _WRITTEN_AT_ONCE = 4  # entries: a write costs as much as a few hundred records
 
 
 class BlockTimes(NamedTuple):
-    """One block. No record of a batch that begins there is before ``least_ms``, or after ``greatest_ms``."""
+    """One block. No record of a batch that begins there, before ``end``, is before ``least_ms``, or after ``greatest_ms``."""
 
     least_ms: int
     greatest_ms: int
     position: int
     front_crc: int
+    end: int
 
     @property
     def is_empty(self) -> bool:
@@ -56,7 +58,7 @@ class BlockTimes(NamedTuple):
         return self.least_ms <= last_ms and self.greatest_ms >= first_ms
 
 
-EMPTY = BlockTimes(INT64_MAX, INT64_MIN, NO_BATCH, 0)
+EMPTY = BlockTimes(INT64_MAX, INT64_MIN, NO_BATCH, 0, NO_BATCH)
 
 
 def encode(number: int, block: BlockTimes) -> bytes:
@@ -64,26 +66,31 @@ def encode(number: int, block: BlockTimes) -> bytes:
     return body + _CRC.pack(crc32c(_CRC.pack(number), crc32c(body)))
 
 
-def decode(data: bytes) -> Iterator[BlockTimes | None]:
-    """The entries from the first on; None for one that was never written, or is damaged."""
-    for number, (*fields, crc) in enumerate(ENTRY.iter_unpack(data[: len(data) // ENTRY.size * ENTRY.size])):
-        body = data[number * ENTRY.size : number * ENTRY.size + _BODY.size]
-        yield BlockTimes(*fields) if crc == crc32c(_CRC.pack(number), crc32c(body)) else None
+def decode(data: bytes, first: int = 0) -> Iterator[BlockTimes | None]:
+    """The entries from number ``first`` on; None for one that was never written, or is damaged."""
+    for at in range(0, len(data) - ENTRY.size + 1, ENTRY.size):
+        *fields, crc = ENTRY.unpack_from(data, at)
+        expected = crc32c(_CRC.pack(first + at // ENTRY.size), crc32c(data[at : at + _BODY.size]))
+        yield BlockTimes(*fields) if crc == expected else None
 
 
 def read_block_times(filesystem: FileSystem, path: str, end: int, *, closed: bool = False) -> list[BlockTimes | None]:
-    """Of the blocks of a segment that ends here, but for the last one unless it is ``closed``; fewer where no more are known."""
-    wanted = block_of(end - 1) + closed if end else 0
-    if not wanted:
-        return []
+    """What is known of whole blocks of a segment that ends here; fewer than it has where no more are known.
+
+    The last one is whole where the segment is ``closed``, or a batch reaches to its end.
+    """
     try:
         file = filesystem.open_readable(path)
     except FileNotFoundError:
         return []
     try:
-        return list(decode(file.pread(wanted * ENTRY.size, 0)))
+        blocks = list(decode(file.pread((block_of(end - 1) + 1) * ENTRY.size, 0)))
     finally:
         file.close()
+    return [
+        block if block is not None and (block.end >= (number + 1) << _SHIFT or (closed and block.end == end)) else None
+        for number, block in enumerate(blocks)
+    ]
 
 
 def runs_that_may_hold(blocks: list[BlockTimes | None], first_ms: int, last_ms: int) -> list[tuple[int, int]]:
@@ -137,18 +144,25 @@ class BlockTimesWriter:
         self.is_due = False  # there is enough to ``write``
         self._number = -1
         self._is_known = False
-        self._least_ms, self._greatest_ms, self._position, self._front_crc = EMPTY
+        self._least_ms, self._greatest_ms, self._position, self._front_crc, self._end = EMPTY
 
-    def begin_at(self, end: int) -> None:
-        """Go on at this end of the segment: of its last block nothing is known. What stands there of later ones is removed."""
-        self._due, self.is_due = [], False
-        self._number = block_of(end - 1)
-        self._is_known = False
-        if self._filesystem.exists(self._path):
-            file = self._opened()
-            kept = max(self._number, 0) * ENTRY.size
-            if file.size() > kept:
-                file.truncate(kept)
+    def begin_at(self, last: int, end: int) -> None:
+        """Go on behind the batch at ``last``, which ends at ``end``. What was said of the block it begins in is kept if that is
+        all that begins there, and what was said of later ones removed. -1 and 0 for an empty segment."""
+        self._due, self._is_known = [], False
+        self._number = number = last >> _SHIFT
+        if not self._filesystem.exists(self._path):
+            self.is_due = number >= _WRITTEN_AT_ONCE  # small segments need none
+            return
+        self.is_due = False
+        file, kept = self._opened(), max(number, 0) * ENTRY.size
+        block = next(decode(file.pread(ENTRY.size, kept), number), None) if end else None
+        if block is not None and block.end == end:
+            self._is_known = True
+            self._least_ms, self._greatest_ms, self._position, self._front_crc, self._end = block
+            kept += ENTRY.size
+        if file.size() > kept:
+            file.truncate(kept)
 
     def clear(self) -> None:
         """Remove the file: nothing is known of the segment any more."""
@@ -162,8 +176,9 @@ class BlockTimesWriter:
         if min_timestamp_ms is None or header.attributes & _OTHER_TIMES:
             min_timestamp_ms = _least_ms(header, batch)
         number = position >> _SHIFT
+        self._end, before = position + header.size_bytes, self._end
         if number != self._number:
-            self._leave(number)
+            self._leave(number, before)
             self._is_known = True
             self._least_ms, self._greatest_ms = min_timestamp_ms, header.max_timestamp_ms
             self._position, self._front_crc = position, header_crc(batch)
@@ -177,38 +192,46 @@ class BlockTimesWriter:
         """There is a batch of another process."""
         number = position >> _SHIFT
         if number != self._number:
-            self._leave(number)
+            self._leave(number, self._end)
         self._is_known = False
 
-    def _leave(self, number: int) -> None:
+    def _leave(self, number: int, end: int) -> None:
         if self._is_known:
-            block = BlockTimes(self._least_ms, self._greatest_ms, self._position, self._front_crc)
-            self._due.append((self._number, block))
+            self._tell(end)
             self._due += ((between, EMPTY) for between in range(self._number + 1, number))
-            self.is_due = len(self._due) >= _WRITTEN_AT_ONCE
         self._number = number
+        self.is_due = number >= _WRITTEN_AT_ONCE and (not self.is_open or len(self._due) >= _WRITTEN_AT_ONCE)
+
+    def _tell(self, end: int) -> None:
+        block = BlockTimes(self._least_ms, self._greatest_ms, self._position, self._front_crc, end)
+        self._due.append((self._number, block))
 
     @property
     def is_open(self) -> bool:
         return self._file is not None
 
     def finish(self) -> None:
-        """The segment is closed, for good: write down what is known of its last block, too."""
+        """Write down what is known of the last block, too: the segment is closed, or somebody else may go on with it.
+
+        Needs no lock once the file is open: entries stay right whatever others append.
+        """
         if self._is_known and self.is_open:
-            self._leave(self._number + 1)
+            self._tell(self._end)
             self._is_known = False
+        if self.is_open:
             self.write()
 
     def write(self) -> None:
         """Write down what is known of whole blocks."""
         due, self._due, self.is_due = self._due, [], False
-        file, run, start = self._opened(), bytearray(), due[0][0]
+        file, run, start = self._opened(), bytearray(), due[0][0] if due else 0
         for number, block in due:
             if number != start + len(run) // ENTRY.size:
                 file.pwrite(run, start * ENTRY.size)
                 run, start = bytearray(), number
             run += encode(number, block)
-        file.pwrite(run, start * ENTRY.size)
+        if run:
+            file.pwrite(run, start * ENTRY.size)
 
     def _opened(self) -> AppendableFile:
         if self._file is None:

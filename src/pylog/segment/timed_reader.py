@@ -94,7 +94,7 @@ class TimedSegmentReader(SegmentReader):
         if seal is not None and seal.greatest_ms:
             return self._sealed_spans(seal, first_ms, last_ms)
         path = file_path(self._directory, self.base_offset, TIMES)
-        blocks = read_block_times(self._filesystem, path, end) if self._dense else []
+        blocks = read_block_times(self._filesystem, path, end, closed=self._closed) if self._dense else []
         runs = runs_that_may_hold(blocks, first_ms, last_ms)
         spans: list[tuple[int, int | None]] = []
         for number, (low, high) in enumerate(runs):

@@ -70,10 +70,11 @@ class SegmentWriter:
         Costs at most one index interval and one batch, whatever the segment's size: from the last indexed batch on.
         """
         self._cut_indexes(size_bytes, next_offset)
-        self._stand_at(size_bytes, next_offset)
-        self.block_times.begin_at(self.size_bytes)
+        last = self._stand_at(size_bytes, next_offset)
+        self.block_times.begin_at(last, self.size_bytes)
 
-    def _stand_at(self, size_bytes: int, next_offset: int) -> None:
+    def _stand_at(self, size_bytes: int, next_offset: int) -> int:
+        """Returns the position of the last batch, -1 without any."""
         if self._offsets.count and not self._times.count:
             self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
@@ -84,13 +85,14 @@ class SegmentWriter:
         if start:
             for position, header in self._headers(0, 1):
                 self._note(position, header)
-        end, following = 0, self.base_offset
+        last, end, following = -1, 0, self.base_offset
         for position, header in self._headers(start, size_bytes):
-            end, following = position + header.size_bytes, header.last_offset + 1
+            last, end, following = position, position + header.size_bytes, header.last_offset + 1
             self._note(position, header)
             if position - self._offsets.last_position > self._interval_bytes:
                 self._index(position, header)  # its entry was lost
         self.size_bytes, self.next_offset = end, following
+        return last
 
     def _headers(self, start: int, end: int) -> list[tuple[int, BatchHeader]]:
         """Headers of batches that start in ``[start, end)`` of a region known to be good."""
@@ -221,9 +223,10 @@ class SegmentWriter:
         return TransactionIndexWriter(self._filesystem.open_appendable(path))
 
     def finish(self) -> None:
-        """Write the closing time index entry. Doing it twice changes nothing."""
+        """Write what is written once a segment is closed. Doing it twice changes nothing."""
         self._repair_indexes()
         self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
+        self.block_times.finish()
 
     def close(self) -> None:
         self.file.close()

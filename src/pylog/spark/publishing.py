@@ -133,7 +133,9 @@ class Publication:
         number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, lane.sequence)
         had_begun, self.may_have_begun = self.may_have_begun, True
         try:
-            result = lane.partition.append_batch(batch.data, timeout_ms=self._timeout_ms)
+            result = lane.partition.append_batch(
+                batch.data, timeout_ms=self._timeout_ms, min_timestamp_ms=batch.min_timestamp_ms
+            )
         except PylogError as error:
             self.may_have_begun = had_begun or not isinstance(error, NotAppended)
             if not self._is_gone(lane):

@@ -8,7 +8,7 @@ Layout, big-endian (our own, see docs/format.md):
     0  magic "PYLGSTGD"     8  int16 version 1
     then frames: uint8 kind, uint32 bytes of the body, and the body. Kind 1 is the next partition, numbered from 0:
     its topic, the topic's id, and its number as text, with zero bytes between. Kind 2 is uint32 number of a partition,
-    and a batch (v2) for it: base offset 0, no producer.
+    int64 the least timestamp of the records, and a batch (v2) of them: base offset 0, no producer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERSION = 1
 
 _HEAD = Struct(">8sh")
 _FRAME = Struct(">BI")
-_NUMBER = Struct(">I")
+_BATCH_FRONT = Struct(">Iq")
 _PARTITION, _BATCH = 1, 2
 _PARTITION_BYTES_MAX = 1024
 _PARTITIONS_MAX = 1_000_000
@@ -66,14 +66,14 @@ class StagedFile:
         self._targets: dict[Target, int] = {}
         self.failure: Exception | None = None  # the first one: whatever comes behind it is in vain
 
-    def append(self, target: Target, batch: bytearray) -> None:
+    def append(self, target: Target, batch: bytearray, min_timestamp_ms: int) -> None:
         try:
-            self._append(target, batch)
+            self._append(target, batch, min_timestamp_ms)
         except Exception as error:
             self.failure = self.failure or error
             raise
 
-    def _append(self, target: Target, batch: bytearray) -> None:
+    def _append(self, target: Target, batch: bytearray, min_timestamp_ms: int) -> None:
         if self.failure is not None:
             raise NotAppended(f"nothing more is staged in {self.name}: {self.failure}") from self.failure
         number = self._targets.get(target)
@@ -81,7 +81,8 @@ class StagedFile:
             number = self._targets[target] = len(self._targets)
             body = f"{target.topic}\0{target.topic_id}\0{target.partition}".encode()
             self._write(_FRAME.pack(_PARTITION, len(body)) + body)
-        self._write(_FRAME.pack(_BATCH, _NUMBER.size + len(batch)) + _NUMBER.pack(number))
+        front = _BATCH_FRONT.pack(number, min_timestamp_ms)
+        self._write(_FRAME.pack(_BATCH, len(front) + len(batch)) + front)
         self._write(batch)
 
     def _write(self, data: bytes | bytearray) -> None:
@@ -132,8 +133,8 @@ class StagedPartition:
         self._file = file
         self.topic_id = target.topic_id
 
-    def append_batch(self, batch: bytearray, *, timeout_ms: int) -> AppendResult:
-        self._file.append(self._target, batch)
+    def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int) -> AppendResult:
+        self._file.append(self._target, batch, min_timestamp_ms)
         return AppendResult(0, read_header(batch).last_offset_delta, -1, False)
 
 
@@ -143,6 +144,7 @@ class StagedPartition:
 class StagedBatch(NamedTuple):
     target: Target
     header: BatchHeader
+    min_timestamp_ms: int
     data: bytearray
 
 
@@ -179,8 +181,8 @@ class _Reader:
             kind, size = _FRAME.unpack(self._read(_FRAME.size))
             if kind == _PARTITION and size <= _PARTITION_BYTES_MAX and len(self._targets) < _PARTITIONS_MAX:
                 self._targets.append(self._target(self._read(size)))
-            elif kind == _BATCH and size >= _NUMBER.size + HEADER_BYTES:
-                yield self._batch(size - _NUMBER.size)
+            elif kind == _BATCH and size >= _BATCH_FRONT.size + HEADER_BYTES:
+                yield self._batch(size - _BATCH_FRONT.size)
             else:
                 self._damaged(f"a frame of kind {kind} and {size} bytes")
         if self._crc != staged.crc:
@@ -203,7 +205,7 @@ class _Reader:
         return Target(parts[0], parts[1], int(parts[2]))
 
     def _batch(self, size: int) -> StagedBatch:
-        (number,) = _NUMBER.unpack(self._read(_NUMBER.size))
+        number, min_timestamp_ms = _BATCH_FRONT.unpack(self._read(_BATCH_FRONT.size))
         if number >= len(self._targets):
             self._damaged(f"a batch for partition {number} of {len(self._targets)}")
         data = bytearray(self._read(size))
@@ -218,7 +220,7 @@ class _Reader:
         if problem is not None:
             self._damaged(problem)
         BatchView(data, header).check_crc()
-        return StagedBatch(self._targets[number], header, data)
+        return StagedBatch(self._targets[number], header, min_timestamp_ms, data)
 
     def _damaged(self, problem: str) -> NoReturn:
         raise CorruptSegment(
