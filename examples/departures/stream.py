@@ -119,7 +119,15 @@ def differences(found: list[tuple[str, int, int, int]], flights: pd.DataFrame) -
     return len(expected.symmetric_difference(found)) + len(found) - len(set(found))
 
 
+def cause(error: Exception) -> str:
+    """What pylog has said, out of all that Spark says about it."""
+    said = [line for line in str(error).splitlines() if line.startswith("pylog.errors.")]
+    return said[-1].partition(": ")[2] if said else str(error)
+
+
 def main() -> int:
+    from pyspark.errors import PySparkException
+
     arguments = parse_arguments()
     flights = load_flights(list(AIRPORTS), arguments.limit)
     try:
@@ -135,8 +143,8 @@ def main() -> int:
     except TopicExists:
         print(f"a run was ended before it had sent all: remove {arguments.directory}, and begin again", file=sys.stderr)
         return 1
-    except PylogError as error:
-        print(f"failed: {error}", file=sys.stderr)
+    except (PylogError, PySparkException) as error:
+        print(f"failed: {cause(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)

@@ -51,6 +51,18 @@ def test_every_hour_is_final_once_and_as_pandas_counts_it(
     assert "       0 behind" in lines[-1]
 
 
+def test_the_streaming_job_says_in_one_line_what_is_wrong(
+    spark: SparkSession, stream: ModuleType, tmpfs_dir: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    Log(tmpfs_dir / "log").close()
+    with pytest.raises(StreamingQueryException) as raised:
+        stream.follow(stream.started(spark, tmpfs_dir))
+    assert stream.cause(raised.value).startswith("no topic 'left' in ")
+    assert "\n" not in stream.cause(raised.value)
+
+
 @pytest.fixture
 def lake() -> ModuleType:
     specification = importlib.util.spec_from_file_location("lake", EXAMPLES / "lake" / "lake.py")
