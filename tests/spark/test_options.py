@@ -125,6 +125,16 @@ def test_options_for_a_broker_are_refused_by_name(name: str) -> None:
     assert caught.value.option == name
 
 
+def test_all_options_for_a_broker_are_named_at_once() -> None:
+    of_a_job = {"kafka.security.protocol": "SSL", "groupIdPrefix": "a", "kafka.bootstrap.servers": "host:9092"}
+    with pytest.raises(ConfigError) as caught:
+        parse(**of_a_job, subscribe="orders")
+    assert str(caught.value) == (
+        "options 'groupIdPrefix', 'kafka.bootstrap.servers', 'kafka.security.protocol' are for a broker, and here is none: "
+        "the log is read from 'path'. Remove them"
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -67,7 +67,11 @@ def test_what_spark_puts_among_the_options_is_none_of_ours() -> None:
         *(({name: "1"}, f"option '{name}' has no effect on a sink: ") for name in WITHOUT_EFFECT),
         *(({name: "1"}, f"'{name}' is for a broker, and here is none: here it is '{KAFKAS[name]}'") for name in KAFKAS),
         ({"kafka.bootstrap.servers": "a:1"}, "'kafka.bootstrap.servers' is for a broker, and here is none"),
-        ({"groupidprefix": "a"}, "'groupidprefix' is for a broker, and here is none"),
+        ({"groupidprefix": "a"}, "'groupIdPrefix' is for a broker, and here is none"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "kafka.acks": "1", "kafka.ssl.key": "x"},
+            "options 'kafka.bootstrap.servers', 'kafka.ssl.key' are for a broker, and here is none: the log is written",
+        ),
         ({"startingoffsets": "earliest"}, "option 'startingOffsets' is the source's, not the sink's; remove it"),
         ({"maxoffsetspertrigger": "1"}, "option 'maxOffsetsPerTrigger' is the source's, not the sink's; remove it"),
         ({"acks": "1"}, f"no option 'acks' of the sink; there are {', '.join(SUPPORTED)}"),

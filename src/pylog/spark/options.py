@@ -7,7 +7,7 @@ elsewhere. Nothing is ignored: an option that has no effect here is refused by n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -143,20 +143,28 @@ class SourceOptions:
 
 def _refuse_others(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in SUPPORTED}
-    spelled = {name.lower(): name for name in (*SUPPORTED, *FOR_A_BROKER)}
+    spelled = {name.lower(): name for name in SUPPORTED}
+    refuse_a_brokers(given.keys() - known, "the log is read from 'path'")
     for name in sorted(given.keys() - known):
         if name == "paths":
             raise wrong("path", given[name], "one path; read several logs one by one and union them")
-        if name.startswith("kafka.") or name in map(str.lower, FOR_A_BROKER):
-            raise ConfigError(
-                f"option {spelled.get(name, name)!r} is for a broker, and here is none: the log is read from 'path'. Remove it",
-                option=spelled.get(name, name),
-            )
         meant = [f"; did you mean {spelled[other]!r}?" for other in get_close_matches(name, known, n=1)]
         raise ConfigError(
             f"no option {name!r}{''.join(meant) or '; there are ' + ', '.join(SUPPORTED)}",
             option=name,
             value=given[name],
+        )
+
+
+def refuse_a_brokers(names: Iterable[str], here: str) -> None:
+    """``ConfigError`` that has all of these options, in lower case, which are for a broker: a job that moves has several."""
+    spelled = {name.lower(): name for name in FOR_A_BROKER}
+    found = [spelled.get(name, name) for name in sorted(names) if name.startswith("kafka.") or name in spelled]
+    if found:
+        options, are, them = ("option", "is", "it") if len(found) == 1 else ("options", "are", "them")
+        raise ConfigError(
+            f"{options} {', '.join(map(repr, found))} {are} for a broker, and here is none: {here}. Remove {them}",
+            option=found[0],
         )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from pylog.errors import ConfigError
 from pylog.spark.bounds import wrong
-from pylog.spark.options import FOR_A_BROKER, absolute_path, boolean, count
 from pylog.spark.options import SUPPORTED as OF_THE_SOURCE
+from pylog.spark.options import absolute_path, boolean, count, refuse_a_brokers
 
 SUPPORTED = (
     "path",
@@ -84,6 +84,8 @@ class SinkOptions:
 def _refuse_others(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in SUPPORTED}
     theirs = {name.lower(): name for name in OF_THE_SOURCE}
+    has_another_name = {*KAFKAS, *(name.lower() for name in WITHOUT_EFFECT)}
+    refuse_a_brokers(given.keys() - known - has_another_name, "the log is written at 'path'")
     for name in sorted(given.keys() - known - {name.lower() for name in SPARKS_OWN}):
         if name == "paths":
             raise wrong("path", given[name], "one path")
@@ -96,8 +98,6 @@ def _why_not(name: str, theirs: Mapping[str, str], known: set[str]) -> str:
             return f"option {option!r} has no effect on a sink: {why}. Remove it"
     if name in KAFKAS:
         return f"option {name!r} is for a broker, and here is none: here it is {KAFKAS[name]!r}"
-    if name.startswith("kafka.") or name in map(str.lower, FOR_A_BROKER):
-        return f"option {name!r} is for a broker, and here is none: the log is written at 'path'. Remove it"
     if name in theirs:
         return f"option {theirs[name]!r} is the source's, not the sink's; remove it"
     meant = [
