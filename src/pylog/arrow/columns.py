@@ -214,9 +214,11 @@ def _out_of_range(columns: Columns, index: int, topic_partition: TopicPartition)
     )  # fmt: skip
 
 
-def _timestamp_types(parts: list[Part], common: Common) -> pa.Array:
-    runs = [(kind, sum(part.length() for part in run)) for kind, run in groupby(parts, attrgetter("timestamp_type"))]
-    return _joined([common.timestamp_types[kind].times(count) for kind, count in runs])
+def _timestamp_types(parts: list[Part], count: int, common: Common) -> pa.Array:
+    if len({part.timestamp_type for part in parts}) == 1:
+        return common.timestamp_types[parts[0].timestamp_type].times(count)
+    runs = groupby(parts, attrgetter("timestamp_type"))
+    return _joined([common.timestamp_types[kind].times(sum(part.length() for part in run)) for kind, run in runs])
 
 
 _COLUMNS: dict[str, Callable[[list[Part], int, Common], pa.Array]] = {
@@ -226,6 +228,6 @@ _COLUMNS: dict[str, Callable[[list[Part], int, Common], pa.Array]] = {
     "partition": lambda _, count, common: common.partition.times(count),
     "offset": lambda parts, *_: _offsets(parts),
     "timestamp": lambda parts, _, common: _timestamps(parts, common),
-    "timestampType": lambda parts, _, common: _timestamp_types(parts, common),
+    "timestampType": _timestamp_types,
     "headers": lambda parts, *_: _joined([part.headers() for part in parts]),
 }
