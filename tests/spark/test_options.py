@@ -21,7 +21,7 @@ def parse(**given: str) -> SourceOptions:
 def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     assert parse() == SourceOptions(
         "/log", Selection(), Bound("startingOffsets", EARLIEST), Bound("endingOffsets", LATEST), "error",
-        Splitting(256 << 20, 0, 0), False, True, "read_committed", False, Limits(0, 0, 0, 900.0),
+        Splitting(512 << 20, 0, 0), False, True, "read_committed", False, Limits(0, 0, 0, 900.0),
     )  # fmt: skip
 
 

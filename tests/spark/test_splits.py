@@ -48,10 +48,34 @@ def test_pieces_have_about_the_bytes_asked_for_and_end_between_batches(log: Log,
     assert_follow(pieces, 0, BATCHES * RECORDS)
     if len(pieces) > 1:
         assert all(start % RECORDS == 0 for start, _ in pieces)
-    sizes = [(end - start) * log.partition("orders", 0).size_bytes // (BATCHES * RECORDS) for start, end in pieces[:-1]]
+    *sizes, last = (
+        (end - start) * log.partition("orders", 0).size_bytes // (BATCHES * RECORDS) for start, end in pieces
+    )
     slack = 4_096 + 2 * RECORDS * (VALUE_BYTES + 100)  # an interval of the index, and the batches around it
     assert all(split_bytes - slack <= size <= split_bytes + 2 * slack for size in sizes)
+    assert last <= 1.5 * split_bytes + 2 * slack
+    assert not sizes or last >= 0.5 * split_bytes - slack
     assert len(ends(planned(log.path, splitBytes=split_bytes), 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "tasks"), [(0.6, 1), (1.0, 1), (1.4, 1), (1.6, 2), (2.1, 2), (2.4, 2), (2.6, 3), (5.2, 5)]
+)
+def test_a_small_rest_is_no_task_of_its_own(log: Log, times: float, tasks: int) -> None:
+    pieces = ends(planned(log.path, splitBytes=int(log.partition("orders", 0).size_bytes / times)))
+    assert_follow(pieces, 0, BATCHES * RECORDS)
+    assert len(pieces) == tasks
+
+
+def test_partitions_that_are_no_more_than_one_task_each_are_cut_where_more_are_asked_for(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("orders", partitions=3, index_interval_bytes=4_096)
+        for partition in range(3):
+            for _ in range(BATCHES // 4):
+                log.partition("orders", partition).append([ProducerRecord(b"x" * VALUE_BYTES)] * RECORDS, acks=1)
+        split_bytes = int(log.partition("orders", 0).size_bytes / 1.4)
+        assert len(planned(log.path, splitBytes=split_bytes)) == 3
+        assert len(planned(log.path, splitBytes=split_bytes, minPartitions=4)) >= 4
 
 
 def test_one_task_reads_a_small_partition(log: Log) -> None:

@@ -49,17 +49,17 @@ def table_of_parts(parts: Iterable[tuple[TopicPartition, Part]], wanted: pa.Sche
 
 
 def _pieces(parts: Iterable[Part], topic_partition: TopicPartition, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    common = Common(topic_partition)
+    common = Common(topic_partition, wanted)
     gathered: list[Part] = []
     size_bytes = 0
     for part in parts:
         gathered.append(part)
         size_bytes += part.size_bytes()
         if size_bytes >= PIECE_BYTES:
-            yield from _cut(record_batch(gathered, common, wanted), size_bytes)
+            yield from _cut(record_batch(gathered, common), size_bytes)
             gathered, size_bytes = [], 0
     if gathered:
-        yield from _cut(record_batch(gathered, common, wanted), size_bytes)
+        yield from _cut(record_batch(gathered, common), size_bytes)
 
 
 def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ together.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylog.codec import Columns
+from pylog.codec import Columns, microseconds
 from pylog.codec.batch import BatchView
 from pylog.codec.format import INT64_MAX, Buffer
 from pylog.errors import InvalidTimestamp
@@ -48,9 +48,10 @@ def schema(*, headers: bool = False) -> pa.Schema:
     return pa.schema([field for field in _TYPES.items() if headers or field[0] != "headers"])
 
 
-def record_batch(parts: list[Part], common: Common, wanted: pa.Schema) -> pa.RecordBatch:
+def record_batch(parts: list[Part], common: Common) -> pa.RecordBatch:
     """The records of these parts. Raises ``InvalidTimestamp`` as ``check_times`` does."""
-    return pa.RecordBatch.from_arrays([_COLUMNS[name](parts, common) for name in wanted.names], schema=wanted)
+    count = sum(part.length() for part in parts)
+    return pa.RecordBatch.from_arrays([column(parts, count, common) for column in common.columns], schema=common.wanted)
 
 
 def check_times(columns: Columns, low: int, topic_partition: TopicPartition) -> tuple[int, InvalidTimestamp | None]:
@@ -64,10 +65,12 @@ def check_times(columns: Columns, low: int, topic_partition: TopicPartition) -> 
 
 
 class Common:
-    """What the records of a partition have in common: the record batches made with it share the memory of these columns."""
+    """What the record batches of a partition have in common: which columns, and the memory of those with one value."""
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, wanted: pa.Schema) -> None:
         self.topic_partition = topic_partition
+        self.wanted = wanted
+        self.columns = [_COLUMNS[name] for name in wanted.names]
         self.topic = _Repeated(_text(topic_partition.topic))
         self.partition = _Repeated(_int32(topic_partition.partition))
         self.timestamp_types = {kind: _Repeated(_int32(kind)) for kind in (CREATE_TIME, LOG_APPEND_TIME)}
@@ -132,8 +135,13 @@ class Part(NamedTuple):
 def _slots(
     kind: pa.DataType, ends: Buffer | None, validity: Buffer | None, data: Buffer | None, low: int, length: int
 ) -> pa.Array:
-    valid = None if validity is None else pa.py_buffer(validity)
-    return pa.Array.from_buffers(kind, length, [valid, pa.py_buffer(ends), pa.py_buffer(data)], offset=low)
+    valid = None if validity is None else _buffer(validity)
+    return pa.Array.from_buffers(kind, length, [valid, _buffer(ends), _buffer(data)], offset=low)
+
+
+def _buffer(data: Buffer | None) -> pa.Buffer:
+    """What came from ``allocate`` as it is: one object less on the way."""
+    return data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:
@@ -145,10 +153,9 @@ def _all(buffers: list[Buffer]) -> Buffer:
 
 
 def _integers(values: Buffer) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values) // 8, [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(pa.int64(), len(values) // 8, [None, _buffer(values)])
 
 
-_US_PER_MS = _integers(array("q", [1000]).tobytes())[0]
 _LATEST_MS = INT64_MAX // 1000
 
 
@@ -161,17 +168,17 @@ def int64s(values: Buffer) -> memoryview[int]:
 
 
 class _Repeated:
-    """One value, as often as any record batch has needed it yet."""
+    """One value, as often as any record batch has needed it yet; and as often as the last one did: the next may be as long."""
 
     def __init__(self, one: pa.Array) -> None:
-        self._array = one
+        self._longest = self._last = one
 
-    def of(self, parts: Iterable[Part]) -> pa.Array:
-        """As often as the parts have records."""
-        count = sum(part.length() for part in parts)
-        if count > len(self._array):
-            self._array = pa.repeat(self._array[0], count + count // 8)
-        return self._array.slice(0, count)
+    def times(self, count: int) -> pa.Array:
+        if count != len(self._last):
+            if count > len(self._longest):
+                self._longest = pa.repeat(self._longest[0], count + count // 8)
+            self._last = self._longest.slice(0, count)
+        return self._last
 
 
 def _text(value: str) -> pa.Array:
@@ -189,14 +196,13 @@ def _offsets(parts: list[Part]) -> pa.Array:
 
 def _timestamps(parts: list[Part], common: Common) -> pa.Array:
     milliseconds = _all([part.timestamps_ms() for part in parts])
-    try:
-        return pc.multiply_checked(_integers(milliseconds), _US_PER_MS).view(_MICROSECONDS)
-    except pa.ArrowInvalid as error:
-        for part in parts:
-            index, problem = check_times(part.columns, part.low, common.topic_partition)
-            if problem is not None and index < part.high:
-                raise problem from error
-        raise
+    found = microseconds(milliseconds, allocate)
+    if found is None:
+        found = [check_times(part.columns, part.low, common.topic_partition) for part in parts]
+        raise next(
+            problem for part, (index, problem) in zip(parts, found, strict=True) if problem and index < part.high
+        )
+    return pa.Array.from_buffers(_MICROSECONDS, len(milliseconds) // 8, [None, _buffer(found)])
 
 
 def _out_of_range(columns: Columns, index: int, topic_partition: TopicPartition) -> InvalidTimestamp:
@@ -208,18 +214,20 @@ def _out_of_range(columns: Columns, index: int, topic_partition: TopicPartition)
     )  # fmt: skip
 
 
-def _timestamp_types(parts: list[Part], common: Common) -> pa.Array:
+def _timestamp_types(parts: list[Part], count: int, common: Common) -> pa.Array:
+    if len({part.timestamp_type for part in parts}) == 1:
+        return common.timestamp_types[parts[0].timestamp_type].times(count)
     runs = groupby(parts, attrgetter("timestamp_type"))
-    return _joined([common.timestamp_types[kind].of(run) for kind, run in runs])
+    return _joined([common.timestamp_types[kind].times(sum(part.length() for part in run)) for kind, run in runs])
 
 
-_COLUMNS: dict[str, Callable[[list[Part], Common], pa.Array]] = {
-    "key": lambda parts, _: _joined([part.keys() for part in parts]),
-    "value": lambda parts, _: _joined([part.values() for part in parts]),
-    "topic": lambda parts, common: common.topic.of(parts),
-    "partition": lambda parts, common: common.partition.of(parts),
-    "offset": lambda parts, _: _offsets(parts),
-    "timestamp": _timestamps,
+_COLUMNS: dict[str, Callable[[list[Part], int, Common], pa.Array]] = {
+    "key": lambda parts, *_: _joined([part.keys() for part in parts]),
+    "value": lambda parts, *_: _joined([part.values() for part in parts]),
+    "topic": lambda _, count, common: common.topic.times(count),
+    "partition": lambda _, count, common: common.partition.times(count),
+    "offset": lambda parts, *_: _offsets(parts),
+    "timestamp": lambda parts, _, common: _timestamps(parts, common),
     "timestampType": _timestamp_types,
-    "headers": lambda parts, _: _joined([part.headers() for part in parts]),
+    "headers": lambda parts, *_: _joined([part.headers() for part in parts]),
 }

@@ -25,10 +25,12 @@ try:
         RecordEncoder,
         decode_columns,
         least_timestamp_ms,
+        microseconds,
     )  # pragma: no cover - see below
 
     COMPILED = True  # pragma: no cover - scripts/coverage measures with the readable codec
 except ImportError:
+    from pylog.codec.columns import microseconds
     from pylog.codec.least_time import least_timestamp_ms
     from pylog.codec.receipt import Receipt
     from pylog.codec.records import RecordDecoder, RecordEncoder, decode_columns
@@ -43,4 +45,5 @@ __all__ = [
     "RecordEncoder",
     "decode_columns",
     "least_timestamp_ms",
+    "microseconds",
 ]

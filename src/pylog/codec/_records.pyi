@@ -1,4 +1,5 @@
 # The compiled twin has the interface of the readable one, whose annotations and docstrings hold for both.
+from pylog.codec.columns import microseconds as microseconds
 from pylog.codec.least_time import least_timestamp_ms as least_timestamp_ms
 from pylog.codec.receipt import Receipt as Receipt
 from pylog.codec.records import RecordDecoder as RecordDecoder

@@ -822,6 +822,30 @@ cdef int64_t least_of(Walk *walk) noexcept nogil:
     return least
 
 
+def microseconds(timestamps_ms, allocate):
+    cdef Py_buffer view
+    cdef Space space
+    PyObject_GetBuffer(timestamps_ms, &view, PyBUF_SIMPLE)
+    try:
+        space = Space(allocate, view.len // 8 * 8)
+        if multiply(<const int64_t *>view.buf, <int64_t *>space.view.buf, view.len // 8, 1000):
+            return None
+        return space.close()
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef bint multiply(const int64_t *values, int64_t *products, Py_ssize_t count, int64_t factor) noexcept nogil:
+    """Whether one of them is too large for it."""
+    cdef int64_t greatest = INT64_MAX // factor
+    cdef bint is_outside = False
+    cdef Py_ssize_t place
+    for place in range(count):
+        is_outside |= (values[place] < -greatest) | (values[place] > greatest)
+        products[place] = <int64_t>(<uint64_t>values[place] * <uint64_t>factor)
+    return is_outside
+
+
 @cython.final
 cdef class Space:
     """Memory of the caller's, held while it is filled."""

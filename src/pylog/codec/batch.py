@@ -34,6 +34,8 @@ from pylog.codec.format import (
     KNOWN_ATTRIBUTES,
     LEADER_EPOCH_POSITION,
     LEADER_EPOCH_STRUCT,
+    LENGTH_POSITION,
+    LENGTH_STRUCT,
     LOG_APPEND_TIME_BIT,
     MAGIC,
     MAX_SEQUENCE,
@@ -119,6 +121,13 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         )
     # What BatchHeader._make does, in half its time: the struct has exactly its fields.
     return tuple.__new__(BatchHeader, HEADER_STRUCT.unpack_from(buffer, position))
+
+
+def size_at(buffer: Buffer, position: int) -> int:
+    """How many bytes the batch at a position has, by its header, unjudged; 0 where the buffer ends before it says so."""
+    if position + BATCH_OVERHEAD > len(buffer):
+        return 0
+    return BATCH_OVERHEAD + int(LENGTH_STRUCT.unpack_from(buffer, position + LENGTH_POSITION)[0])
 
 
 def check_header(header: BatchHeader) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pylog.codec import faults
-from pylog.codec.format import Buffer
+from pylog.codec.format import INT64_MAX, Buffer
 from pylog.model import Headers
 
 Allocate = Callable[[int], Any]  # it may give any object with the buffer protocol
@@ -70,14 +70,26 @@ class ColumnsBuilder:
         return Columns(*records, self._placed(self._lists), header_keys[0], header_keys[2], *header_values)
 
     def _placed(self, data: array[int] | bytearray) -> Any:
-        """``data`` in the caller's memory."""
-        source = memoryview(data).cast("B")
-        space = self._allocate(len(source))
-        with memoryview(space) as target:
-            if target.nbytes != len(source):
-                raise faults.wrong_space(target.nbytes, len(source))
-            target.cast("B")[:] = source
-        return space
+        return placed(data, self._allocate)
+
+
+def placed(data: array[int] | bytearray, allocate: Allocate) -> Any:
+    """``data`` in the caller's memory."""
+    source = memoryview(data).cast("B")
+    space = allocate(len(source))
+    with memoryview(space) as target:
+        if target.nbytes != len(source):
+            raise faults.wrong_space(target.nbytes, len(source))
+        target.cast("B")[:] = source
+    return space
+
+
+def microseconds(timestamps_ms: Buffer, allocate: Allocate) -> Any | None:
+    """Times in milliseconds, as ``Columns`` has them, in microseconds; None where one of them is out of range."""
+    times = memoryview(timestamps_ms).cast("B").cast("q")
+    if any(abs(time) > INT64_MAX // 1000 for time in times):
+        return None
+    return placed(array("q", [1000 * time for time in times]), allocate)
 
 
 class _BytesColumn:

@@ -47,6 +47,7 @@ BASE_SEQUENCE_POSITION = 53
 COUNT_POSITION = 57
 
 BASE_OFFSET_STRUCT = struct.Struct(">q")
+LENGTH_STRUCT = struct.Struct(">i")
 LEADER_EPOCH_STRUCT = struct.Struct(">i")
 CRC_STRUCT = struct.Struct(">I")
 ATTRIBUTES_STRUCT = struct.Struct(">h")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pylog.clock import machine_ns
 from pylog.codec import faults
-from pylog.codec.columns import Allocate, Columns, ColumnsBuilder
+from pylog.codec.columns import Allocate, Columns, ColumnsBuilder, microseconds  # noqa: F401 - see below
 from pylog.codec.fields import NO_HEADERS_ENCODED, bytes_of, check_timestamp, encode_headers, encode_record
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place

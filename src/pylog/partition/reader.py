@@ -267,6 +267,8 @@ class PartitionReader:
         return segment, segment.size() if closed else state.written_end
 
     def _aborted_among(self, batches: list[BatchView], state: CommitState) -> set[int]:
+        if not any(view.header.is_transactional for view in batches):
+            return set()
         with closing(self._aborted_since(batches[0].base_offset, state)) as transactions:
             return aborted_among(batches, transactions)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from pylog.codec.batch import BatchHeader, BatchView, check_header, header_crc, read_header
+from pylog.codec.batch import BatchHeader, BatchView, check_header, header_crc, read_header, size_at
 from pylog.codec.control import read_marker
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
@@ -176,6 +176,8 @@ class SegmentReader:
         batches: list[BatchView] = []
         at = 0
         while position + at < end:
+            if batches and len(data) - at < max(HEADER_BYTES, size_at(data, at)):
+                break  # it reaches beyond what was read: whoever reads on judges it, once
             view, problem = self._batch_at(data, at, position + at, end, next_offset)
             if problem is not None:
                 if batches:

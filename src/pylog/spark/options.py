@@ -48,7 +48,7 @@ OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
 
-SPLIT_BYTES = 256 << 20
+SPLIT_BYTES = 512 << 20
 _TRIGGER_DELAY = "15m"
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _EXAMPLE_OF_PARTITIONS = '{"orders": [0, 1]}'

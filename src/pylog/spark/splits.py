@@ -1,7 +1,8 @@
 """Cuts what a query reads into tasks: a large partition feeds every core, and small ones share a task.
 
 Pieces end between batches, where the indexes know of one, about ``splitBytes`` apart; smaller where there would be fewer tasks
-than ``minPartitions``. ``maxRecordsPerPartition`` cuts by offsets, as Spark's Kafka source does: gaps count as records.
+than ``minPartitions``. A rest of less than half a piece goes with the piece before it: it would start a task for little.
+``maxRecordsPerPartition`` cuts by offsets, as Spark's Kafka source does: gaps count as records.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ TASK_BYTES = 4 << 20
 def split(planned: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRange]:
     """The same offsets in the same order, in as many pieces as are asked for. Each knows its ``size_bytes``, about."""
     wholes = [replace(whole, size_bytes=size_bytes(whole)) for whole in planned]
-    piece_bytes = splitting.piece_bytes
+    piece_bytes, rest_bytes = splitting.piece_bytes, splitting.piece_bytes // 2
     if splitting.tasks_min > len(wholes):
         piece_bytes = max(1, min(piece_bytes, sum(whole.size_bytes for whole in wholes) // splitting.tasks_min))
-    return [piece for whole in wholes for piece in _pieces(whole, piece_bytes, splitting.offsets_max)]
+        rest_bytes = 0  # it may be one of the tasks that are asked for
+    return [piece for whole in wholes for piece in _pieces(whole, piece_bytes, rest_bytes, splitting.offsets_max)]
 
 
 def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRanges]:
@@ -49,13 +51,16 @@ def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[Par
     return [PartitionRanges(tuple(task)) for task in tasks]
 
 
-def _pieces(whole: PartitionRange, piece_bytes: int, offsets_max: int) -> Iterator[PartitionRange]:
-    """Cut by bytes, and each piece by offsets."""
+def _pieces(whole: PartitionRange, piece_bytes: int, rest_bytes: int, offsets_max: int) -> Iterator[PartitionRange]:
+    """Cut by bytes, where as many as ``rest_bytes`` follow, and each piece by offsets."""
     if whole.size_bytes <= piece_bytes and not offsets_max:
         yield whole
         return
     with closing(whole.source.reader(whole.published)) as reader:
-        for start, end in pairwise([whole.start, *reader.cuts(whole.start, whole.end, piece_bytes), whole.end]):
+        cuts = reader.cuts(whole.start, whole.end, piece_bytes)
+        if cuts and reader.size_bytes(cuts[-1], whole.end) < rest_bytes:
+            del cuts[-1]
+        for start, end in pairwise([whole.start, *cuts, whole.end]):
             for first, last in pairwise([start, *_every(start, end, offsets_max), end]):
                 yield _piece(reader, whole, first, last)
 
