@@ -19,6 +19,7 @@ each has its checksum, and whoever leaves blocks out by it compares it with the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -26,8 +27,11 @@ from typing import NamedTuple
 from pylog.codec import COMPILED
 from pylog.codec.batch import BatchHeader, BatchView, header_crc
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CONTROL_BIT, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
+from pylog.codec.format import CONTROL_BIT, INT32_MAX, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
+from pylog.errors import StorageError
 from pylog.storage import AppendableFile, Buffer, FileSystem
+
+logger = logging.getLogger("pylog.segment")
 
 BLOCK_BYTES = 64 << 10
 NO_BATCH = 0xFFFFFFFF
@@ -77,8 +81,10 @@ def decode(data: bytes, first: int = 0) -> Iterator[BlockTimes | None]:
 def read_block_times(filesystem: FileSystem, path: str, end: int, *, closed: bool = False) -> list[BlockTimes | None]:
     """What is known of whole blocks of a segment that ends here; fewer than it has where no more are known.
 
-    The last one is whole where the segment is ``closed``, or a batch reaches to its end.
+    The last one is whole where the segment is ``closed``, or a batch reaches to its end. ``StorageError``.
     """
+    if end > INT32_MAX:  # no segment has as much: a sparse file claims any size
+        return []
     try:
         file = filesystem.open_readable(path)
     except FileNotFoundError:
@@ -91,6 +97,15 @@ def read_block_times(filesystem: FileSystem, path: str, end: int, *, closed: boo
         block if block is not None and (block.end >= (number + 1) << _SHIFT or (closed and block.end == end)) else None
         for number, block in enumerate(blocks)
     ]
+
+
+def known_block_times(filesystem: FileSystem, path: str, end: int, *, closed: bool = False) -> list[BlockTimes | None]:
+    """As ``read_block_times``; nothing, and a warning, where the system refuses to read it: only speed hangs on it."""
+    try:
+        return read_block_times(filesystem, path, end, closed=closed)
+    except StorageError as error:
+        logger.warning("%s; going on without the times of blocks", error)
+        return []
 
 
 def runs_that_may_hold(blocks: list[BlockTimes | None], first_ms: int, last_ms: int) -> list[tuple[int, int]]:
