@@ -222,10 +222,7 @@ class WriterView:
         if self._lock.close():
             segment = self._segment
             if segment is not None:
-                try:
-                    segment.block_times.finish()
-                except StorageError as error:
-                    logger.warning("%r: times of blocks were not written down: %s", segment.file.path, error)
+                segment.block_times.finish()
             self._drop_segment()
 
     def _forget_parent(self) -> None:

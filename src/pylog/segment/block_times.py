@@ -157,6 +157,7 @@ class BlockTimesWriter:
         self._file: AppendableFile | None = None
         self._due: list[tuple[int, BlockTimes]] = []
         self.is_due = False  # there is enough to ``write``
+        self._is_refused = False
         self._number = -1
         self._is_known = False
         self._least_ms, self._greatest_ms, self._position, self._front_crc, self._end = EMPTY
@@ -164,7 +165,7 @@ class BlockTimesWriter:
     def begin_at(self, last: int, end: int) -> None:
         """Go on behind the batch at ``last``, which ends at ``end``. What was said of the block it begins in is kept if that is
         all that begins there, and what was said of later ones removed. -1 and 0 for an empty segment."""
-        self._due, self._is_known = [], False
+        self._due, self._is_known, self._is_refused = [], False, False
         self._number = number = last >> _SHIFT
         if not self._filesystem.exists(self._path):
             self.is_due = number >= _WRITTEN_AT_ONCE  # small segments need none
@@ -211,11 +212,12 @@ class BlockTimesWriter:
         self._is_known = False
 
     def _leave(self, number: int, end: int) -> None:
-        if self._is_known:
+        if self._is_known and not self._is_refused:
             self._tell(end)
             self._due += ((between, EMPTY) for between in range(self._number + 1, number))
         self._number = number
-        self.is_due = number >= _WRITTEN_AT_ONCE and (not self.is_open or len(self._due) >= _WRITTEN_AT_ONCE)
+        is_enough = not self.is_open or len(self._due) >= _WRITTEN_AT_ONCE
+        self.is_due = number >= _WRITTEN_AT_ONCE and is_enough and not self._is_refused
 
     def _tell(self, end: int) -> None:
         block = BlockTimes(self._least_ms, self._greatest_ms, self._position, self._front_crc, end)
@@ -237,8 +239,16 @@ class BlockTimesWriter:
             self.write()
 
     def write(self) -> None:
-        """Write down what is known of whole blocks."""
+        """Write down what is known of whole blocks. Where the system refuses that, there is a warning, and no more is written."""
         due, self._due, self.is_due = self._due, [], False
+        try:
+            if not self._is_refused:
+                self._write(due)
+        except StorageError as error:
+            self._is_refused = True  # until the segment is opened anew: what was not written is not known
+            logger.warning("%s; going on without the times of blocks", error)
+
+    def _write(self, due: list[tuple[int, BlockTimes]]) -> None:
         file, run, start = self._opened(), bytearray(), due[0][0] if due else 0
         for number, block in due:
             if number != start + len(run) // ENTRY.size:
