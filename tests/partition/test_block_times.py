@@ -228,7 +228,8 @@ def test_that_of_another_segment_leaves_nothing_out_and_is_found(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"least_ms": START_MS + 10**9}, {"greatest_ms": START_MS - 1}, {"position": 7}, {"front_crc": 7}]
+    "wrong",
+    [{"least_ms": START_MS + 10**9}, {"greatest_ms": START_MS - 1}, {"position": 7}, {"front_crc": 7}, EMPTY._asdict()],
 )
 def test_verify_finds_entries_that_are_wrong(tmp_path: Path, wrong: dict[str, int]) -> None:
     directory = tmp_path / "t-0"

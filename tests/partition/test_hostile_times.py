@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
+from array import array
 from pathlib import Path
 
 import crc32c
@@ -17,7 +18,7 @@ from pylog.errors import CorruptRecord
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.verify import VerifyReport, verify_partition
-from pylog.segment import block_times
+from pylog.segment import block_times, seal
 from pylog.segment.block_times import ENTRY
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, TP, file_of, log_file, open_partition
@@ -131,3 +132,21 @@ def test_a_batch_that_says_a_later_time_than_it_has_is_found_all_the_same(tmp_pa
     partition = open_partition(tmp_path / "t-0")
     partition.append(encoded([START_MS, START_MS + 7], 2**63 - 1, 0), acks=1)
     assert spans(partition, START_MS + 7, START_MS + 7) == [(0, 2)]
+
+
+# Seals that lie
+
+
+@pytest.mark.parametrize("field", ["least_ms", "greatest_ms"])
+def test_verify_finds_a_seal_whose_times_are_not_those_of_the_records(directory: Path, field: str) -> None:
+    partition = open_partition(directory)
+    partition.roll()
+    partition.close()
+    path = file_of(directory, 0, ".seal")
+    right = seal.decode(path.read_bytes(), str(path))
+    assert problems(directory) == []
+    wrong = array("q", [min(at + 40, 2**63 - 1) if field == "least_ms" else 0 for at in getattr(right, field)])
+    path.write_bytes(seal.encode(right._replace(**{field: wrong})))
+    [problem] = problems(directory)
+    assert ".seal" in problem
+    assert ("no record of block 0 is before" if field == "least_ms" else "the first 1 batches reach 0") in problem
