@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pylog.errors import DeliveryTimeout, NotAppended, OffsetConflict, OutcomeUnknown, TopicNotFound
+from pylog.errors import DeliveryTimeout, ForkedHandle, NotAppended, OffsetConflict, OutcomeUnknown, TopicNotFound
 from pylog.partition import durability
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
 from pylog.producer_ids import ProducerIds
@@ -20,6 +20,7 @@ from tests.partition.logs import (
     batch,
     cut,
     everything,
+    file_of,
     flip,
     headers,
     in_turn,
@@ -52,6 +53,32 @@ def test_after_a_fork_everything_of_a_partition_is_opened_anew(tmp_path: Path, f
     assert [offset for offset, _ in everything(partition)] == list(range(13))
     partition.close()
     neighbour.close()
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+@pytest.mark.parametrize("operation", ["open", "pread"])
+def test_a_child_forked_while_its_parent_opens_the_segment_changes_nothing(
+    tmp_path: Path, forked: Any, operation: str, suffix: str
+) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    before = open_partition(directory, index_interval_bytes=1)
+    for value in "abc":
+        before.append(one(value), acks=1)
+    partition = open_partition(directory, filesystem, index_interval_bytes=1)
+
+    def fork_here(happened: str, path: str) -> None:
+        if happened == operation and path.endswith(suffix):
+            filesystem.hook = lambda operation, path: None
+            for kind in (".index", ".timeindex"):  # the parent goes on meanwhile
+                file_of(directory, 0, kind).write_bytes(b"of the parent")
+            forked()
+
+    filesystem.hook = fork_here
+    with pytest.raises((ForkedHandle, NotAppended)):
+        partition.append(one("of the child"), acks=1)
+    assert len(everything(open_partition(directory, read_only=True))) == 3
+    for kind in (".index", ".timeindex"):
+        assert file_of(directory, 0, kind).read_bytes() == b"of the parent"
 
 
 def test_after_a_fork_producer_ids_are_reserved_anew(tmp_path: Path, forked: Any) -> None:

@@ -87,8 +87,13 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     view = BatchView(batch, header)
     view.check_crc()
     decoder = view.decoder("", 0)
-    while decoder.take(_RECORDS_AT_ONCE):
-        pass
+    while taken := decoder.take(_RECORDS_AT_ONCE):
+        latest_ms = max(record.timestamp_ms for record in taken)
+        if latest_ms > header.max_timestamp_ms:  # no lookup of a time would find it
+            problem = f"its greatest timestamp is said to be {header.max_timestamp_ms}, but a record has {latest_ms}"
+            raise CorruptRecord(
+                f"bytes are taken for a whole encoded batch, but {problem}; {_RECORDS}", problem=problem
+            )
     return batch
 
 

@@ -22,7 +22,7 @@ from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.place import Place
 from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
-from pylog.segment.block_times import LeastTimes, read_block_times
+from pylog.segment.block_times import LeastTimes, known_block_times
 from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TIMES, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
@@ -184,7 +184,7 @@ class Sealer:
             builder = SealBuilder(self._place.home)
             size = file.size()
             times = LeastTimes(
-                read_block_times(self._place.filesystem, self._place.path(base, TIMES), size, closed=True)
+                known_block_times(self._place.filesystem, self._place.path(base, TIMES), size, closed=True)
             )
             scan = SegmentScan(file, 0, size, next_offset=base)
             for position, header in scan:

@@ -113,7 +113,8 @@ class WriterView:
         if state.written_end and not self._place.filesystem.exists(self._place.path(state.active_base, LOG)):
             self._recover(state)
             return
-        segment = self._place.segment_writer(state.active_base)
+        segment = self._segment = self._place.segment_writer(state.active_base)
+        self._lock.check_held()  # a fork before this line has not closed the segment in the child, which must not write
         if segment.file.size() >= state.written_end:
             segment.attach(state.written_end, state.log_end_offset)
             segments = self._place.segments().up_to(state.active_base)
@@ -125,7 +126,7 @@ class WriterView:
                 self._place.clock.now_ms(),
             )
         self._snapshot_position = state.written_end
-        self._segment, self._state = segment, state
+        self._state = state
 
     def _adopt_up_to(self, segment: SegmentWriter, end: int, *, check_crc: bool) -> SegmentScan:
         """Count in the whole batches between this view's end and position ``end``."""
@@ -221,10 +222,7 @@ class WriterView:
         if self._lock.close():
             segment = self._segment
             if segment is not None:
-                try:
-                    segment.block_times.finish()
-                except StorageError as error:
-                    logger.warning("%r: times of blocks were not written down: %s", segment.file.path, error)
+                segment.block_times.finish()
             self._drop_segment()
 
     def _forget_parent(self) -> None:

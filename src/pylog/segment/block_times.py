@@ -19,6 +19,7 @@ each has its checksum, and whoever leaves blocks out by it compares it with the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -26,8 +27,11 @@ from typing import NamedTuple
 from pylog.codec import COMPILED
 from pylog.codec.batch import BatchHeader, BatchView, header_crc
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CONTROL_BIT, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
+from pylog.codec.format import CONTROL_BIT, INT32_MAX, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
+from pylog.errors import StorageError
 from pylog.storage import AppendableFile, Buffer, FileSystem
+
+logger = logging.getLogger("pylog.segment")
 
 BLOCK_BYTES = 64 << 10
 NO_BATCH = 0xFFFFFFFF
@@ -77,8 +81,10 @@ def decode(data: bytes, first: int = 0) -> Iterator[BlockTimes | None]:
 def read_block_times(filesystem: FileSystem, path: str, end: int, *, closed: bool = False) -> list[BlockTimes | None]:
     """What is known of whole blocks of a segment that ends here; fewer than it has where no more are known.
 
-    The last one is whole where the segment is ``closed``, or a batch reaches to its end.
+    The last one is whole where the segment is ``closed``, or a batch reaches to its end. ``StorageError``.
     """
+    if end > INT32_MAX:  # no segment has as much: a sparse file claims any size
+        return []
     try:
         file = filesystem.open_readable(path)
     except FileNotFoundError:
@@ -91,6 +97,15 @@ def read_block_times(filesystem: FileSystem, path: str, end: int, *, closed: boo
         block if block is not None and (block.end >= (number + 1) << _SHIFT or (closed and block.end == end)) else None
         for number, block in enumerate(blocks)
     ]
+
+
+def known_block_times(filesystem: FileSystem, path: str, end: int, *, closed: bool = False) -> list[BlockTimes | None]:
+    """As ``read_block_times``; nothing, and a warning, where the system refuses to read it: only speed hangs on it."""
+    try:
+        return read_block_times(filesystem, path, end, closed=closed)
+    except StorageError as error:
+        logger.warning("%s; going on without the times of blocks", error)
+        return []
 
 
 def runs_that_may_hold(blocks: list[BlockTimes | None], first_ms: int, last_ms: int) -> list[tuple[int, int]]:
@@ -142,6 +157,7 @@ class BlockTimesWriter:
         self._file: AppendableFile | None = None
         self._due: list[tuple[int, BlockTimes]] = []
         self.is_due = False  # there is enough to ``write``
+        self._is_refused = False
         self._number = -1
         self._is_known = False
         self._least_ms, self._greatest_ms, self._position, self._front_crc, self._end = EMPTY
@@ -149,7 +165,7 @@ class BlockTimesWriter:
     def begin_at(self, last: int, end: int) -> None:
         """Go on behind the batch at ``last``, which ends at ``end``. What was said of the block it begins in is kept if that is
         all that begins there, and what was said of later ones removed. -1 and 0 for an empty segment."""
-        self._due, self._is_known = [], False
+        self._due, self._is_known, self._is_refused = [], False, False
         self._number = number = last >> _SHIFT
         if not self._filesystem.exists(self._path):
             self.is_due = number >= _WRITTEN_AT_ONCE  # small segments need none
@@ -196,11 +212,12 @@ class BlockTimesWriter:
         self._is_known = False
 
     def _leave(self, number: int, end: int) -> None:
-        if self._is_known:
+        if self._is_known and not self._is_refused:
             self._tell(end)
             self._due += ((between, EMPTY) for between in range(self._number + 1, number))
         self._number = number
-        self.is_due = number >= _WRITTEN_AT_ONCE and (not self.is_open or len(self._due) >= _WRITTEN_AT_ONCE)
+        is_enough = not self.is_open or len(self._due) >= _WRITTEN_AT_ONCE
+        self.is_due = number >= _WRITTEN_AT_ONCE and is_enough and not self._is_refused
 
     def _tell(self, end: int) -> None:
         block = BlockTimes(self._least_ms, self._greatest_ms, self._position, self._front_crc, end)
@@ -222,8 +239,16 @@ class BlockTimesWriter:
             self.write()
 
     def write(self) -> None:
-        """Write down what is known of whole blocks."""
+        """Write down what is known of whole blocks. Where the system refuses that, there is a warning, and no more is written."""
         due, self._due, self.is_due = self._due, [], False
+        try:
+            if not self._is_refused:
+                self._write(due)
+        except StorageError as error:
+            self._is_refused = True  # until the segment is opened anew: what was not written is not known
+            logger.warning("%s; going on without the times of blocks", error)
+
+    def _write(self, due: list[tuple[int, BlockTimes]]) -> None:
         file, run, start = self._opened(), bytearray(), due[0][0] if due else 0
         for number, block in due:
             if number != start + len(run) // ENTRY.size:

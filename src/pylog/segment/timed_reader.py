@@ -7,7 +7,7 @@ from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment
 from pylog.index import TimeIndexReader
 from pylog.segment import times
-from pylog.segment.block_times import BlockTimes, block_of, read_block_times, runs_that_may_hold
+from pylog.segment.block_times import BlockTimes, block_of, known_block_times, runs_that_may_hold
 from pylog.segment.naming import TIME_INDEX, TIMES, file_path
 from pylog.segment.reader import SegmentReader
 from pylog.segment.seal import Seal
@@ -94,7 +94,7 @@ class TimedSegmentReader(SegmentReader):
         if seal is not None and seal.greatest_ms:
             return self._sealed_spans(seal, first_ms, last_ms)
         path = file_path(self._directory, self.base_offset, TIMES)
-        blocks = read_block_times(self._filesystem, path, end, closed=self._closed) if self._dense else []
+        blocks = known_block_times(self._filesystem, path, end, closed=self._closed) if self._dense else []
         runs = runs_that_may_hold(blocks, first_ms, last_ms)
         spans: list[tuple[int, int | None]] = []
         for number, (low, high) in enumerate(runs):

@@ -10,7 +10,7 @@ from pylog.codec.control import ControlType, Marker, read_marker
 from pylog.codec.format import HEADER_BYTES, INT64_MAX
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec, StorageError
 from pylog.index import AbortedTransaction
-from pylog.partition.verify.block_times import BlockTimesCheck
+from pylog.partition.verify.block_times import BlockTimesCheck, SealTimesCheck
 from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
@@ -88,6 +88,7 @@ class SegmentCheck:
             self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, place.end, **kept)
             self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, place.end, **kept)
             self._block_times = BlockTimesCheck(self._filesystem, self._beside(TIMES), place.end if place.dense else 0)
+            self._seal_times = SealTimesCheck(seal, self._beside(SEAL))
             yield from self._batches(reader, file)
             beside = [*([wrong_seal] if wrong_seal is not None else []), *self._side_files(seal)]
             is_deleted = not self._filesystem.exists(self._path)  # since it was opened, and what lies beside it, too
@@ -245,11 +246,13 @@ class SegmentCheck:
     def _decoded(self, view: BatchView, position: int) -> Marker | None:
         """Decode every record; the marker of a control batch."""
         decoder, least_ms = view.decoder("", 0), INT64_MAX
+        is_compared = not view.header.is_control and (self._block_times.has_entries or self._seal_times.has_entries)
         while taken := decoder.take(_RECORDS_AT_ONCE):
             self._report.records += len(taken)
-            if self._block_times.has_entries and not view.header.is_control:
+            if is_compared:
                 least_ms = min(least_ms, *(record.timestamp_ms for record in taken))
         self._block_times.batch(position, view.header, view.buffer, least_ms)
+        self._seal_times.batch(position, view.header, least_ms)
         return read_marker(view) if view.header.is_control and view.header.count else None
 
     # Beside the segment
@@ -269,6 +272,7 @@ class SegmentCheck:
         yield from self._offsets.finish(place.end)
         yield from self._times.finish(self.expected)
         yield from self._block_times.findings.result()
+        yield from self._seal_times.findings.result()
         knows = self._knew_producers and self._history.knows_producers
         yield from check_aborted(
             self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=place.end,
