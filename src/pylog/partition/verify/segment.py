@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
+from pylog.codec import COMPILED
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.control import ControlType, Marker, read_marker
-from pylog.codec.format import HEADER_BYTES, INT64_MAX
+from pylog.codec.format import HEADER_BYTES, INT64_MAX, NONE
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec, StorageError
 from pylog.index import AbortedTransaction
 from pylog.partition.verify.block_times import BlockTimesCheck, SealTimesCheck
@@ -21,6 +23,7 @@ from pylog.storage import FileSystem, ReadableFile
 _READ_BYTES = 1 << 20
 _RECORDS_AT_ONCE = 1024
 _NO_OFFSET = 1 << 63  # beyond all
+_TIMESTAMP_MS = attrgetter("timestamp_ms")
 
 
 class Place(NamedTuple):
@@ -247,10 +250,12 @@ class SegmentCheck:
         """Decode every record; the marker of a control batch."""
         decoder, least_ms = view.decoder("", 0), INT64_MAX
         is_compared = not view.header.is_control and (self._block_times.has_entries or self._seal_times.has_entries)
+        if is_compared and COMPILED and view.header.codec == NONE:  # ten times as fast as the records it gives
+            least_ms, is_compared = view.least_timestamp_ms(), False
         while taken := decoder.take(_RECORDS_AT_ONCE):
             self._report.records += len(taken)
             if is_compared:
-                least_ms = min(least_ms, *(record.timestamp_ms for record in taken))
+                least_ms = min(least_ms, *map(_TIMESTAMP_MS, taken))
         self._block_times.batch(position, view.header, view.buffer, least_ms)
         self._seal_times.batch(position, view.header, least_ms)
         return read_marker(view) if view.header.is_control and view.header.count else None
