@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import struct
 from array import array
+from itertools import pairwise
 from pathlib import Path
 
 import crc32c
@@ -19,7 +21,7 @@ from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.verify import VerifyReport, verify_partition
 from pylog.segment import block_times, seal
-from pylog.segment.block_times import ENTRY
+from pylog.segment.block_times import ENTRY, decode, encode
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, TP, file_of, log_file, open_partition
 
@@ -102,6 +104,25 @@ def test_a_sparse_segment_with_sparse_times_is_looked_at_at_once(
     os.truncate(times_file(directory), 1 << 40)
     monkeypatch.setattr(block_times, "decode", lambda data, first=0: pytest.fail(f"{len(data)} bytes were read"))
     assert spans(open_partition(directory, read_only=True), START_MS, START_MS) == [(0, COUNT)]
+
+
+def test_entries_that_name_batches_in_the_wrong_order_lead_to_none_twice(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_times, "NEAR_BLOCKS", 1)
+    rng = random.Random(7)
+    right = [block for block in decode(times_file(directory).read_bytes()) if block is not None]
+    partition = open_partition(directory, read_only=True)
+    for _ in range(300):
+        blocks = [
+            rng.choice(right)._replace(
+                least_ms=rng.choice([0, START_MS]), greatest_ms=rng.choice([0, START_MS]), end=2**32 - 1
+            )
+            for _ in right
+        ]
+        times_file(directory).write_bytes(b"".join(map(encode, range(len(blocks)), blocks)))
+        found = spans(partition, START_MS, START_MS)
+        assert all(behind <= start for (_, behind), (start, _) in pairwise(found)), found
 
 
 # Batches that lie
