@@ -165,12 +165,20 @@ class BlockTimesWriter:
     def begin_at(self, last: int, end: int) -> None:
         """Go on behind the batch at ``last``, which ends at ``end``. What was said of the block it begins in is kept if that is
         all that begins there, and what was said of later ones removed. -1 and 0 for an empty segment."""
-        self._due, self._is_known, self._is_refused = [], False, False
-        self._number = number = last >> _SHIFT
+        self._due, self._is_known, self.is_due, self._is_refused = [], False, False, False
+        self._number = last >> _SHIFT
+        try:
+            self._go_on(end)
+        except StorageError as error:
+            if not end:  # it may be an earlier segment's, and would be taken for this one's
+                raise
+            self._refused(error)
+
+    def _go_on(self, end: int) -> None:
+        number = self._number
         if not self._filesystem.exists(self._path):
             self.is_due = number >= _WRITTEN_AT_ONCE  # small segments need none
             return
-        self.is_due = False
         file, kept = self._opened(), max(number, 0) * ENTRY.size
         block = next(decode(file.pread(ENTRY.size, kept), number), None) if end else None
         if block is not None and block.end == end:
@@ -179,6 +187,10 @@ class BlockTimesWriter:
             kept += ENTRY.size
         if file.size() > kept:
             file.truncate(kept)
+
+    def _refused(self, error: StorageError) -> None:
+        self._is_refused = True  # until the segment is opened anew: what was not written is not known
+        logger.warning("%s; going on without the times of blocks", error)
 
     def clear(self) -> None:
         """Remove the file: nothing is known of the segment any more."""
@@ -245,8 +257,7 @@ class BlockTimesWriter:
             if not self._is_refused:
                 self._write(due)
         except StorageError as error:
-            self._is_refused = True  # until the segment is opened anew: what was not written is not known
-            logger.warning("%s; going on without the times of blocks", error)
+            self._refused(error)
 
     def _write(self, due: list[tuple[int, BlockTimes]]) -> None:
         file, run, start = self._opened(), bytearray(), due[0][0] if due else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from pylog.codec.batch import BatchHeader, check_header, header_crc, read_header
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment
@@ -107,7 +109,15 @@ class TimedSegmentReader(SegmentReader):
             else:
                 behind = next(block for block in blocks[high:] if block is not None and not block.is_empty)
                 spans.append((start[1], self._header_of(behind).base_offset))
+        self._require_rising(spans)
         return spans
+
+    def _require_rising(self, spans: list[tuple[int, int | None]]) -> None:
+        """Else a record would be read twice."""
+        if any(
+            behind is None or not start < behind <= following for (start, behind), (following, _) in pairwise(spans)
+        ):
+            raise self._damage(0, f"the batches that its seal, or {TIMES}, names are not in order", 0)
 
     def _start_of_run(self, blocks: list[BlockTimes | None], passed: int, low: int, end: int) -> tuple[int, int] | None:
         """Position and offset of the first batch that begins in block ``low`` or behind; those from ``passed`` on are known to
@@ -145,6 +155,7 @@ class TimedSegmentReader(SegmentReader):
             if first is not None:
                 behind = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
                 spans.append((first.base_offset, behind))
+        self._require_rising(spans)
         return spans
 
     def _sealed_header(self, seal: Seal, number: int) -> BatchHeader:

@@ -8,7 +8,7 @@ from pylog.errors import StorageError
 from pylog.partition.verify.findings import FirstFinding
 from pylog.segment import Seal
 from pylog.segment.block_times import ENTRY, BlockTimes, block_of, read_block_times
-from pylog.segment.seal import TIMES_EVERY
+from pylog.segment.seal import LEAST_EVERY_BYTES, TIMES_EVERY
 from pylog.storage import Buffer, FileSystem
 
 
@@ -68,11 +68,10 @@ class SealTimesCheck:
         number = seal.number_at(position) if seal is not None else None
         if seal is None or number is None:
             return
-        said_ms = seal.least_ms[block_of(position)] if seal.least_ms else least_ms
+        block = position // LEAST_EVERY_BYTES
+        said_ms = seal.least_ms[block] if seal.least_ms else least_ms
         if least_ms < said_ms:
-            self._wrong(
-                header, f"says that no record of block {block_of(position)} is before {said_ms}, one has {least_ms}"
-            )
+            self._wrong(header, f"says that no record of block {block} is before {said_ms}, one has {least_ms}")
         if seal.greatest_ms and header.max_timestamp_ms > (said_ms := seal.greatest_ms[number // TIMES_EVERY]):
             self._wrong(
                 header, f"says that the first {number + 1} batches reach {said_ms}, one has {header.max_timestamp_ms}"
