@@ -32,10 +32,10 @@ def append(partition: Partition, times_ms: list[int], size: int = 1_000) -> None
     partition.append([ProducerRecord(b"x" * size, timestamp_ms=at) for at in times_ms], acks=1)
 
 
-def filled(directory: Path, count: int = 2_000, **changes: Any) -> Partition:
+def filled(directory: Path, count: int = 2_000, from_second: int = 0, **changes: Any) -> Partition:
     """Two megabytes, a record a second, twenty a batch."""
     partition = open_partition(directory, **changes)
-    for first in range(0, count, 20):
+    for first in range(from_second, from_second + count, 20):
         append(partition, [START_MS + SECOND * number for number in range(first, first + 20)])
     return partition
 
@@ -187,9 +187,7 @@ def test_a_seal_takes_the_least_times_from_it_and_says_the_same(
 def test_a_seal_takes_nothing_from_that_of_another_segment(tmp_path: Path) -> None:
     directory, another = tmp_path / "t-0", tmp_path / "another-0"
     partition = filled(directory)
-    late = open_partition(another)
-    for first in range(0, 2_000, 20):
-        append(late, [START_MS + SECOND * (9_000 + number) for number in range(first, first + 20)])
+    filled(another, from_second=9_000)
     shutil.copy(times_file(another), times_file(directory))
     partition.roll()
     partition.close()
@@ -218,9 +216,7 @@ def test_no_damage_to_it_hides_a_record(tmp_path: Path) -> None:
 def test_that_of_another_segment_leaves_nothing_out_and_is_found(tmp_path: Path) -> None:
     directory, another = tmp_path / "t-0", tmp_path / "another-0"
     partition = filled(directory)
-    late = open_partition(another)
-    for first in range(0, 2_000, 20):
-        append(late, [START_MS + SECOND * (9_000 + number) for number in range(first, first + 20)])
+    filled(another, from_second=9_000)
     shutil.copy(times_file(another), times_file(directory))
     assert spans(partition, START_MS + SECOND, START_MS + SECOND * 20) == [(0, 2_000)]
     [problem] = problems(directory)
