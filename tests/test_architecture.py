@@ -15,6 +15,8 @@ from tests.conftest import ONE_CODEC, TESTS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
 LINES_MAX = 400
+# The public faces: much of them is docstrings, which users read in one place.
+FACES = {"log.py", "partition/partition.py", "producer/producer.py", "consumer/consumer.py"}
 
 # A room may use every room on the lines below its own, and no other on its own line.
 HOUSE = """
@@ -87,7 +89,7 @@ def violations(file: str, source: str) -> Iterator[str]:
     if room not in HEIGHT:
         yield f"{file}: {room} is no room; give it a line in docs/design.md and here"
         return
-    if len(lines) > LINES_MAX and "length" not in excused:
+    if len(lines) > LINES_MAX and file not in FACES and "length" not in excused:
         yield f"{file}: {len(lines)} lines, more than {LINES_MAX}: is it still one job?"
     if file.endswith(".pyx"):
         names = re.findall(r"^\s*(?:from|c?import)\s+([\w.]+)", source, re.MULTILINE)
