@@ -219,7 +219,7 @@ def test_what_may_have_been_meant_is_said_of_an_option_that_no_consumer_has(log:
         ("num_partitions", r"create_topic\(name, partitions=n\), later with add_partitions"),
         ("replication.factor", "there are no replicas"),
         ("cleanup_policy", "compaction is not in this version"),
-        ("colour", "there are segment_bytes, .*, retention_bytes$"),
+        ("colour", "there are segment_bytes, .*, partitioner$"),
     ],
 )
 def test_what_may_have_been_meant_is_said_of_an_option_that_no_topic_has(log: Log, option: str, hint: str) -> None:

@@ -155,9 +155,16 @@ class Log(OfOneProcess):
         self._forget(name)
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
-        """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""
+        """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return.
+
+        ``ConfigError`` also for another ``partitioner`` of a topic with several partitions that holds records.
+        """
         check_topic_options(config)
-        return self._writable_catalog().alter(name, config)
+        return self._writable_catalog().alter(name, config, self._holds_records)
+
+    def _holds_records(self, topic: TopicDescription) -> bool:
+        partitions = (self.partition(topic.name, number) for number in topic.numbers)
+        return any(partition.latest_offset > partition.earliest_offset for partition in partitions)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
         """Grow a topic to ``total`` partitions. Keys hash anew over the new number: their order is kept from here on only."""

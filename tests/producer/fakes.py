@@ -115,6 +115,7 @@ class FakePartition:
 
 class FakeConfig(NamedTuple):
     compression_type: str = "producer"
+    partitioner: str = "murmur3"
     max_message_bytes: int = (1 << 20) + 12
 
 

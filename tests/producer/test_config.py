@@ -20,7 +20,7 @@ from tests.producer.fakes import FakeLog
         {"max_block_ms": -1}, {"delivery_timeout_ms": float("inf")}, {"delivery_timeout_ms": 4},
         {"compression": "zip"}, {"compression": 1}, {"compression": "gzip", "compression_level": 10},
         {"compression_level": 3}, {"compression": "snappy", "compression_level": 1},
-        {"partitioner": "crc32"}, {"partitioner": 3}, {"partitioner": None},
+        {"partitioner": "crc32"}, {"partitioner": 3}, {"partitioner": b"murmur3"}, {"partitioner_override": None},
         {"enable_idempotence": 1}, {"key_serializer": "json"}, {"value_serializer": 1}, {"on_delivery": "print"},
     ],
     ids=str,

@@ -125,7 +125,7 @@ def test_records_with_one_key_go_to_one_partition_and_the_formula_holds() -> Non
 @pytest.mark.parametrize("partitioner", ["murmur2", "murmur3"])
 def test_every_kind_of_bytes_is_a_key(partitioner: str, key: bytes) -> None:
     log = FakeLog(partitions=12)
-    with log.producer(partitioner=partitioner) as producer:
+    with log.producer(partitioner=partitioner, partitioner_override=True) as producer:
         metadata = producer.send("t", b"v", key=key).result()
     key_hash = {"murmur2": murmur2, "murmur3": mmh3.hash}[partitioner]
     assert metadata.partition == (key_hash(bytes(key)) & 0x7FFFFFFF) % 12
@@ -140,7 +140,7 @@ def test_a_custom_partitioner_sees_key_and_count_and_decides() -> None:
         asked.append((key, count))
         return count - 1
 
-    with log.producer(partitioner=last) as producer:
+    with log.producer(partitioner=last, partitioner_override=True) as producer:
         producer.send("t", b"1", key=b"k")
         producer.send("t", b"2")
         producer.send_many("t", [b"3", b"4"], keys=[b"x", None])
@@ -153,7 +153,7 @@ def test_an_error_of_a_custom_partitioner_is_the_callers() -> None:
         raise LookupError("no such tenant")
 
     log = FakeLog(partitions=4)
-    with log.producer(partitioner=broken) as producer:
+    with log.producer(partitioner=broken, partitioner_override=True) as producer:
         with pytest.raises(LookupError):
             producer.send("t", b"1", key=b"k")
         with pytest.raises(LookupError):

@@ -107,7 +107,11 @@ def test_it_sends_what_as_many_sends_would_in_the_same_order(
     rows = rows[cut:]
     called: list[object] = []
     with log.producer(
-        batch_bytes=batch_bytes, partitioner=partitioner, linger_ms=linger_ms, on_delivery=called.append
+        batch_bytes=batch_bytes,
+        partitioner=partitioner,
+        partitioner_override=True,
+        linger_ms=linger_ms,
+        on_delivery=called.append,
     ) as producer:
         deliveries = producer.send_arrow("t", table)
         assert linger_ms or deliveries.done()

@@ -28,7 +28,9 @@ def test_it_sends_what_as_many_sends_would_in_the_same_order(
     values = [value for value, _ in records]
     keys = [key for _, key in records] if with_keys else None
     where = None if partition is None else min(partition, partitions - 1)
-    with log.producer(batch_bytes=batch_bytes, partitioner=partitioner, linger_ms=linger_ms) as producer:
+    with log.producer(
+        batch_bytes=batch_bytes, partitioner=partitioner, partitioner_override=True, linger_ms=linger_ms
+    ) as producer:
         deliveries = producer.send_many("t", values, keys=keys, partition=where, timestamp_ms=9)
         assert linger_ms or deliveries.done()
         metadata = deliveries.result()

@@ -42,7 +42,9 @@ def test_everything_is_there_once_and_in_the_order_sent(
     sent = [(random.choice(keys), b"%d" % n) for n in range(300)]
     with Log(tmp_log_dir) as log:
         log.create_topic("t", partitions=3)
-        with Producer(log, acks=acks, linger_ms=linger_ms, partitioner=partitioner, batch_bytes=1000) as producer:
+        with Producer(
+            log, acks=acks, linger_ms=linger_ms, partitioner=partitioner, partitioner_override=True, batch_bytes=1000
+        ) as producer:
             deliveries = [producer.send("t", value, key=key) for key, value in sent]
         found = records_of(log)
         assert sorted(int(record.value) for record in found) == list(range(300))

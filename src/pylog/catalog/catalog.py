@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 import re
+import reprlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ from pylog.catalog.disposal import is_own_directory, make_room, remove_all_conde
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout, parse_partition
 from pylog.catalog.manifest import damaged_field, is_whole, read_json, write_json
 from pylog.catalog.topic import (
+    MURMUR2,
+    MURMUR3,
     PARTITIONS_MAX,
     LawfulNames,
     TopicConfig,
@@ -32,6 +35,7 @@ from pylog.clock import Clock
 from pylog.errors import (
     ConfigError,
     CorruptSegment,
+    FormatVersionError,
     InvalidTopicName,
     LogLocked,
     LogNotFound,
@@ -55,6 +59,11 @@ Prepare = Callable[[str, str], None]
 Retire = Callable[[str], None]
 """Fences off the writers of a partition directory that goes."""
 
+
+HoldsRecords = Callable[[TopicDescription], bool]
+"""Whether any partition of a topic has a record that can be read."""
+
+_KAFKAS = TopicConfig(partitioner=MURMUR2)  # what is known of a topic that Kafka's clients write
 
 _NO_ADVICE = ""  # to create a topic, for who wanted to change or remove it
 
@@ -112,8 +121,13 @@ class Catalog:
             raise damaged_field(path, "partitions", partitions, f"an int from 1 to {PARTITIONS_MAX}")
         if not isinstance(changes, dict):
             raise damaged_field(path, "config", changes, "an object")
+        for option in changes.keys() - set(TopicConfig._fields):
+            raise FormatVersionError(
+                f"{path}: config has the option {reprlib.repr(option)}, which this pylog does not know; upgrade pylog",
+                path=path, field=f"config.{option}",
+            )  # fmt: skip
         try:
-            return TopicDescription(name, topic_id, partitions, TopicConfig().with_changes(changes))
+            return TopicDescription(name, topic_id, partitions, TopicConfig(partitioner=MURMUR3).with_changes(changes))
         except ConfigError as error:
             raise CorruptSegment(
                 f"{path} is damaged: in config, {error}; restore the file from a copy",
@@ -172,17 +186,26 @@ class Catalog:
         self._prepare(name, range(topic.partitions, total), topic.id, prepare)
         return self._publish(topic._replace(partitions=total))
 
-    def alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+    def alter(self, name: str, changes: dict[str, Any], holds_records: HoldsRecords) -> TopicDescription:
         if not changes:
             raise ConfigError(
                 f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, retention_ms=...)",
                 option="config",
             )
-        return self.locked(partial(self._alter, name, changes))
+        return self.locked(partial(self._alter, name, changes, holds_records))
 
-    def _alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+    def _alter(self, name: str, changes: dict[str, Any], holds_records: HoldsRecords) -> TopicDescription:
         topic = self.describe(name, _NO_ADVICE)
-        return self._publish(topic._replace(config=topic.config.with_changes(changes)))
+        config = topic.config.with_changes(changes)
+        before, after = topic.config.partitioner, config.partitioner
+        if before != after and topic.partitions > 1 and holds_records(topic):
+            raise ConfigError(
+                f"the partitioner of {name!r} can't be changed from {before} to {after}: the topic has {topic.partitions} "
+                "partitions and holds records, whose keys would be in two places from then on; create another topic with "
+                f"partitioner={after!r}, and copy the records there",
+                option="partitioner", value=after, topic=name, topic_partitioner=before,
+            )  # fmt: skip
+        return self._publish(topic._replace(config=config))
 
     def delete(self, name: str, retire: Retire) -> None:
         """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
@@ -252,7 +275,7 @@ class Catalog:
         path = self._layout.deleted_topic(name)
         try:
             topic = self._read(name, self._layout.deleted_topic(check_topic_name(name)))
-        except (CorruptSegment, InvalidTopicName) as damage:
+        except (CorruptSegment, FormatVersionError, InvalidTopicName) as damage:
             logger.warning("a deletion that was cut off is left as it is: %s", damage)
             return
         # Where a copy was laid over the log: whose directories are they?
@@ -272,7 +295,10 @@ class Catalog:
 
     def _publish(self, topic: TopicDescription) -> TopicDescription:
         self._make_way_durable()
-        content = {"id": topic.id, "partitions": topic.partitions, "config": topic.config.as_dict()}
+        config = topic.config.as_dict()
+        if config["partitioner"] == MURMUR3:  # older versions place keys so, and refuse a topic that has the option
+            del config["partitioner"]
+        content = {"id": topic.id, "partitions": topic.partitions, "config": config}
         write_json(self._filesystem, self._layout.topic(topic.name), content)
         self._advance_version()
         return topic
@@ -341,7 +367,7 @@ class KafkaCatalog:
             raise TopicNotFound(f"no topic {name!r} in {self._layout.root}{advice}", topic=name)
         count = numbers[-1] + 1
         present = None if len(numbers) == count else tuple(numbers)
-        return TopicDescription(name, self._topic_id(name, numbers[0]), count, TopicConfig(), present)
+        return TopicDescription(name, self._topic_id(name, numbers[0]), count, _KAFKAS, present)
 
     def _partitions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}

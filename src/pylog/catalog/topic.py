@@ -21,6 +21,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(10))}  # Windows
 _INT32_MAX = 2**31 - 1
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # the latter is Kafka's
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS_MAX = 100_000
 _NUMBERS_SHOWN = 10
@@ -34,7 +35,8 @@ class TopicConfig(NamedTuple):
     ``index_interval_bytes``: bytes of log between two index entries. ``max_message_bytes``: largest batch, encoded, with its
     header. ``message_timestamp_type``: ``CreateTime`` keeps the producer's timestamps, ``LogAppendTime`` replaces them.
     ``compression_type``: ``producer`` leaves the choice to the producer. ``retention_ms`` and ``retention_bytes`` (-1: no limit)
-    are recorded with the topic; this version deletes nothing by itself.
+    are recorded with the topic; this version deletes nothing by itself. ``partitioner``: the hash that places keys, which
+    producers follow: ``murmur3``, or ``murmur2`` for topics that are shared with Kafka's Java clients or will move to Kafka.
     """
 
     segment_bytes: int = 128 << 20
@@ -46,6 +48,7 @@ class TopicConfig(NamedTuple):
     compression_type: str = "producer"
     retention_ms: int = 7 * 86_400_000
     retention_bytes: int = -1
+    partitioner: str = MURMUR3
 
     def with_changes(self, changes: dict[str, Any]) -> TopicConfig:
         """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
@@ -69,6 +72,7 @@ class TopicConfig(NamedTuple):
         _check_range("retention_bytes", self.retention_bytes, -1, 2**63 - 1)
         _check_choice("message_timestamp_type", self.message_timestamp_type, _TIMESTAMP_TYPES)
         _check_choice("compression_type", self.compression_type, _COMPRESSION_TYPES)
+        _check_choice("partitioner", self.partitioner, _PARTITIONERS)
 
     def as_dict(self) -> dict[str, Any]:
         """The options by name."""

@@ -17,7 +17,7 @@ from pylog.codec import RecordEncoder
 from pylog.model import TopicPartition
 from pylog.producer.delivery import PendingBatch, interrupted
 from pylog.producer.memory import Memory
-from pylog.producer.partitioner import Choice
+from pylog.producer.partitioner import Choice, KeyHash
 from pylog.turn import Turn, is_mine
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class TopicBuffers:
         "id",
         "is_abandoned",
         "is_stale",
+        "key_hash",
         "level",
         "max_message_bytes",
         "name",
@@ -82,6 +83,7 @@ class TopicBuffers:
         self.name = name
         self.id = topic_id  # another id under the same name is another topic
         self.choice = choice
+        self.key_hash: KeyHash | None = None  # None leaves records with a key to the choice, too
         self.is_stale = False  # a batch failed: perhaps the topic was deleted
         self.is_abandoned = False  # these are the buffers of the process that was forked from
         self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock

@@ -17,7 +17,7 @@ from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery, PendingBatch, refuse_reentry
-from pylog.producer.partitioner import POSITIVE, UNHASHABLE, KeyHash, Sticky
+from pylog.producer.partitioner import POSITIVE, UNHASHABLE, Sticky
 from pylog.producer.sender import Sender
 from pylog.producer.topics import Topics
 
@@ -53,15 +53,11 @@ class Load:
 class BulkSender:
     """``send_many`` of one producer, and what ``send_arrow`` sends in bulk."""
 
-    def __init__(
-        self, accumulator: Accumulator, sender: Sender, topics: Topics, config: ProducerConfig,
-        key_hash: KeyHash | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, accumulator: Accumulator, sender: Sender, topics: Topics, config: ProducerConfig) -> None:
         self._accumulator = accumulator
         self._topics = topics
         self._sender = sender
         self._config = config
-        self._key_hash = key_hash
 
     def load(self, values: Sequence[Any], keys: Sequence[Any] | None) -> Load:
         """Keys and values through the serializers, up to the first record that one of them refuses."""
@@ -95,9 +91,10 @@ class BulkSender:
     def way(self, topic: TopicBuffers, key: Any) -> int:
         """The partition that the partitioner chooses for one record."""
         count = len(topic.buffers)
-        if key is None or self._key_hash is None:
+        key_hash = topic.key_hash
+        if key is None or key_hash is None:
             return topic.choice.choose(key, count)
-        return (self._key_hash(key) & POSITIVE) % count
+        return (key_hash(key) & POSITIVE) % count
 
     def _serialized(self, load: Load, field: str, serializer: Serializer | None, items: Sequence[Any]) -> Sequence[Any]:
         """The items through the serializer, up to the first it refuses, which cuts the load."""
@@ -151,7 +148,7 @@ class BulkSender:
 
     def _ways(self, load: Load, topic: TopicBuffers) -> list[int]:
         """The partition of each record; cuts the load before the first that can have none."""
-        key_hash, choose, count = self._key_hash, topic.choice.choose, len(topic.buffers)
+        key_hash, choose, count = topic.key_hash, topic.choice.choose, len(topic.buffers)
         keys: Sequence[Any] = [None] * len(load.values) if load.keys is None else load.keys
         ways: list[int] = []
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pylog.codec.compression import codec_id, compress
 from pylog.codec.format import CODEC_NAMES, HEADER_BYTES, INT32_MAX, MAX_RECORD_OVERHEAD
 from pylog.errors import ConfigError, SerializationError
-from pylog.producer.partitioner import NAMED_PARTITIONERS, PartitionFunction
+from pylog.producer.partitioner import NAMED_PARTITIONERS, PartitionerOption, PartitionFunction
 
 if TYPE_CHECKING:
     from pylog.producer.delivery import Delivery
@@ -52,7 +52,8 @@ class ProducerConfig:
         max_block_ms: float = 60_000,
         compression: str | None = None,
         compression_level: int | None = None,
-        partitioner: str | PartitionFunction = "murmur3",
+        partitioner: str | PartitionFunction | None = None,
+        partitioner_override: bool = False,
         enable_idempotence: bool = True,
         delivery_timeout_ms: float = 120_000,
         key_serializer: Serializer | None = None,
@@ -65,7 +66,7 @@ class ProducerConfig:
         self.buffer_bytes = _size("buffer_bytes", buffer_bytes, batch_bytes, None)
         self.max_block_ms = _milliseconds("max_block_ms", max_block_ms)
         self.compression, self.compression_level = _compression(compression, compression_level)
-        self.partitioner = _partitioner(partitioner)
+        self.partitioner = _partitioner(partitioner, partitioner_override)
         self.enable_idempotence = _true_or_false("enable_idempotence", enable_idempotence)
         self.delivery_timeout_ms = _milliseconds("delivery_timeout_ms", delivery_timeout_ms)
         self.key_serializer = _callable_or_none("key_serializer", key_serializer)
@@ -126,11 +127,15 @@ def _callable_or_none(name: str, value: _Call) -> _Call:
     return value
 
 
-def _partitioner(value: str | PartitionFunction) -> str | PartitionFunction:
-    is_name = isinstance(value, str) and value in NAMED_PARTITIONERS
-    if not is_name and not callable(value):
-        raise _wrong("partitioner", value, f"one of {', '.join(NAMED_PARTITIONERS)}, or a callable")
-    return value
+def _partitioner(named: str | PartitionFunction | None, override: bool) -> PartitionerOption:
+    is_name = isinstance(named, str) and named in NAMED_PARTITIONERS
+    if not is_name and named is not None and not callable(named):
+        raise _wrong(
+            "partitioner", named, f"one of {', '.join(NAMED_PARTITIONERS)}, a callable, or None to follow each topic"
+        )
+    if _true_or_false("partitioner_override", override) and named is None:
+        raise _wrong("partitioner_override", override, "False, since no partitioner is named")
+    return PartitionerOption(named, override)
 
 
 def _compression(name: str | None, level: int | None) -> tuple[str | None, int | None]:

@@ -1,12 +1,13 @@
 """Which partition a record goes to. Pure: functions and small objects that know neither log nor buffer.
 
-    murmur3      (mmh3.hash(key) & 0x7fffffff) % count     keyless: sticky (the default)
+    murmur3      (mmh3.hash(key) & 0x7fffffff) % count     keyless: sticky
     murmur2      where Kafka's Java clients put the key   keyless: sticky
     round_robin  each partition in turn, keys ignored
     sticky       one partition until its batch closes, then another at random, keys ignored
     a callable   (key, partition_count) -> number, asked for every record; its answer is checked
 
-A key stays in its partition for as long as the topic keeps its partition count. Sticky is KIP-480 and KIP-794: full
+Each topic records the hash that places its keys, and by default a producer follows its topics. So a key stays in its
+partition, whichever producer sends it, for as long as the topic keeps its partition count. Sticky is KIP-480 and KIP-794: full
 batches instead of many small ones, and no partition preferred in the long run.
 """
 
@@ -22,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 import mmh3
 
-from pylog.errors import InvalidPartition
+from pylog.errors import ConfigError, InvalidPartition
 
 PartitionFunction = Callable[[bytes | None, int], int]
 KeyHash = Callable[[bytes], int]
@@ -140,17 +141,57 @@ class Partitioner(NamedTuple):
     new_choice: Callable[[Random], Choice]
 
 
+KEY_HASHES: dict[str, KeyHash] = {"murmur3": mmh3.mmh3_32_uintdigest, "murmur2": _murmur2_again}
+"""What a topic's ``partitioner`` can be."""
+
 NAMED_PARTITIONERS = {
-    "murmur3": Partitioner(mmh3.mmh3_32_uintdigest, Sticky),
-    "murmur2": Partitioner(_murmur2_again, Sticky),
+    **{name: Partitioner(key_hash, Sticky) for name, key_hash in KEY_HASHES.items()},
     "round_robin": Partitioner(None, RoundRobin),
     "sticky": Partitioner(None, Sticky),
 }
 
 
-def partitioner_for(option: str | PartitionFunction) -> Partitioner:
-    """The partitioner of a checked ``partitioner`` option."""
-    if isinstance(option, str):
-        return NAMED_PARTITIONERS[option]
-    function = option
-    return Partitioner(None, lambda random: Custom(function))
+class PartitionerOption(NamedTuple):
+    """A producer's options ``partitioner``, None to follow each topic, and ``partitioner_override``; both checked."""
+
+    named: str | PartitionFunction | None
+    is_override: bool
+
+    def new_choice(self, random: Random) -> Choice:
+        """For one topic: what chooses for records without a key, and for all of them where ``key_hash`` is None."""
+        named = self.named
+        if named is None:
+            return Sticky(random)
+        return NAMED_PARTITIONERS[named].new_choice(random) if isinstance(named, str) else Custom(named)
+
+    @property
+    def hashes_keys(self) -> bool:
+        """Whether a hash places keys, so that a topic with one partition leaves no choice."""
+        return self.named is None or (isinstance(self.named, str) and self.named in KEY_HASHES)
+
+    def key_hash(self, topic: str, topic_partitioner: str) -> KeyHash | None:
+        """What places the keys of a topic; None leaves them to the ``Choice``.
+
+        Without an override, ``ConfigError`` for a hash that is not the topic's. What goes by no hash takes records
+        without a key: the hash returned for it raises ``ConfigError`` for every key.
+        """
+        named = self.named
+        if named is None:
+            return KEY_HASHES[topic_partitioner]
+        if self.is_override:
+            return NAMED_PARTITIONERS[named].key_hash if isinstance(named, str) else None
+        if named == topic_partitioner:
+            return KEY_HASHES[topic_partitioner]
+        shown = named if isinstance(named, str) else "a callable"
+        refusal = ConfigError(
+            f"keys of topic {topic!r} are placed by {topic_partitioner}, and this producer names {shown}: leave partitioner "
+            "out to follow the topic, or add partitioner_override=True to place keys where other producers don't",
+            option="partitioner", topic=topic, topic_partitioner=topic_partitioner, partitioner=shown,
+        )  # fmt: skip
+        if self.hashes_keys:
+            raise refusal
+
+        def refuse(_: bytes) -> int:
+            raise ConfigError(str(refusal), **refusal.facts) from None
+
+        return refuse

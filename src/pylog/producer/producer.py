@@ -23,7 +23,7 @@ from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, NOT_YET, ProducerConfi
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
 from pylog.producer.memory import Memory
-from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction, partitioner_for
+from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction
 from pylog.producer.sender import Sender
 from pylog.producer.table import TableSender
 from pylog.producer.topics import Topics
@@ -52,11 +52,17 @@ class Producer(OfOneProcess):
     ``buffer_bytes`` together; beyond that ``send`` writes by itself, and waits for other threads up to ``max_block_ms``.
     A batch that finds its partition locked by another process is tried until ``delivery_timeout_ms``.
 
-    ``compression`` is none, gzip, snappy, lz4 or zstd; None leaves it to the topic. ``partitioner`` is ``"murmur3"``
-    (``(mmh3.hash(key) & 0x7fffffff) % partitions``), ``"murmur2"`` (as Kafka's Java clients), ``"round_robin"``,
-    ``"sticky"``, or a callable ``(key, partition_count) -> partition``. Records without a key go to one partition until its
-    batch is written, then to another. Serializers turn what is sent into bytes; None (no key, a tombstone) stays None.
-    ``on_delivery`` is called with the ``Delivery`` of every record once its outcome is known.
+    ``compression`` is none, gzip, snappy, lz4 or zstd; None leaves it to the topic. Serializers turn what is sent into
+    bytes; None (no key, a tombstone) stays None. ``on_delivery`` is called with the ``Delivery`` of every record once its
+    outcome is known.
+
+    A record with a key goes where the topic's own hash puts the key (``TopicConfig.partitioner``): ``"murmur3"``
+    (``(mmh3.hash(key) & 0x7fffffff) % partitions``) or ``"murmur2"`` (as Kafka's Java clients). Records without a key go to
+    one partition until its batch is written, then to another. ``partitioner`` names another way: one of these hashes,
+    ``"round_robin"``, ``"sticky"``, or a callable ``(key, partition_count) -> partition``. The other hash is refused by the
+    first send to a topic (``ConfigError``), the other three refuse records with a key, unless
+    ``partitioner_override=True`` says that keys are meant to be where other producers don't put them. A partition that is
+    named in a call is always taken.
 
     Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a compression library that is not installed.
     """
@@ -72,7 +78,8 @@ class Producer(OfOneProcess):
         max_block_ms: float = 60_000,
         compression: str | None = None,
         compression_level: int | None = None,
-        partitioner: str | PartitionFunction = "murmur3",
+        partitioner: str | PartitionFunction | None = None,
+        partitioner_override: bool = False,
         enable_idempotence: bool = True,
         delivery_timeout_ms: float = 120_000,
         key_serializer: Serializer | None = None,
@@ -92,22 +99,21 @@ class Producer(OfOneProcess):
             compression=compression,
             compression_level=compression_level,
             partitioner=partitioner,
+            partitioner_override=partitioner_override,
             enable_idempotence=enable_idempotence,
             delivery_timeout_ms=delivery_timeout_ms,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             on_delivery=on_delivery,
         )
-        chosen = partitioner_for(config.partitioner)
         self._memory = Memory(config.buffer_bytes)
         self._sender = Sender(log, config, self._memory)
-        self._topics = Topics(log, config, chosen, self._memory, self._sender)
+        self._topics = Topics(log, config, self._memory, self._sender)
         self._accumulator = Accumulator(log.clock, config, self._memory, self._sender, self._topics)
-        self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config, chosen.key_hash)
+        self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config)
         self._table = TableSender(self._bulk, self._accumulator, self._topics, log.clock.now_ms)
         # What send needs for every record, one attribute away:
         self._known_topics = self._topics.known
-        self._key_hash = chosen.key_hash
         self._now_ms = log.clock.now_ms
         self._place = self._accumulator.place
         self._serializes = config.key_serializer is not None or config.value_serializer is not None
@@ -129,8 +135,8 @@ class Producer(OfOneProcess):
         The partition is ``partition``, or the partitioner's choice. ``timestamp_ms`` is the clock's time if not given.
         ``headers`` are (name, bytes or None) pairs, or a dict. What becomes of the record is in the ``Delivery``; this call
         raises only what is wrong with the record or the producer itself, and then nothing was sent: ``TopicNotFound``,
-        ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``, ``BufferTimeout``,
-        ``Closed``.
+        ``ConfigError`` (the partitioner is not the topic's), ``InvalidPartition``, ``SerializationError``,
+        ``InvalidTimestamp``, ``RecordTooLarge``, ``BufferTimeout``, ``Closed``.
         """
         if self._serializes:
             key, value = self._serialize(key, value)
@@ -141,7 +147,7 @@ class Producer(OfOneProcess):
         buffer = topic_buffers.only
         if buffer is None or partition is not None:
             buffers = topic_buffers.buffers
-            key_hash = self._key_hash
+            key_hash = topic_buffers.key_hash
             if partition is not None:
                 buffer = self._topics.buffer(topic_buffers, partition)
             elif key is None or key_hash is None:

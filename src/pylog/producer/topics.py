@@ -11,11 +11,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from pylog.codec.compression import codec_id, compress
-from pylog.errors import BufferTimeout, Closed, InvalidPartition, TopicNotFound
+from pylog.errors import BufferTimeout, Closed, ConfigError, InvalidPartition, TopicNotFound
 from pylog.producer.buffer import Driver, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
 from pylog.producer.memory import Memory
-from pylog.producer.partitioner import Partitioner
 from pylog.turn import is_mine
 
 if TYPE_CHECKING:
@@ -28,12 +27,9 @@ _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice
 class Topics:
     """``known`` is what ``send`` looks into; a topic that is not there goes through ``find``."""
 
-    def __init__(
-        self, log: Log, config: ProducerConfig, partitioner: Partitioner, memory: Memory, driver: Driver
-    ) -> None:
+    def __init__(self, log: Log, config: ProducerConfig, memory: Memory, driver: Driver) -> None:
         self._log = log
         self._config = config
-        self._partitioner = partitioner
         self._memory = memory
         self._driver = driver
         self._random = Random()
@@ -53,7 +49,8 @@ class Topics:
         self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
-        """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` where there is none."""
+        """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` where there is none; ``ConfigError`` for a
+        hash that is not the topic's."""
         if is_mine(self._lock) and name not in self.known:
             raise BufferTimeout(
                 f"{name} was sent to by a signal handler while the thread it interrupted looked for a topic; nothing was "
@@ -105,7 +102,7 @@ class Topics:
         for name, topic in list(self.known.items()):
             try:
                 self.known[name] = self._read(name, topic)
-            except TopicNotFound:
+            except (TopicNotFound, ConfigError):  # the next send to it asks again, and is told
                 del self.known[name]
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
@@ -140,14 +137,17 @@ class Topics:
     def _read(self, name: str, topic: TopicBuffers | None) -> TopicBuffers:
         """The topic as the catalog has it now: ``topic`` brought up to date, or a new one."""
         description = self._log.topic_to_send_to(name) if topic is None else self._log.describe_topic(name)
+        partitioner = self._config.partitioner
+        key_hash = partitioner.key_hash(name, description.config.partitioner)
         if topic is None or topic.id != description.id:
-            topic = TopicBuffers(name, description.id, self._partitioner.new_choice(self._random))
+            topic = TopicBuffers(name, description.id, partitioner.new_choice(self._random))
+        topic.key_hash = key_hash
         self._configure(topic, description.config.compression_type, description.config.max_message_bytes)
         numbers = range(len(topic.buffers), description.partitions)
         topic.buffers = topic.buffers + [
             PartitionBuffer(topic, number, self._memory, self._driver) for number in numbers
         ]
-        has_choice = len(topic.buffers) > 1 or self._partitioner.key_hash is None
+        has_choice = len(topic.buffers) > 1 or not partitioner.hashes_keys
         topic.only = None if has_choice else topic.buffers[0]
         return topic
 
