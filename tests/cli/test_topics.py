@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pylog.log import Log
+from pylog.producer.partitioner import murmur2
 from tests.cli.conftest import Run
 
 
@@ -33,6 +34,19 @@ def test_create_takes_options(pylog: Run, log: Log) -> None:
     assert log.describe_topic("t").config.retention_ms == 5
     id_ = log.describe_topic("t").id
     assert shown == {"topic": "t", "id": id_, "partitions": 1, "present": None, "config": shown["config"]}
+
+
+def test_a_topic_is_created_for_javas_clients_and_produce_follows(pylog: Run, log: Log) -> None:
+    assert pylog("topics", "create", "t", "--partitions", "7", "--config", "partitioner=murmur2").code == 0
+    assert ["partitioner", "murmur2"] in [line.split() for line in pylog("topics", "describe", "t").lines]
+    keys = [b"key %d" % n for n in range(40)]
+    assert pylog("produce", "t", "--key-separator", "=", stdin=b"".join(key + b"=v\n" for key in keys)).code == 0
+    found = {record.key: number for number in range(7) for record in log.partition("t", number).scan()}
+    assert found == {key: (murmur2(key) & 0x7FFFFFFF) % 7 for key in keys}
+    refused = pylog("topics", "alter", "t", "--config", "partitioner=murmur3")
+    assert (refused.code, refused.out) == (2, "")
+    assert "can't be changed from murmur2 to murmur3: the topic has 7 partitions and holds records" in refused.err
+    assert "expected one of murmur3, murmur2" in pylog("topics", "create", "u", "--config", "partitioner=crc32").err
 
 
 def test_create_refuses_a_topic_that_is_there_unless_told_not_to(pylog: Run, log: Log) -> None:

@@ -74,7 +74,10 @@ def test_every_column_is_in_the_record(spark: SparkSession, log: Log) -> None:
     )
     assert names(log.path / ".pylog/spark") == []
     copied = spark.read.format("pylog").load(str(log.path)).drop("partition")
-    save(copied, log, topic="bills", partitioner="sticky", compression="zstd")
+    for options in ({"partitioner": "murmur2"}, {"partitioner": "sticky"}):
+        with pytest.raises(Exception, match=r"ConfigError: .*keys of topic 'bills' are placed by murmur3"):
+            save(copied, log, topic="bills", **options)
+    save(copied, log, topic="bills", partitioner="sticky", partitionerOverride=True, compression="zstd")
     assert sorted(map(str, values(log, "bills")[0])) == ["None", "b'a'", "b'c'", "b'c'"]
 
 

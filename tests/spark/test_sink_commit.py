@@ -13,10 +13,11 @@ import pytest
 from pylog import Log, Producer
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch, number
-from pylog.errors import CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageFull, TopicNotFound
+from pylog.errors import ConfigError, CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageFull, TopicNotFound
 from pylog.model import ProducerRecord
 from pylog.partition import producer_state
 from pylog.partition.producer_state import SEQUENCE_LIMIT
+from pylog.producer.partitioner import KEY_HASHES, POSITIVE
 from pylog.spark import finish_commits, sink_commit
 from pylog.spark.intents import SinkState, read_intent, read_state, write_intent, write_state
 from pylog.spark.publishing import Publication
@@ -61,6 +62,25 @@ def test_a_batch_is_in_the_log_when_its_commit_returns_and_only_then(log: Log) -
     assert values(log) == [[b"a", b"b", b"c"]]
     assert log.partition("orders", 0).durable_offset == 3
     assert names(driver.directory) == ["lock", "state"]
+
+
+def test_a_task_places_keys_by_the_topics_hash(log: Log) -> None:
+    keys = [b"key %d" % n for n in range(60)]
+    rows = [{"key": key, "value": key} for key in keys]
+    for hashed in KEY_HASHES:
+        log.create_topic(hashed, partitions=7, partitioner=hashed)
+        Driver(log.path, topic=hashed).write([rows], len(log.topics()))
+        places = [(KEY_HASHES[hashed](key) & POSITIVE) % 7 for key in keys]
+        assert values(log, hashed) == [
+            [key for key, place in zip(keys, places, strict=True) if place == n] for n in range(7)
+        ]
+    for named in ("murmur3", "sticky", "round_robin"):
+        driver = Driver(log.path, topic="murmur2", partitioner=named)
+        with pytest.raises(ConfigError, match="keys of topic 'murmur2' are placed by murmur2") as caught:
+            driver.stage(rows)
+        assert caught.value.partitioner == named
+        driver = Driver(log.path, topic="murmur2", partitioner=named, partitionerOverride=True)
+        assert driver.stage(rows).staged is not None
 
 
 def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(log: Log) -> None:

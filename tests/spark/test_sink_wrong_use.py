@@ -48,12 +48,19 @@ def schema_of(columns: str) -> t.StructType:
 def test_an_option_has_the_producers_meaning_and_default() -> None:
     assert parse() == SinkOptions("/log", None, False, 120_000, {})
     given = {"TOPIC": " orders ", "autoCreateTopics": "True", "compression": "zstd", "compressionLevel": "-3"}
-    assert parse(**given, batchBytes="1000", partitioner="murmur2", deliveryTimeoutMs="5") == SinkOptions(
+    given |= {"partitioner": "murmur2", "partitionerOverride": "true"}
+    assert parse(**given, batchBytes="1000", deliveryTimeoutMs="5") == SinkOptions(
         "/log",
         "orders",
         True,
         5,
-        {"compression": "zstd", "compression_level": -3, "partitioner": "murmur2", "batch_bytes": 1000},
+        {
+            "compression": "zstd",
+            "compression_level": -3,
+            "partitioner": "murmur2",
+            "partitioner_override": True,
+            "batch_bytes": 1000,
+        },
     )
 
 
@@ -91,6 +98,8 @@ def test_what_spark_puts_among_the_options_is_none_of_ours() -> None:
         ),
         ({"compressionLevel": "1"}, "option 'compressionLevel': compression_level is 1, expected None"),
         ({"partitioner": "range"}, "option 'partitioner': partitioner is 'range', expected one of murmur3, "),
+        ({"partitioner": "sticky", "partitionerOverride": "1"}, "partitionerOverride='1', expected true or false"),
+        ({"partitionerOverride": "true"}, "option 'partitionerOverride': partitioner_override is True, expected False"),
         ({"deliveryTimeoutMs": "0"}, "deliveryTimeoutMs='0', expected a whole number from 1 on"),
         ({"autoCreateTopics": "yes"}, "autoCreateTopics='yes', expected true or false"),
     ],
@@ -186,6 +195,19 @@ def test_the_driver_makes_the_log_and_finds_what_is_wrong_at_once(tmp_log_dir: P
         source(tmp_log_dir).streamWriter(schema_of("value int"), overwrite=False)
     with pytest.raises(PylogError, match="can only be read: Kafka wrote this directory"):
         source(Path(__file__).parents[1] / "data/kafka-4.3.1/log").writer(schema, overwrite=False)
+
+
+def test_a_partitioner_that_is_not_the_topics_is_refused_before_any_task_runs(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("orders", partitioner="murmur2")
+    schema = schema_of("value string")
+    with pytest.raises(
+        ConfigError, match="keys of topic 'orders' are placed by murmur2, and this producer names murmur3"
+    ):
+        source(tmp_log_dir, partitioner="murmur3").writer(schema, overwrite=False)
+    for named in ({}, {"partitioner": "murmur2"}, {"partitioner": "round_robin"}):
+        source(tmp_log_dir, **named).writer(schema, overwrite=False)
+    source(tmp_log_dir, partitioner="murmur3", partitionerOverride="true").writer(schema, overwrite=False)
 
 
 def test_an_executor_makes_no_log(tmp_log_dir: Path) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from pylog.clock import Clock, SystemClock
 from pylog.errors import ConfigError, PylogError
+from pylog.producer.config import ProducerConfig
 from pylog.spark.sink_columns import check_columns, tables
 from pylog.spark.sink_commit import SinkCommit, finish_others
 from pylog.spark.sink_options import SinkOptions
@@ -63,7 +64,10 @@ class Sink:
         with closing(sink.open(create=True)) as log:
             log.require_writable()
             if options.topic is not None:
-                log.topic_to_send_to(options.topic)
+                partitioner = ProducerConfig(**options.producer).partitioner
+                partitioner.key_hash(
+                    options.topic, log.topic_to_send_to(options.topic).config.partitioner
+                )  # may refuse
         return sink
 
     def open(self, *, create: bool = False) -> Any:

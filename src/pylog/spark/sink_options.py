@@ -22,6 +22,7 @@ SUPPORTED = (
     "compression",
     "compressionLevel",
     "partitioner",
+    "partitionerOverride",
     "batchBytes",
     "deliveryTimeoutMs",
 )
@@ -44,6 +45,7 @@ _OF_THE_PRODUCER = {
     "compression": "compression",
     "compressionLevel": "compression_level",
     "partitioner": "partitioner",
+    "partitionerOverride": "partitioner_override",
     "batchBytes": "batch_bytes",
 }
 
@@ -67,9 +69,7 @@ class SinkOptions:
         given = {name.lower(): value for name, value in options.items()}
         _refuse_others(given)
         producer = {
-            theirs: _number(given, ours) if ours in ("compressionLevel", "batchBytes") else given[ours.lower()].strip()
-            for ours, theirs in _OF_THE_PRODUCER.items()
-            if ours.lower() in given
+            theirs: _of_the_producer(given, ours) for ours, theirs in _OF_THE_PRODUCER.items() if ours.lower() in given
         }
         _check_producer(producer)
         return cls(
@@ -111,6 +111,12 @@ def _topic(given: Mapping[str, str]) -> str | None:
 
     topic = given.get("topic")
     return None if topic is None else check_topic_name(topic.strip())
+
+
+def _of_the_producer(given: Mapping[str, str], option: str) -> object:
+    if option == "partitionerOverride":
+        return boolean(given, option, default=False)
+    return _number(given, option) if option in ("compressionLevel", "batchBytes") else given[option.lower()].strip()
 
 
 def _number(given: Mapping[str, str], option: str) -> int:
