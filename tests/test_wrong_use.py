@@ -271,7 +271,7 @@ def test_what_has_files_and_locks_is_not_sent_to_another_process(log: Log, way: 
 def test_no_topic_is_to_be_created_by_who_wanted_to_change_or_check_one(log: Log) -> None:
     calls: list[Callable[[], object]] = [
         lambda: log.delete_topic("nope"),
-        lambda: log.alter_topic("nope", retention_ms=5),
+        lambda: log.alter_topic("nope", segment_ms=5),
         lambda: log.add_partitions("nope", 2),
         lambda: log.verify("nope"),
     ]
@@ -491,9 +491,9 @@ def test_a_scan_of_deleted_records_is_empty_unless_it_begins_with_them(log: Log)
 
 
 def test_a_topic_that_is_there_is_returned_as_it_is_if_asked_for(log: Log) -> None:
-    there = log.create_topic("orders", partitions=3, retention_ms=7)
+    there = log.create_topic("orders", partitions=3, segment_ms=7)
     assert log.create_topic("orders", if_not_exists=True) == there
-    assert log.create_topic("orders", partitions=5, retention_ms=9, if_not_exists=True) == there
+    assert log.create_topic("orders", partitions=5, segment_ms=9, if_not_exists=True) == there
     assert log.create_topic("new", partitions=2, if_not_exists=True).partitions == 2
     for name, options in (("orders", {}), ("Orders", {"if_not_exists": True})):
         with pytest.raises(TopicExists):

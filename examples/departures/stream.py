@@ -160,9 +160,9 @@ def main() -> int:
 def prepare(log: Log, flights: pd.DataFrame) -> None:
     """The topics and all events; the second topic is there when these are."""
     # One partition: how far the batches of several are apart in time would be lateness, too.
-    log.create_topic(LEFT, retention_ms=-1)
+    log.create_topic(LEFT)
     print(f"sent {send(log, flights):,} departures", flush=True)
-    log.create_topic(DELAYS, retention_ms=-1)
+    log.create_topic(DELAYS)
 
 
 def parse_arguments() -> argparse.Namespace:

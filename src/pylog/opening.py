@@ -15,6 +15,7 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.catalog.layout import PRIVATE
+from pylog.catalog.topic import RETENTION, UNLIMITED
 from pylog.checks import meant
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
@@ -187,8 +188,14 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
 
 def check_topic_options(options: dict[str, object]) -> None:
     """``ConfigError`` for options that no topic has, as ``Log``, ``create_topic`` and ``alter_topic`` may get them: with the
-    name that Kafka's has here, or what may have been meant."""
-    for option in options:
+    name that Kafka's has here, or what may have been meant. And for retention, which would have no effect."""
+    for option, value in options.items():
+        if option in RETENTION and value != UNLIMITED:
+            raise ConfigError(
+                f"{option}={value!r:.80}: this version deletes nothing by itself, so {option} can only be -1 (unlimited); delete "
+                "old records with Log.delete_records(topic_partition, before)",
+                option=option, value=value, expected=UNLIMITED,
+            )  # fmt: skip
         if option in TopicConfig._fields:
             continue
         here = option.replace(".", "_").replace("-", "_")

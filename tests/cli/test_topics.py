@@ -27,11 +27,11 @@ def test_create_leaves_a_directory_that_holds_something_else_as_it_is(pylog: Run
 
 
 def test_create_takes_options(pylog: Run, log: Log) -> None:
-    ran = pylog("topics", "create", "t", "--config", "retention.ms=5", "--config", "segment_bytes=2048", "--json")
+    ran = pylog("topics", "create", "t", "--config", "segment.ms=5", "--config", "segment_bytes=2048", "--json")
     assert pylog("topics", "create", "one", "--partitions", "1").out == "one created (1 partition)\n"
     (shown,) = ran.objects
-    assert (shown["config"]["retention_ms"], shown["config"]["segment_bytes"]) == (5, 2048)
-    assert log.describe_topic("t").config.retention_ms == 5
+    assert (shown["config"]["segment_ms"], shown["config"]["segment_bytes"]) == (5, 2048)
+    assert log.describe_topic("t").config.segment_ms == 5
     id_ = log.describe_topic("t").id
     assert shown == {"topic": "t", "id": id_, "partitions": 1, "present": None, "config": shown["config"]}
 
@@ -47,6 +47,18 @@ def test_a_topic_is_created_for_javas_clients_and_produce_follows(pylog: Run, lo
     assert (refused.code, refused.out) == (2, "")
     assert "can't be changed from murmur2 to murmur3: the topic has 7 partitions and holds records" in refused.err
     assert "expected one of murmur3, murmur2" in pylog("topics", "create", "u", "--config", "partitioner=crc32").err
+
+
+@pytest.mark.parametrize("verb", ["create", "alter"])
+@pytest.mark.parametrize("option", ["retention.ms=1000", "retention_bytes=10"])
+def test_retention_is_refused_and_not_said_to_be_altered(pylog: Run, log: Log, verb: str, option: str) -> None:
+    if verb == "alter":
+        log.create_topic("t")
+    ran = pylog("topics", verb, "t", "--config", option)
+    assert (ran.code, ran.out) == (2, "")
+    assert "this version deletes nothing by itself" in ran.err
+    assert log.topics() == (["t"] if verb == "alter" else [])
+    assert pylog("topics", verb, "t", "--config", option.partition("=")[0] + "=-1").code == 0
 
 
 def test_create_refuses_a_topic_that_is_there_unless_told_not_to(pylog: Run, log: Log) -> None:
@@ -78,18 +90,18 @@ def test_describe_tells_of_all_or_of_some(pylog: Run, log: Log) -> None:
     assert [shown["topic"] for shown in pylog("topics", "describe", "b", "--json").objects] == ["b"]
     ran = pylog("topics", "describe", "a")
     assert ran.lines[0] == f"a  2 partitions  id {log.describe_topic('a').id}"
-    assert any(line.split() == ["retention_ms", "604800000"] for line in ran.lines)
+    assert any(line.split() == ["retention_ms", "-1"] for line in ran.lines)
     assert pylog("topics", "describe", "nope").code == 3
 
 
 def test_alter_changes_options_and_adds_partitions(pylog: Run, log: Log) -> None:
     log.create_topic("t")
     assert (
-        pylog("topics", "alter", "t", "--config", "retention_bytes=10", "--partitions", "2").out
+        pylog("topics", "alter", "t", "--config", "segment_bytes=2048", "--partitions", "2").out
         == "t altered (2 partitions)\n"
     )
     topic = log.describe_topic("t")
-    assert (topic.partitions, topic.config.retention_bytes) == (2, 10)
+    assert (topic.partitions, topic.config.segment_bytes) == (2, 2048)
     assert pylog("topics", "alter", "t", "--partitions", "1").code == 2  # they only grow
     assert "only grow" in pylog("topics", "alter", "t", "--partitions", "1").err
     assert pylog("topics", "alter", "t", "--config", "segment_bytes=1").code == 2

@@ -75,7 +75,7 @@ def write(root: Path) -> None:
         append_time(log, clock)
         transactions(log)
         log.create_topic("empty")
-        log.create_topic("Odd_name.1-x", partitions=3, retention_ms=-1, max_message_bytes=5000)
+        log.create_topic("Odd_name.1-x", partitions=3, max_message_bytes=5000)
         log.partition("Odd_name.1-x", 1).append([ProducerRecord(b"only here", timestamp_ms=START_MS)])
 
 

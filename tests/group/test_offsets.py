@@ -107,8 +107,8 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
 
 
 def test_no_default_of_the_log_is_for_committed_offsets(tmpfs_dir: Path) -> None:
-    """They would have expired without a word, or not fitted into one commit."""
-    with Log(tmpfs_dir / "log", retention_bytes=1000, max_message_bytes=200) as log:
+    """They would not have fitted into one commit."""
+    with Log(tmpfs_dir / "log", max_message_bytes=200) as log:
         log.group_access().offsets.append("g", {TopicPartition("t", number): at(number) for number in range(50)})
         config = log.describe_topic(OFFSETS_TOPIC).config
         assert (config.retention_ms, config.retention_bytes) == (-1, -1)

@@ -70,7 +70,7 @@ def only_opened(opened: Opened) -> None:
 
 def changed_the_catalog(opened: Opened) -> None:
     opened.log.create_topic("another")
-    opened.log.alter_topic(TOPIC, retention_ms=1)
+    opened.log.alter_topic(TOPIC, segment_ms=1)
 
 
 def appended(opened: Opened) -> None:

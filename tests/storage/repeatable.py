@@ -49,7 +49,7 @@ def write(root: Path) -> None:
         partition.append([ProducerRecord(None, b"key"), ProducerRecord(b"", b"", [("", b"")])], acks=1)
         log.next_producer_id()
         log.delete_records(("none", 0), 10)
-        log.alter_topic("gzip", retention_ms=5)
+        log.alter_topic("gzip", segment_ms=5)
 
 
 def contents(root: Path) -> dict[str, bytes]:

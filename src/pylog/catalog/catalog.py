@@ -26,6 +26,7 @@ from pylog.catalog.topic import (
     LawfulNames,
     TopicConfig,
     TopicDescription,
+    Unlimited,
     check_new_topic_name,
     check_partition_count,
     check_topic_name,
@@ -77,6 +78,7 @@ class Catalog:
         self._layout = layout
         self._defaults = defaults
         self._lawful = LawfulNames(layout.topics)
+        self._unlimited = Unlimited()
         self._way_is_durable = False
 
     def version(self) -> int:
@@ -127,7 +129,8 @@ class Catalog:
                 path=path, field=f"config.{option}",
             )  # fmt: skip
         try:
-            return TopicDescription(name, topic_id, partitions, TopicConfig(partitioner=MURMUR3).with_changes(changes))
+            recorded = TopicConfig(partitioner=MURMUR3).with_changes(changes)
+            return TopicDescription(name, topic_id, partitions, self._unlimited.of(path, recorded))
         except ConfigError as error:
             raise CorruptSegment(
                 f"{path} is damaged: in config, {error}; restore the file from a copy",
@@ -189,7 +192,7 @@ class Catalog:
     def alter(self, name: str, changes: dict[str, Any], holds_records: HoldsRecords) -> TopicDescription:
         if not changes:
             raise ConfigError(
-                f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, retention_ms=...)",
+                f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, segment_ms=...)",
                 option="config",
             )
         return self.locked(partial(self._alter, name, changes, holds_records))

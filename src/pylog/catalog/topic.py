@@ -23,6 +23,8 @@ _INT32_MAX = 2**31 - 1
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # the latter is Kafka's
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
+RETENTION, UNLIMITED = ("retention_ms", "retention_bytes"), -1
+_OLD_DEFAULTS = (7 * 86_400_000, UNLIMITED)  # recorded with every topic by versions that deleted nothing
 PARTITIONS_MAX = 100_000
 _NUMBERS_SHOWN = 10
 
@@ -34,9 +36,10 @@ class TopicConfig(NamedTuple):
     than this, by the records' own timestamps. ``segment_index_bytes``: or when an index would exceed this size.
     ``index_interval_bytes``: bytes of log between two index entries. ``max_message_bytes``: largest batch, encoded, with its
     header. ``message_timestamp_type``: ``CreateTime`` keeps the producer's timestamps, ``LogAppendTime`` replaces them.
-    ``compression_type``: ``producer`` leaves the choice to the producer. ``retention_ms`` and ``retention_bytes`` (-1: no limit)
-    are recorded with the topic; this version deletes nothing by itself. ``partitioner``: the hash that places keys, which
-    producers follow: ``murmur3``, or ``murmur2`` for topics that are shared with Kafka's Java clients or will move to Kafka.
+    ``compression_type``: ``producer`` leaves the choice to the producer. ``retention_ms`` and ``retention_bytes`` can only be
+    -1, unlimited: this version deletes nothing by itself (``Log.delete_records`` does). ``partitioner``: the hash that places
+    keys, which producers follow: ``murmur3``, or ``murmur2`` for topics that are shared with Kafka's Java clients or will move
+    to Kafka.
     """
 
     segment_bytes: int = 128 << 20
@@ -46,8 +49,8 @@ class TopicConfig(NamedTuple):
     max_message_bytes: int = (1 << 20) + 12
     message_timestamp_type: str = "CreateTime"
     compression_type: str = "producer"
-    retention_ms: int = 7 * 86_400_000
-    retention_bytes: int = -1
+    retention_ms: int = UNLIMITED
+    retention_bytes: int = UNLIMITED
     partitioner: str = MURMUR3
 
     def with_changes(self, changes: dict[str, Any]) -> TopicConfig:
@@ -144,6 +147,28 @@ class LawfulNames:
                 logger.warning("passing over %r in %r: %s", name, self._place, error)
             return False
         return True
+
+
+class Unlimited:
+    """Reads whatever retention is recorded as unlimited, and warns once of each limit that somebody had set.
+
+    Only versions that deleted nothing have recorded limits. A limit that never held must not begin to hold.
+    """
+
+    def __init__(self) -> None:
+        self._warned: set[tuple[str, str]] = set()
+
+    def of(self, path: str, config: TopicConfig) -> TopicConfig:
+        """The configuration that ``path`` records, without limits."""
+        for option, old_default in zip(RETENTION, _OLD_DEFAULTS, strict=True):
+            value = getattr(config, option)
+            if value not in (UNLIMITED, old_default) and (path, option) not in self._warned:
+                self._warned.add((path, option))
+                logger.warning(
+                    "%r records %s=%d; nothing was ever deleted by it, and it is read as -1, unlimited: alter_topic(..., "
+                    "%s=-1) records that", path, option, value, option,
+                )  # fmt: skip
+        return config._replace(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
 
 
 def collision_key(name: str) -> str:

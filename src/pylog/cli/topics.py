@@ -14,7 +14,7 @@ from pylog.errors import CorruptRecord, StorageError, TopicExists, TopicNotFound
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
 
-_CONFIG_HELP = "an option of the topic, as retention.ms=86400000 or retention_ms=86400000; may be repeated"
+_CONFIG_HELP = "an option of the topic, as segment.bytes=1048576 or segment_bytes=1048576; may be repeated"
 
 
 def add_parser(commands: Commands) -> None:

@@ -49,7 +49,7 @@ _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _FETCH_BYTES = 1 << 20
 _RECORDS_AT_ONCE = 1024
 
-_CONFIG = TopicConfig(retention_ms=-1)._asdict()  # and no default of the log: it may be for what can be forgotten
+_CONFIG = TopicConfig()._asdict()  # and no default of the log
 
 Offsets = dict[TopicPartition, Committed]
 

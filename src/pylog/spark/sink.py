@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 
 from pylog.clock import Clock, SystemClock
 from pylog.errors import ConfigError, PylogError
-from pylog.producer.config import ProducerConfig
 from pylog.spark.sink_columns import check_columns, tables
 from pylog.spark.sink_commit import SinkCommit, finish_others
 from pylog.spark.sink_options import SinkOptions
@@ -54,6 +53,8 @@ class Sink:
     @classmethod
     def on_the_driver(cls, given: Any, schema: StructType, overwrite: bool) -> Sink:
         """Says what is wrong before any task runs. Makes the log where there is none, as ``Log(path)`` does."""
+        from pylog.producer.config import ProducerConfig
+
         options = SinkOptions.parse(given)
         if overwrite:
             raise ConfigError(
