@@ -297,7 +297,9 @@ def test_settings_changed_meanwhile_shape_the_next_batch() -> None:
         producer.send("t", b"v" * 200).result()
         with pytest.raises(RecordTooLarge):
             producer.send("t", b"v" * 1000)
-    assert [header.codec for header in log.partition("t").headers] == [0, 1]
+        log.alter_topic("t", compression_type="producer")
+        producer.send("t", b"v" * 200).result()
+    assert [header.codec for header in log.partition("t").headers] == [0, 1, 0]
 
 
 # The end

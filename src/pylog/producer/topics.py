@@ -157,5 +157,7 @@ class Topics:
         elif compression_type != _THE_PRODUCERS:
             topic.codec = codec_id(compression_type)
             compress(topic.codec, b"", None)  # a missing library is found here, not in the first batch
+        else:
+            topic.codec = codec_id("none")
         topic.max_message_bytes = max_message_bytes
         topic.batch_bytes = min(self._config.batch_bytes, max_message_bytes)
