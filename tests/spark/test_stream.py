@@ -190,6 +190,52 @@ def test_a_batch_takes_about_as_many_bytes_as_are_asked_for(log: Log) -> None:
     assert all(limit / 2 < size < limit * 1.5 for size in taken[:-1])  # an index has an entry for every 4 KiB
 
 
+@pytest.mark.parametrize("segments", [10, 80])
+def test_a_limit_in_bytes_costs_what_it_takes_not_what_there_is(
+    tmp_log_dir: Path, segments: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each partition as many segments are weighed, and looked into, as the limit needs."""
+    with Log(tmp_log_dir, segment_bytes=20_000, index_interval_bytes=1_000) as log:
+        log.create_topic("orders", partitions=2)
+        for _ in range(segments * 18):
+            append(log, value=bytes(1_000))
+            append(log, value=bytes(1_000), partition=1)
+        query = Query(log.path, startingOffsets="earliest", maxBytesPerTrigger=50_000)
+        query.batch()
+        asked: list[str] = []
+        for method in ("size", "open_readable"):
+            monkeypatch.setattr(OsFileSystem, method, noting(asked, getattr(OsFileSystem, method)))
+        query.batch()
+        monkeypatch.undo()
+        touched = {path for path in asked if path.endswith((".log", ".index"))}
+        assert 4 <= len(touched) <= 2 * 2 * 5  # of 2 partitions the log and the index of at most 5 segments
+        assert len(asked) < 120
+        while query.batch() is not None:
+            pass
+        assert len(query.rows) == 2 * 18 * segments
+
+
+def test_a_limit_that_a_segment_fills_ends_there(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir, segment_bytes=5_000, index_interval_bytes=1_000) as log:
+        log.create_topic("orders")
+        for _ in range(40):
+            append(log, value=bytes(1_000))
+        first, second = sorted((tmp_log_dir / "orders-0").glob("*.log"))[:2]
+        query = Query(log.path, startingOffsets="earliest", maxBytesPerTrigger=first.stat().st_size)
+        assert offsets(query.batch()) == list(range(int(second.stem)))
+        while query.batch() is not None:
+            pass
+        assert len(query.rows) == 40
+
+
+def noting(asked: list[str], method: Any) -> Any:
+    def noted(filesystem: OsFileSystem, path: str, *arguments: Any) -> Any:
+        asked.append(path)
+        return method(filesystem, path, *arguments)
+
+    return noted
+
+
 def test_a_small_batch_waits_for_more_or_for_its_time(log: Log) -> None:
     clock = ManualClock()
     query = Query(log.path, clock, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="10s")

@@ -111,12 +111,17 @@ class PartitionReader:
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
         """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
         state = self.state()
-        return cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes)
+        return list(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes))
 
-    def size_bytes(self, start: int, end: int) -> int:
-        """About how many bytes of segments hold this range, by the indexes."""
+    def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
+        """The first of them, else ``end``. Looks at no more of the range than lies before it."""
         state = self.state()
-        return size_bytes(self._place, self._segments_since(state, start), state, start, end)
+        return next(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes), end)
+
+    def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
+        """About how many bytes of segments hold this range, by the indexes. ``enough``: more need not be counted."""
+        state = self.state()
+        return size_bytes(self._place, self._segments_since(state, start), state, start, end, enough)
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
         """Those that may hold the offset or later ones. For what is new no directory of thousands of files is listed."""

@@ -6,6 +6,7 @@ or missing, pieces are larger.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import pairwise
 
@@ -16,51 +17,65 @@ from pylog.partition.segments import Segments
 from pylog.segment.naming import LOG, OFFSET_INDEX
 
 
-def cuts(place: Place, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int) -> list[int]:
-    """Offsets between ``start`` and ``end``, rising, with about ``piece_bytes`` of segments between one and the next."""
-    found: list[int] = []
+def cuts(place: Place, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int) -> Iterator[int]:
+    """Offsets between ``start`` and ``end``, rising, with about ``piece_bytes`` of segments between one and the next.
+
+    Each costs the segments and index entries up to it, none behind it.
+    """
+    last = start
+    for cut in _all_cuts(place, segments, state, start, end, piece_bytes):
+        if last < cut < end:
+            yield cut
+            last = cut
+
+
+def _all_cuts(
+    place: Place, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int
+) -> Iterator[int]:
     left = piece_bytes  # until the next cut
     for base, following in pairwise([*segments.since(start).bases, state.log_end_offset]):
         if base >= end:
             break
-        within, left = _cuts_in_segment(place, state, base, following, (start, end), piece_bytes, left)
-        found += within
+        left = yield from _cuts_in_segment(place, state, base, following, (start, end), piece_bytes, left)
         if left <= 0:
-            found.append(following)
+            yield following
             left = piece_bytes
-    return sorted({offset for offset in found if start < offset < end})
 
 
 def _cuts_in_segment(
     place: Place, state: CommitState, base: int, following: int, wanted: tuple[int, int], piece_bytes: int, left: int
-) -> tuple[list[int], int]:
-    """The cuts of one segment, and how many bytes are left until the next, behind it."""
+) -> Generator[int, None, int]:
+    """The cuts of one segment; returns how many bytes are left until the next, behind it."""
     start, end = wanted
-    found: list[int] = []
     try:
         is_active = base == state.active_base
         size = state.written_end if is_active else place.filesystem.size(place.path(base, LOG))
         index = OffsetIndexReader(place.filesystem.open_readable(place.path(base, OFFSET_INDEX)), base)
     except FileNotFoundError:  # deleted meanwhile, or an index that was lost: who reads it goes without
-        return found, left
+        return left
     with closing(index):
         at = index.floor(start).position if start > base else 0
         last = index.floor(end).position if end < following else size
         while at + left < last:
             batch = index.at(at + left)
             if batch.position > at:
-                found.append(batch.offset + 1)
+                yield batch.offset + 1
                 at, left = batch.position, piece_bytes
             else:  # one batch, or what the index leaves out, is as large
                 left *= 2
-    return found, left - max(last - at, 0)
+    return left - max(last - at, 0)
 
 
-def size_bytes(place: Place, segments: Segments, state: CommitState, start: int, end: int) -> int:
-    """About how many bytes of segments hold the offsets from ``start`` to ``end``, by the indexes."""
+def size_bytes(
+    place: Place, segments: Segments, state: CommitState, start: int, end: int, enough: int | None = None
+) -> int:
+    """About how many bytes of segments hold the offsets from ``start`` to ``end``, by the indexes.
+
+    With ``enough`` no segment is looked at once there are as many.
+    """
     total = 0
     for base, following in pairwise([*segments.since(start).bases, state.log_end_offset]):
-        if base >= end:
+        if base >= end or (enough is not None and total >= enough):
             break
         low = high = 0
         try:

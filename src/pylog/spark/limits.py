@@ -9,7 +9,7 @@ from pylog.model import TopicPartition
 from pylog.spark.options import Limits
 
 Range = tuple[int, int]  # offsets, the second exclusive
-Weigh = Callable[[TopicPartition, Range], int]  # about how many bytes are stored there
+Weigh = Callable[[TopicPartition, Range], int]  # about how many bytes are stored there; beyond the limit, more than it
 Cut = Callable[[TopicPartition, Range, int], int]  # an offset behind the first that has about so many bytes before it
 
 
@@ -31,10 +31,18 @@ def _rounded(share: float) -> int:
 def share_of_bytes(
     new: Mapping[TopicPartition, Range], limits: Limits, weigh: Weigh, cut: Cut
 ) -> dict[TopicPartition, int]:
-    """The same by bytes as they are stored: a batch of records is not cut, so each partition may give one more."""
+    """The same by bytes as they are stored: a batch of records is not cut, so each partition may give one more.
+
+    A partition is weighed up to the limit alone, so that a backlog costs no more than a batch: those that are farther
+    behind count the same.
+    """
     if not limits.bytes_max:
         return {partition: end for partition, (_, end) in new.items()}
-    sizes = {partition: weigh(partition, offsets) for partition, offsets in new.items() if offsets[0] < offsets[1]}
+    sizes = {
+        partition: min(weigh(partition, offsets), limits.bytes_max + 1)
+        for partition, offsets in new.items()
+        if offsets[0] < offsets[1]
+    }
     total = sum(sizes.values())
     if total <= limits.bytes_max:
         return {partition: end for partition, (_, end) in new.items()}

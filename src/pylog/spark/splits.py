@@ -69,10 +69,10 @@ def _piece(reader: PartitionReader, whole: PartitionRange, start: int, end: int)
     return replace(whole, start=start, end=end, size_bytes=max(reader.size_bytes(start, end), 1))
 
 
-def size_bytes(whole: PartitionRange) -> int:
-    """As it is stored, about."""
+def size_bytes(whole: PartitionRange, enough: int | None = None) -> int:
+    """As it is stored, about. ``enough``: more need not be counted."""
     with closing(whole.source.reader(whole.published)) as reader:
-        return max(reader.size_bytes(whole.start, whole.end), 1)
+        return max(reader.size_bytes(whole.start, whole.end, enough), 1)
 
 
 def _every(start: int, end: int, offsets_max: int) -> range:

@@ -182,7 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
         there = self._tails.look_at(topic_partition)
-        return size_bytes(self._range(*there, OffsetRange(*offsets))) if there else 0
+        enough = self._options.limits.bytes_max + 1  # to know that there is more
+        return size_bytes(self._range(*there, OffsetRange(*offsets)), enough) if there else 0
 
     def _cut(self, topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
         there = self._tails.look_at(topic_partition)
@@ -190,13 +191,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if there is None:
             return end
         source, published = there
-        window = 1024
         with closing(source.reader(published)) as reader:
-            while start + window < end:  # cuts cost what lies between
-                if found := reader.cuts(start, start + window, wanted_bytes):
-                    return found[0]
-                window *= 4
-            return next(iter(reader.cuts(start, end, wanted_bytes)), end)
+            return reader.first_cut(start, end, wanted_bytes)
 
     # What a batch reads
 
