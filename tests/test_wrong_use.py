@@ -506,14 +506,16 @@ def test_a_topic_that_is_there_is_returned_as_it_is_if_asked_for(log: Log) -> No
 
 
 def test_kafkas_name_of_an_option_is_answered_with_the_name_here(log: Log) -> None:
-    options: dict[str, Any] = {"retention.ms": 5}
-    calls: list[Callable[[], object]] = [
-        lambda: log.create_topic("new", **options),
-        lambda: log.alter_topic("t", **options),
-        lambda: Log(log.path, **options),
+    options: dict[str, Any] = {"segment.ms": 5}
+    calls: list[Callable[[dict[str, Any]], object]] = [
+        lambda options: log.create_topic("new", **options),
+        lambda options: log.alter_topic("t", **options),
+        lambda options: Log(log.path, **options),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match=r"no topic option 'retention.ms'; here it is retention_ms") as caught:
-            call()
-        assert caught.value.expected == "retention_ms"
+        with pytest.raises(ConfigError, match=r"no topic option 'segment.ms'; here it is segment_ms") as caught:
+            call(options)
+        assert caught.value.expected == "segment_ms"
+        with pytest.raises(ConfigError, match=r"retention_ms=5: this version deletes nothing by itself"):
+            call({"retention.ms": 5})
     assert log.topics() == ["t"]

@@ -190,15 +190,15 @@ def check_topic_options(options: dict[str, object]) -> None:
     """``ConfigError`` for options that no topic has, as ``Log``, ``create_topic`` and ``alter_topic`` may get them: with the
     name that Kafka's has here, or what may have been meant. And for retention, which would have no effect."""
     for option, value in options.items():
-        if option in RETENTION and value != UNLIMITED:
+        here = option.replace(".", "_").replace("-", "_")
+        if here in RETENTION and value != UNLIMITED:
             raise ConfigError(
-                f"{option}={value!r:.80}: this version deletes nothing by itself, so {option} can only be -1 (unlimited); delete "
+                f"{here}={value!r:.80}: this version deletes nothing by itself, so {here} can only be -1 (unlimited); delete "
                 "old records with Log.delete_records(topic_partition, before)",
-                option=option, value=value, expected=UNLIMITED,
+                option=here, value=value, expected=UNLIMITED,
             )  # fmt: skip
         if option in TopicConfig._fields:
             continue
-        here = option.replace(".", "_").replace("-", "_")
         facts = {"expected": here} if here in TopicConfig._fields else {}
         hint = meant(option, TopicConfig._fields, ELSEWHERE)
         if hint.startswith("there are") and (close := meant(option, LOG_OPTIONS, {})).startswith("did you mean"):
