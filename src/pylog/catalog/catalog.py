@@ -297,10 +297,10 @@ class Catalog:
         self._filesystem.sync_directory(self._layout.root)
 
     def _publish(self, topic: TopicDescription) -> TopicDescription:
-        self._make_way_durable()
         config = topic.config.as_dict()
         if config["partitioner"] == MURMUR3:  # older versions place keys so, and refuse a topic that has the option
             del config["partitioner"]
+        self._make_way_durable()
         content = {"id": topic.id, "partitions": topic.partitions, "config": config}
         write_json(self._filesystem, self._layout.topic(topic.name), content)
         self._advance_version()

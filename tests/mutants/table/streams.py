@@ -88,4 +88,20 @@ MUTANTS = (
         "records are read a second time when their transaction is decided",
         (f"{_STREAM}::test_offsets_that_are_not_decided_yet_are_no_loss",),
     ),
+    Mutant(
+        "a stream with a limit in bytes weighs all there is",
+        "partition/splitting.py",
+        "        if base >= end or (enough is not None and total >= enough):\n",
+        "        if base >= end:\n",
+        "each micro-batch costs in proportion to the backlog",
+        (f"{_STREAM}::test_a_limit_in_bytes_costs_what_it_takes_not_what_there_is",),
+    ),
+    Mutant(
+        "a stream takes a segment of its limit for all there is",
+        "spark/stream.py",
+        "limits.bytes_max + 1  #",
+        "limits.bytes_max  #",
+        "one micro-batch takes the whole backlog",
+        (f"{_STREAM}::test_a_limit_that_a_segment_fills_ends_there",),
+    ),
 )
