@@ -183,6 +183,8 @@ def test_a_consumer_without_a_group_says_what_committing_needs(log: Log) -> None
     [
         ("batch_size", "here it is batch_bytes"),
         ("compression_type", "here it is compression"),
+        ("partitioner.class", "here it is partitioner, and without it"),
+        ("partitioner_ignore_keys", 'here it is partitioner="sticky" with partitioner_override=True'),
         ("linger.ms", "here it is linger_ms"),
         ("lingerms", r"did you mean linger_ms\?"),
         ("bootstrap_servers", "there are no servers"),

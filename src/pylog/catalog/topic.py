@@ -36,10 +36,10 @@ class TopicConfig(NamedTuple):
     than this, by the records' own timestamps. ``segment_index_bytes``: or when an index would exceed this size.
     ``index_interval_bytes``: bytes of log between two index entries. ``max_message_bytes``: largest batch, encoded, with its
     header. ``message_timestamp_type``: ``CreateTime`` keeps the producer's timestamps, ``LogAppendTime`` replaces them.
-    ``compression_type``: ``producer`` leaves the choice to the producer. ``retention_ms`` and ``retention_bytes`` can only be
-    -1, unlimited: this version deletes nothing by itself (``Log.delete_records`` does). ``partitioner``: the hash that places
-    keys, which producers follow: ``murmur3``, or ``murmur2`` for topics that are shared with Kafka's Java clients or will move
-    to Kafka.
+    ``compression_type``: the codec of producers that name none; ``producer`` is none. ``retention_ms`` and
+    ``retention_bytes`` can only be -1, unlimited: this version deletes nothing by itself (``Log.delete_records`` does).
+    ``partitioner``: the hash that places keys, which producers follow: ``murmur3``, or ``murmur2`` for topics that are
+    shared with Kafka's Java clients or will move to Kafka.
     """
 
     segment_bytes: int = 128 << 20

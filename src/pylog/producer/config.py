@@ -30,6 +30,8 @@ KAFKAS_NAMES = {
     "compression_type": "here it is compression",
     "bootstrap_servers": "there are no servers: Producer(Log(directory))",
     "max_request_size": "the topic's max_message_bytes is the limit of a record",
+    "partitioner_class": "here it is partitioner, and without it keys go where the topic's own hash puts them",
+    "partitioner_ignore_keys": 'here it is partitioner="sticky" with partitioner_override=True',
     "retries": "a batch that finds its partition locked is tried until delivery_timeout_ms",
     "request_timeout_ms": "here it is delivery_timeout_ms",
 }

@@ -233,7 +233,7 @@ class Producer(OfOneProcess):
         return self._table.send(topic, rows_of(table))
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The numbers of the topic's partitions. ``TopicNotFound``."""
+        """The numbers of the topic's partitions. ``TopicNotFound``; ``ConfigError`` as ``send``."""
         self._topics.refresh()
         return set(range(len(self._find(topic).buffers)))
 
