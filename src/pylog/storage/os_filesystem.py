@@ -16,7 +16,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from pylog.errors import StorageError
-from pylog.storage import modes
+from pylog.storage import modes, owners
 from pylog.storage.descriptors import give_back
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile, Watch
 from pylog.storage.fork import forks
@@ -24,7 +24,7 @@ from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock, is_held
 from pylog.storage.os_watch import watch_files
 from pylog.storage.reaching import DIRECTORY, link_refused, reached
-from pylog.storage.regular import mode_around, open_or_make, open_regular
+from pylog.storage.regular import open_or_make, open_regular, status_around
 
 _WRITE = os.O_RDWR | os.O_NOFOLLOW
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -193,17 +193,18 @@ class OsFileSystem:
     def make_directory(self, path: str, mode: int | None = None) -> None:
         with reached(self._root, "create the directory", path) as (above, name, _):
             try:
-                wanted = modes.of_directory(mode_around(above, path)) if mode is None else mode
-                os.mkdir(name, wanted, dir_fd=above)
-            except FileExistsError:
-                if not os.path.isdir(path):
-                    raise
-                return
+                around = status_around(above, path)
+                wanted = modes.of_directory(stat.S_IMODE(around.st_mode)) if mode is None else mode
+                is_new = _made(name, path, wanted, above)
             except FileNotFoundError as error:  # where none can be made, as in /proc
                 raise storage_error("create the directory", path, error) from error
+            if not is_new and (mode is not None or not owners.works_for_another(around)):
+                return
             descriptor = _open_directory(name, path, above, os.O_NOFOLLOW)
             try:
-                modes.give(descriptor, wanted)
+                is_given = mode is None and owners.give_directory_to_owner(descriptor, around, path)
+                if is_new or is_given:
+                    modes.give(descriptor, wanted)
             finally:
                 give_back(descriptor)
 
@@ -281,6 +282,17 @@ def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
         lock.abandon()  # a child that came before the lock was known has the descriptor, and would keep the lock alive
     modes.keep_readers_out(descriptor)
     return lock
+
+
+def _made(name: str, path: str, mode: int, above: int | None) -> bool:
+    """Make a directory. False if there is one already."""
+    try:
+        os.mkdir(name, mode, dir_fd=above)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return False
+    return True
 
 
 def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> int:
