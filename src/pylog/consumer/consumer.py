@@ -13,7 +13,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pylog.checks import partitions_of, refuse_options, require_count, require_log, require_seconds
+from pylog.checks import OfOneProcess, partitions_of, refuse_options, require_count, require_log, require_seconds
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.commits import Commits
 from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 
-class Consumer(Commits, LogOffsets, Positions):
+class Consumer(OfOneProcess, Commits, LogOffsets, Positions):
     """Reads records of topics or partitions, each partition in order.
 
     Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` where the log is):
