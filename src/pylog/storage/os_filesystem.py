@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from pylog.errors import StorageError
@@ -29,6 +29,8 @@ from pylog.storage.regular import open_or_make, open_regular, status_around
 _WRITE = os.O_RDWR | os.O_NOFOLLOW
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/mountinfo"
+_LARGE_BYTES = 64 << 10  # from here on it is worth asking how large a file is before it is read
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
 
 
@@ -42,6 +44,8 @@ class OsReadableFile:
         self._descriptor = descriptor
 
     def pread(self, size: int, position: int) -> bytes:
+        if size > _LARGE_BYTES:  # Python allocates all that is asked for; a caller may only know a bound
+            size = min(size, max(self.size() - position, 0))
         try:
             data = os.pread(self._descriptor, size, position)
             if len(data) == size or not data:
@@ -160,13 +164,15 @@ class OsFileSystem:
             first.close()
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        return _looked_at(path, os.lstat) is not None
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        found = _looked_at(path, os.stat)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def is_link(self, path: str) -> bool:
-        return os.path.islink(path)
+        found = _looked_at(path, os.lstat)
+        return found is not None and stat.S_ISLNK(found.st_mode)
 
     def names(self, directory: str) -> list[str]:
         with reached(self._root, "list", directory) as (above, name, no_follow):
@@ -270,6 +276,18 @@ class OsFileSystem:
 
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)
+
+
+def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_result | None:
+    """What is at ``path``, or None if nothing is. ``StorageError`` if the system does not say which of the two."""
+    try:
+        return look(path)
+    except ValueError:  # no path: it has a null character
+        return None
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return None
+        raise storage_error("inspect", path, error) from error
 
 
 def _lock(path: str, directory: int | None, name: str) -> OsFileLock:

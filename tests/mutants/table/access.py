@@ -39,4 +39,38 @@ MUTANTS = (
         "a service stays locked out of a directory, because root's process was killed as it made it",
         (f"{_OWNERS}::test_a_directory_that_a_killed_process_of_roots_left_is_given_when_it_is_next_wanted",),
     ),
+    Mutant(
+        "memory is taken for as much as a file may hold",
+        "storage/os_filesystem.py",
+        "            size = min(size, max(self.size() - position, 0))\n",
+        "            pass\n",
+        "a process with little memory can't read a checkpoint of 50 bytes",
+        ("tests/processes/test_small_memory.py",),
+    ),
+    Mutant(
+        "what may not be looked at is not there",
+        "storage/os_filesystem.py",
+        "        if error.errno in _NOTHING_THERE:\n",
+        "        if True:\n",
+        "a log in a directory that may not be entered is no log, and is made anew with create=True",
+        (
+            "tests/processes/test_other_users.py::test_a_directory_that_may_not_be_entered_is_not_taken_for_a_missing_log",
+        ),
+    ),
+    Mutant(
+        "a directory that is missing was deleted with its topic",
+        "partition/place.py",
+        "            (self.find_topic or self.settings)()\n        except TopicNotFound:",
+        "            raise TopicNotFound('')\n        except TopicNotFound:",
+        "who has removed a partition's directory is told that the topic was deleted",
+        ("tests/partition/test_missing_directory.py",),
+    ),
+    Mutant(
+        "Spark does not ask whether the topic is there",
+        "spark/directory.py",
+        "        if catalog.describe(topic).id != self.topic_id:",
+        "        if False:",
+        "a topic that was deleted and created again is damaged",
+        ("tests/partition/test_missing_directory.py",),
+    ),
 )
