@@ -395,7 +395,9 @@ def test_a_partition_directory_that_was_moved_is_missing(tmp_path: Path, call: s
         partition = open_partition(tmp_path / "moved", segment_bytes=1024)
         partition.append(one("b"), acks=1)
         (tmp_path / "moved").rename(tmp_path / "again")
-    with pytest.raises((CorruptSegment, NotAppended, OutcomeUnknown), match="is missing, but the topic was not deleted"):
+    with pytest.raises(
+        (CorruptSegment, NotAppended, OutcomeUnknown), match="is missing, but the topic was not deleted"
+    ):
         calls[call]()
 
 
