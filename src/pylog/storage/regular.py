@@ -33,6 +33,8 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
     except OSError as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise link_refused(path) from error
+        if error.errno == errno.ENXIO:
+            raise _kind_refused(path, "a socket, or a device that is not there") from error
         raise
     try:
         found = os.fstat(descriptor)
@@ -82,7 +84,10 @@ def _refused(path: str, found: os.stat_result) -> StorageError:
             links=found.st_nlink,
             expected=1,
         )
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    return _kind_refused(path, _KINDS.get(stat.S_IFMT(found.st_mode), "something else"))
+
+
+def _kind_refused(path: str, kind: str) -> StorageError:
     return StorageError(
         f"{path!r} is {kind}, expected a regular file; move it away, and put the file back from a copy if there was one",
         path=path,
