@@ -362,6 +362,25 @@ def test_a_commit_has_a_time_of_its_own(log: Log, clock: ManualClock, which: str
     one.close()
 
 
+def test_an_auto_commit_in_a_poll_does_not_wait_for_a_stopped_writer_of_the_records(
+    log: Log, clock: ManualClock
+) -> None:
+    """Two minutes: the records were durable, and it wanted to tell so under the partition's lock."""
+    one = member(log, enable_auto_commit=True, auto_commit_interval_ms=100)
+    one.poll(0)
+    one.commit({place(3): 0})
+    fill(log, 3)
+    assert len(one.poll(0)) == 12
+    stopped = Holder(log, "that of the records")
+    clock.advance(0.2)
+    before = clock.monotonic()
+    one.poll(0)
+    assert clock.monotonic() - before <= 0.5
+    stopped.go_on()
+    one.close()
+    assert sum(log.lag("g").values()) == 0
+
+
 def test_a_commit_in_a_callback_of_close_has_what_is_left_of_its_time(log: Log, clock: ManualClock) -> None:
     fill(log, 3)
     failed: list[LogLocked] = []
