@@ -152,11 +152,17 @@ def read_everything(root: Path, **options: Any) -> tuple[int, list[str]]:
     return len(records), list(attempts)
 
 
+COMMANDS = (["verify"], ["stats"], ["topics", "list"], ["topics", "create", "u"], ["consume", "t"])
+
+
 @AS_ANOTHER_USER
 def test_a_directory_that_may_not_be_entered_is_not_taken_for_a_missing_log(
     public: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It was "no log at ...", to be made with create=True."""
+    for command in COMMANDS:  # what they import may be out of reach for the other user
+        assert main([*command, "--log", str(public)]) == 0
+    capfd.readouterr()
     public.parent.chmod(0o700)
     denied = f"user {NOBODY} may not enter '{public.parent}' (owner 0, group 0, mode 700)"
     calls: dict[str, Callable[[], object]] = {
@@ -166,7 +172,6 @@ def test_a_directory_that_may_not_be_entered_is_not_taken_for_a_missing_log(
         "make": lambda: Log(public.parent / "new"),
         "spark": lambda: LogDirectory(str(public)),
     }
-    commands = [["verify"], ["stats"], ["topics", "list"], ["topics", "create", "u"], ["consume", "t"]]
 
     def ask() -> tuple[dict[str, str], list[int]]:
         become(NOBODY)
@@ -176,12 +181,12 @@ def test_a_directory_that_may_not_be_entered_is_not_taken_for_a_missing_log(
                 call()
             assert caught.value.errno == errno.EACCES
             said[name] = str(caught.value)
-        return said, [main([*command, "--log", str(public)]) for command in commands]
+        return said, [main([*command, "--log", str(public)]) for command in COMMANDS]
 
     said, codes = result_of(forked(ask))
     assert [name for name, text in said.items() if denied not in text] == []
-    assert codes == [LOCKED] * len(commands)
-    assert [denied in line for line in capfd.readouterr().err.splitlines()] == [True] * len(commands)
+    assert codes == [LOCKED] * len(COMMANDS)
+    assert [denied in line for line in capfd.readouterr().err.splitlines()] == [True] * len(COMMANDS)
 
 
 @AS_ANOTHER_USER
