@@ -263,11 +263,20 @@ def test_who_may_not_read_a_log_is_told_whose_it_is(log: Log, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_what_has_files_and_locks_is_not_sent_to_another_process(log: Log, way: Callable[[object], object]) -> None:
-    with Producer(log) as producer:
-        for handle in (log, log.partition("t", 0), producer):
-            with pytest.raises(TypeError, match=f"a {type(handle).__name__} can't be pickled: open .* in each process"):
+def test_what_has_files_and_locks_is_neither_copied_nor_sent_to_another_process(
+    log: Log, way: Callable[[object], object]
+) -> None:
+    """A copy of a consumer shared the positions and the membership of the first one."""
+    with Producer(log) as producer, Consumer(log) as consumer, Consumer(log, group_id="g") as member:
+        member.subscribe("t")
+        for handle in (log, log.partition("t", 0), producer, consumer, member):
+            with pytest.raises(
+                TypeError, match=f"a {type(handle).__name__} can't be copied or pickled: open .* in each process"
+            ):
                 way(handle)
+        for outcome in (producer.send("t", b"v"), producer.send_many("t", [b"v"])):
+            with pytest.raises(TypeError, match=r"can't be copied or pickled: .* pass on what result\(\) returns"):
+                way(outcome)
 
 
 def test_no_topic_is_to_be_created_by_who_wanted_to_change_or_check_one(log: Log) -> None:

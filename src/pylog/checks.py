@@ -125,10 +125,14 @@ def meant(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
 
 
 class OfOneProcess:
-    """What can't be sent to another process: it has files, locks and threads of this one."""
+    """What can't be copied, nor sent to another process: it has files, locks and threads of this one."""
+
+    __slots__ = ()
+
+    _instead = "open the log's directory in each process"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} can't be pickled: open the log's directory in each process")
+        raise TypeError(f"a {type(self).__name__} can't be copied or pickled: {self._instead}")
 
 
 def partition_of(value: object) -> TopicPartition:

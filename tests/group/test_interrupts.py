@@ -117,7 +117,7 @@ class InterruptedLeave:
         self._leave = self._membership.leave
         self._membership.leave = self
 
-    def __call__(self) -> None:
+    def __call__(self, _timeout_s: float) -> None:
         self._membership.leave = self._leave
         raise KeyboardInterrupt
 

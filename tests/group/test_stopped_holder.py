@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pylog import Consumer, Log, TopicPartition
-from pylog.errors import LogLocked
-from pylog.group import files, membership
+from pylog.errors import Closed, ConfigError, LogLocked
 from pylog.group.absence import TICK_S
 from pylog.group.files import GroupFiles, read_group
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
+from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
+from tests.processes.sharing import forked, result_of
 
 
 @pytest.fixture
@@ -55,11 +58,10 @@ def test_a_poll_reads_on_and_hands_over_later(log: Log) -> None:
     other.close()
 
 
-def test_a_subscription_that_could_not_be_changed_is_the_one_before(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_that_could_not_be_changed_is_the_one_before(log: Log) -> None:
     """It was the new one by name, and the old one's partitions for ever."""
-    monkeypatch.setattr(membership, "LOCK_TIMEOUT_S", 0.1)
     log.create_topic("u")
-    one = member(log)
+    one = member(log, default_api_timeout_ms=100)
 
     def subscribe() -> None:
         with pytest.raises(LogLocked):
@@ -102,9 +104,8 @@ def test_a_topic_that_appears_is_taken_up_later(log: Log) -> None:
     one.close()
 
 
-def test_a_commit_waits_and_says_who_may_hold_it_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylog.group.membership.LOCK_TIMEOUT_S", 0.0)
-    one = member(log)
+def test_a_commit_waits_and_says_who_may_hold_it_up(log: Log) -> None:
+    one = member(log, default_api_timeout_ms=0)
 
     def commit() -> None:
         with pytest.raises(
@@ -161,10 +162,9 @@ def test_what_moves_is_read_on_until_it_can_be_committed_and_told(log: Log, cloc
     other.close()
 
 
-def test_who_may_not_write_commits_now_does_so_later(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_write_commits_now_does_so_later(log: Log) -> None:
     """A process of any other group may be stopped in the midst of a commit: they are in one log."""
-    monkeypatch.setattr("pylog.consumer.group_progress.APPEND_TIMEOUT_MS", 0)
-    one = member(log)
+    one = member(log, default_api_timeout_ms=0)
     one.commit({place(0): 1})
     number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
     lock = log.group_access().place("g").filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
@@ -188,12 +188,10 @@ def test_who_can_not_say_that_it_leaves_is_found_gone(log: Log, clock: ManualClo
     one.close()
 
 
-def test_joining_waits_and_then_gives_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.GroupFiles.holding, "__defaults__", (0.0, lambda: None))
-
+def test_joining_waits_and_then_gives_up(log: Log) -> None:
     def join() -> None:
         with pytest.raises(LogLocked):
-            member(log)
+            member(log, default_api_timeout_ms=0)
 
     while_held(log, join)
     with member(log) as one:
@@ -239,7 +237,7 @@ def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monk
     fill(log, 3, "u")
     groups = log.group_access()
     first = Membership(groups.place("g"), MemberOptions("cooperative-sticky", "", "", 9999, 9999), groups.topics_now)
-    first.join(frozenset("t"))  # and ends before it has begun anywhere
+    first.join(frozenset("t"), 1.0)  # and ends before it has begun anywhere
     one = member(log, topics=["t", "u"])
     assert one.assignment() == {place(0, "u")}
     first.leave()
@@ -280,3 +278,168 @@ def test_who_waits_for_the_lock_is_not_silent(log: Log, clock: ManualClock) -> N
     other.commit({mine: 0})
     one.close()
     other.close()
+
+
+# The time that a caller gives
+
+
+class Holder:
+    """A process that is stopped with the lock of a group, or of the partition of its commits, in its hands."""
+
+    def __init__(self, log: Log, which: str) -> None:
+        groups = log.group_access()
+        number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
+        path = {
+            "the group's": groups.place("g").lock,
+            "that of its commits": f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock",
+            "that of the records": f"{log.path}/t-0/.lock",
+        }[which]
+
+        def hold() -> None:
+            lock = OsFileSystem().lock(path)
+            assert lock.try_acquire()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        self.child = forked(hold)
+        _, status = os.waitpid(self.child[0], os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def go_on(self) -> None:
+        os.kill(self.child[0], signal.SIGCONT)
+        result_of(self.child)
+
+
+every_holder = pytest.mark.parametrize("which", ["the group's", "that of its commits", "that of the records"])
+
+
+@every_holder
+@pytest.mark.parametrize("timeout", [0, 0.5, None])
+def test_close_returns_in_the_time_that_its_caller_gives(
+    log: Log, clock: ManualClock, which: str, timeout: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waited for 30 s to commit, and for 30 s more to append that; and for two minutes to tell that records are durable."""
+    fill(log, 3)
+    one = member(log, enable_auto_commit=True, default_api_timeout_ms=2_000)
+    assert len(one.poll(0)) == 12
+    log.group_access().committed("g")
+    one.commit({place(3): 0})
+    stopped = Holder(log, which)
+    before = clock.monotonic()
+    one.close(timeout)
+    took = clock.monotonic() - before
+    stopped.go_on()
+    limit = 2.0 if timeout is None else timeout
+    assert took <= limit + 0.05
+    with pytest.raises(Closed):
+        one.poll(0)
+    if which == "that of the records":  # they are durable, which is told later
+        assert sum(log.lag("g").values()) == 0
+    else:
+        assert took >= limit
+        assert "group 'g': could not commit t-0 at 3, t-1 at 3, t-2 at 3, t-3 at 3: " in caplog.text
+        assert log.group_access().committed("g")[place(3)].offset == 0
+    with member(log) as other:
+        assert len(other.poll(0)) == (0 if which == "that of the records" else 12)
+
+
+@every_holder
+def test_a_commit_has_a_time_of_its_own(log: Log, clock: ManualClock, which: str) -> None:
+    fill(log, 3)
+    one = member(log)
+    one.poll(0)
+    one.commit({place(3): 0})
+    stopped = Holder(log, which)
+    before = clock.monotonic()
+    if which == "that of the records":
+        one.commit(timeout=0.25)
+    else:
+        with pytest.raises(LogLocked):
+            one.commit(timeout=0.25)
+    assert clock.monotonic() - before <= 0.3
+    stopped.go_on()
+    one.commit()
+    assert sum(log.lag("g").values()) == 0
+    one.close()
+
+
+def test_an_auto_commit_in_a_poll_does_not_wait_for_a_stopped_writer_of_the_records(
+    log: Log, clock: ManualClock
+) -> None:
+    """Two minutes: the records were durable, and it wanted to tell so under the partition's lock."""
+    one = member(log, enable_auto_commit=True, auto_commit_interval_ms=100)
+    one.poll(0)
+    one.commit({place(3): 0})
+    fill(log, 3)
+    assert len(one.poll(0)) == 12
+    stopped = Holder(log, "that of the records")
+    clock.advance(0.2)
+    before = clock.monotonic()
+    one.poll(0)
+    assert clock.monotonic() - before <= 0.5
+    stopped.go_on()
+    one.close()
+    assert sum(log.lag("g").values()) == 0
+
+
+def test_a_commit_in_a_callback_of_close_has_what_is_left_of_its_time(log: Log, clock: ManualClock) -> None:
+    fill(log, 3)
+    failed: list[LogLocked] = []
+
+    def revoked(_partitions: list[TopicPartition]) -> None:
+        try:
+            one.commit(timeout=60)
+        except LogLocked as error:
+            failed.append(error)
+
+    one = member(log, on_revoked=revoked)
+    one.poll(0)
+
+    def close() -> None:
+        before = clock.monotonic()
+        one.close(timeout=0.5)
+        assert clock.monotonic() - before <= 0.55
+
+    while_held(log, close)
+    assert len(failed) == 1
+
+
+def test_a_commit_in_a_callback_of_a_poll_has_the_time_of_the_consumer(log: Log, clock: ManualClock) -> None:
+    """Half a minute, whatever the application could bear."""
+    fill(log, 3)
+    waited: list[float] = []
+
+    def revoked(_partitions: list[TopicPartition]) -> None:
+        before = clock.monotonic()
+        held = log.group_access().place("g").filesystem.lock(log.group_access().place("g").lock)
+        assert held.try_acquire()
+        with pytest.raises(LogLocked):
+            one.commit()
+        held.close()
+        waited.append(clock.monotonic() - before)
+
+    one = member(log, on_revoked=revoked, default_api_timeout_ms=300)
+    one.poll(0)
+    other = member(log)
+    one.poll(0)
+    assert [0.3 <= seconds <= 0.35 for seconds in waited] == [True]
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("timeout", [-1, 0, 1e400])
+def test_any_number_of_seconds_is_a_time_to_close_in(log: Log, timeout: float) -> None:
+    fill(log, 3)
+    one = member(log, enable_auto_commit=True)
+    one.poll(0)
+    one.close(timeout)
+    assert sum(log.lag("g").values()) == 0
+
+
+def test_what_is_no_time_is_refused(log: Log) -> None:
+    with member(log) as one:
+        for call in (lambda: one.close("1"), lambda: one.commit(timeout="1")):  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match="timeout must be a number of seconds, or None, not '1'"):
+                call()
+        one.poll(0)
+    with pytest.raises(ConfigError, match="default_api_timeout_ms"):
+        Consumer(log, group_id="g", default_api_timeout_ms=-1)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import durability, groups, producers, reading, recovery, sharing, sinks, streams, topics
+from tests.mutants.table import (
+    access,
+    durability,
+    groups,
+    producers,
+    reading,
+    recovery,
+    sharing,
+    sinks,
+    streams,
+    topics,
+)
 
 MUTANTS: tuple[Mutant, ...] = (
+    *access.MUTANTS,
     *durability.MUTANTS,
-    *sharing.MUTANTS,
-    *recovery.MUTANTS,
-    *reading.MUTANTS,
-    *producers.MUTANTS,
     *groups.MUTANTS,
+    *producers.MUTANTS,
+    *reading.MUTANTS,
+    *recovery.MUTANTS,
+    *sharing.MUTANTS,
     *sinks.MUTANTS,
     *streams.MUTANTS,
     *topics.MUTANTS,

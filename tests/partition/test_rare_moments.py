@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pylog.errors import DeliveryTimeout, ForkedHandle, NotAppended, OffsetConflict, OutcomeUnknown, TopicNotFound
+from pylog.errors import CorruptSegment, DeliveryTimeout, ForkedHandle, NotAppended, OffsetConflict, OutcomeUnknown
 from pylog.partition import durability
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
 from pylog.producer_ids import ProducerIds
@@ -265,16 +265,16 @@ def test_a_rewrite_that_another_process_has_done_already_is_not_done_again(tmp_p
     assert log_file(directory).stat().st_ino == inode
 
 
-def test_a_reader_whose_directory_was_taken_away_says_that_the_topic_is_gone(tmp_path: Path) -> None:
+def test_a_reader_whose_directory_was_taken_away_says_that_it_is_missing(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     writer, reader = open_partition(directory), open_partition(directory, read_only=True)
     writer.append(one("a"), acks=1)
     assert len(everything(reader)) == 1
     writer.roll()
     directory.rename(tmp_path / "elsewhere")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(CorruptSegment, match="is missing, but the topic was not deleted"):
         everything(reader)
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(CorruptSegment, match="is missing, but the topic was not deleted"):
         reader.offset_for_time(0)
 
 

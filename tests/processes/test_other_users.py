@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pylog.cli.exits import LOCKED
 from pylog.cli.main import main
 from pylog.consumer import Consumer
-from pylog.errors import ReadOnlyLog
+from pylog.errors import ReadOnlyLog, StorageError
 from pylog.log import Log
 from pylog.model import ProducerRecord
 from pylog.spark.directory import LogDirectory
+from pylog.storage import OsFileSystem
 from tests.processes.sharing import forked, result_of
 
 pytestmark = pytest.mark.processes
@@ -147,6 +150,68 @@ def read_everything(root: Path, **options: Any) -> tuple[int, list[str]]:
         for arguments in (["verify"], ["stats"], ["topics", "list"], ["consume", "t", "--from-beginning"]):
             assert main([*arguments, "--log", str(root)]) == 0, arguments
     return len(records), list(attempts)
+
+
+COMMANDS = (["verify"], ["stats"], ["topics", "list"], ["topics", "create", "u"], ["consume", "t"])
+
+
+@AS_ANOTHER_USER
+def test_a_directory_that_may_not_be_entered_is_not_taken_for_a_missing_log(
+    public: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It was "no log at ...", to be made with create=True."""
+    for command in COMMANDS:  # what they import may be out of reach for the other user
+        assert main([*command, "--log", str(public)]) == 0
+    capfd.readouterr()
+    public.parent.chmod(0o700)
+    denied = f"user {NOBODY} may not enter '{public.parent}' (owner 0, group 0, mode 700)"
+    calls: dict[str, Callable[[], object]] = {
+        "open": lambda: Log(public),
+        "read": lambda: Log(public, read_only=True),
+        "one that there may be": lambda: Log(public, create=False),
+        "make": lambda: Log(public.parent / "new"),
+        "spark": lambda: LogDirectory(str(public)),
+    }
+
+    def ask() -> tuple[dict[str, str], list[int]]:
+        become(NOBODY)
+        said = {}
+        for name, call in calls.items():
+            with pytest.raises(StorageError) as caught:
+                call()
+            assert caught.value.errno == errno.EACCES
+            said[name] = str(caught.value)
+        return said, [main([*command, "--log", str(public)]) for command in COMMANDS]
+
+    said, codes = result_of(forked(ask))
+    assert [name for name, text in said.items() if denied not in text] == []
+    assert codes == [LOCKED] * len(COMMANDS)
+    assert [denied in line for line in capfd.readouterr().err.splitlines()] == [True] * len(COMMANDS)
+
+
+@AS_ANOTHER_USER
+def test_what_denies_a_write_is_named(public: Path) -> None:
+    """The directory, or the file itself, with its owner and mode, and the user who was denied."""
+    (public / ".pylog" / "catalog.lock").chmod(0o600)
+
+    def ask() -> list[str]:
+        become(NOBODY)
+        filesystem, said = OsFileSystem(), []
+        for call in (
+            lambda: filesystem.make_directory(f"{public.parent}/new", 0o700),
+            lambda: filesystem.open_readable(f"{public}/.pylog/catalog.lock"),
+        ):
+            with pytest.raises(StorageError) as caught:
+                call()
+            said.append(str(caught.value))
+        return said
+
+    directory, file = result_of(forked(ask))
+    assert (
+        f"Permission denied, since user {NOBODY} may not write in '{public.parent}' (owner 0, group 0, mode 755)"
+        in directory
+    )
+    assert f"Permission denied to user {NOBODY} (owner 0, group 0, mode 600)" in file
 
 
 @AS_ANOTHER_USER

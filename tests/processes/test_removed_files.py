@@ -85,12 +85,12 @@ def test_a_roll_without_slots_at_their_place_makes_nothing(tmp_log_dir: Path) ->
         assert len(list((tmp_log_dir / "t-0").glob("*.log"))) == 1
 
 
-def test_a_directory_that_is_gone_when_it_is_opened_is_a_topic_that_is_gone(tmp_log_dir: Path) -> None:
+def test_a_directory_that_is_gone_when_it_is_opened_is_missing(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
         partition = log.partition("t", 0)
         shutil.rmtree(tmp_log_dir / "t-0")
-        with pytest.raises(TopicNotFound, match="is gone"):
+        with pytest.raises(NotAppended, match="is missing, but the topic was not deleted"):
             append(partition, "lost")
 
 

@@ -380,6 +380,17 @@ def test_a_topic_that_was_deleted(log: Log, created_anew: bool) -> None:
     assert list(read_ranges(forgiving)) == []  # nothing of the new one: those are other records
 
 
+def test_a_partition_whose_directory_was_removed_since_it_was_planned(log: Log) -> None:
+    """It was "the topic was deleted"."""
+    orders(log)
+    failing = planned(log.path)
+    shutil.rmtree(log.path / "orders-0")
+    with pytest.raises(OffsetOutOfRange, match=r"was lost: the directory of partition 0 .* the topic was not deleted"):
+        list(read_ranges(failing))
+    with pytest.raises(CorruptSegment, match="the directory of partition 0 of 'orders' is missing"):
+        planned(log.path)
+
+
 def test_a_topic_created_anew_while_a_task_reads(log: Log) -> None:
     orders(log, batches=100, value_bytes=30_000)
     reading = read_ranges(planned(log.path))

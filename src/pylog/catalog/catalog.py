@@ -380,9 +380,16 @@ class KafkaCatalog:
             raise LogNotFound.while_open(self._layout.root) from error
         for entry in names:
             parsed = parse_partition(entry)
-            if parsed is not None and self._filesystem.is_directory(f"{self._layout.root}/{entry}"):
+            if parsed is not None and self._may_be_directory(f"{self._layout.root}/{entry}"):
                 found.setdefault(parsed.topic, []).append(parsed.partition)
         return {topic: sorted(numbers) for topic, numbers in found.items()}
+
+    def _may_be_directory(self, path: str) -> bool:
+        """A link may lead to where this process may not look: then whoever reads the partition is told so."""
+        try:
+            return self._filesystem.is_directory(path)
+        except StorageError:
+            return True
 
     def _topic_id(self, name: str, number: int) -> str:
         path = f"{self._layout.partition(name, number)}/{PARTITION_METADATA}"

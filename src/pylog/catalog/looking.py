@@ -73,9 +73,12 @@ def _partitions(filesystem: FileSystem, root: str, names: list[str]) -> Iterator
     """The directories among ``names`` that could be a partition's, and the names of the files in each."""
     for name in names:
         path = f"{root}/{name}"
-        if parse_partition(name) is not None and filesystem.is_directory(path):
-            try:
-                files = filesystem.names(path)
-            except (PylogError, FileNotFoundError):  # unreadable, or just removed
+        if parse_partition(name) is None:
+            continue
+        try:
+            if not filesystem.is_directory(path):
                 continue
-            yield path, files
+            files = filesystem.names(path)
+        except (PylogError, FileNotFoundError):  # unreadable, or just removed
+            continue
+        yield path, files

@@ -131,8 +131,8 @@ class Assignment:
     def came_back(self) -> None:
         """The application is done with all it was given."""
 
-    def close(self, *, failed: bool) -> None:
-        """Read nothing any more. ``failed``: because of an exception."""
+    def close(self, *, failed: bool, timeout_s: float | None = None) -> None:
+        """Read nothing any more. ``failed``: because of an exception. ``timeout_s``: for how long to wait for other processes."""
         self.clear()
 
     def changed(self) -> bool:

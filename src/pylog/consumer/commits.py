@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
-from pylog.checks import partition_of, require_callable, require_count
+from pylog.checks import partition_of, require_callable, require_count, require_timeout
 from pylog.codec.format import INT64_MAX
 from pylog.consumer.parts import Parts
 from pylog.errors import ConfigError, PylogError
@@ -31,16 +31,19 @@ class ConsumerGroupMetadata(NamedTuple):
 class Commits(Parts):
     """A part of ``Consumer``."""
 
-    def commit(self, offsets: Offsets | None = None) -> None:
+    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
         """Have the group go on behind what was processed: from ``offsets``, the next to read of each partition, or else from
         the positions of all assigned partitions. Inside of an iteration that is behind the record being processed.
 
         On return others see it, and no loss of power takes it back; nor the records before it, which are made durable as well.
         ``CommitFailed`` where this consumer is no member any more, or a partition is not its own: nothing was committed then.
-        ``LogLocked`` where a stopped process holds the group's lock for half a minute; ``StorageFull``, ``StorageError``.
+        ``LogLocked`` after ``timeout`` seconds (default: ``default_api_timeout_ms``) in which another process held a lock, as one
+        that is stopped: nothing was committed, try again. ``StorageFull``, ``StorageError``.
         """
+        require_timeout(timeout)
         with self._begin():
-            self._in_group().progress.commit(self._to_commit(offsets), durable=True, again=offsets is not None)
+            wanted, is_named = self._to_commit(offsets), offsets is not None
+            self._in_group().progress.commit(wanted, durable=True, again=is_named, patience_s=timeout)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and

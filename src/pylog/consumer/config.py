@@ -52,6 +52,7 @@ class ConsumerConfig(NamedTuple):
     auto_commit_interval_ms: int = 5_000
     max_poll_interval_ms: int = 300_000
     session_timeout_ms: int = 45_000
+    default_api_timeout_ms: int = 30_000
 
     def checked(self) -> ConsumerConfig:
         """This, if every option is right; else ``ConfigError``, which names the option."""
@@ -72,6 +73,7 @@ class ConsumerConfig(NamedTuple):
         require_bool("enable_auto_commit", self.enable_auto_commit)
         for option in ("auto_commit_interval_ms", "max_poll_interval_ms", "session_timeout_ms"):
             require_count(option, getattr(self, option), 1, INT32_MAX)
+        require_count("default_api_timeout_ms", self.default_api_timeout_ms, 0, INT32_MAX)
         for option in ("client_id", "group_instance_id"):
             value = getattr(self, option)
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= _NAME_LENGTH_MAX):

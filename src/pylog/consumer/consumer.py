@@ -13,7 +13,15 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pylog.checks import partitions_of, refuse_options, require_count, require_log, require_seconds
+from pylog.checks import (
+    OfOneProcess,
+    partitions_of,
+    refuse_options,
+    require_count,
+    require_log,
+    require_seconds,
+    require_timeout,
+)
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.commits import Commits
 from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 
-class Consumer(Commits, LogOffsets, Positions):
+class Consumer(OfOneProcess, Commits, LogOffsets, Positions):
     """Reads records of topics or partitions, each partition in order.
 
     Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` where the log is):
@@ -58,6 +66,8 @@ class Consumer(Commits, LogOffsets, Positions):
     - ``max_poll_interval_ms``: who neither polls nor commits for so long is expelled, and others read its partitions.
     - ``group_instance_id``: keeps its partitions over a restart that takes less than ``session_timeout_ms``.
     - ``client_id``: a name to tell members by.
+    - ``default_api_timeout_ms``: for how long ``subscribe``, ``unsubscribe``, ``commit`` and ``close`` wait at most for another
+      process, which may be stopped with a lock in its hands. A poll of a member waits for a fraction of a second.
 
     A consumer belongs to one thread at a time: a call while another is under way raises ``WrongThread``. Only
     ``wakeup`` may be called from anywhere. A process that dies leaves its group at once, with no timeout to wait for.
@@ -84,6 +94,7 @@ class Consumer(Commits, LogOffsets, Positions):
         auto_commit_interval_ms: int = 5_000,
         max_poll_interval_ms: int = 300_000,
         session_timeout_ms: int = 45_000,
+        default_api_timeout_ms: int = 30_000,
         **unknown: Any,
     ) -> None:
         require_log(log, "Consumer")
@@ -92,7 +103,7 @@ class Consumer(Commits, LogOffsets, Positions):
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
             group_id, group_instance_id, client_id, assignor, enable_auto_commit, auto_commit_interval_ms,
-            max_poll_interval_ms, session_timeout_ms,
+            max_poll_interval_ms, session_timeout_ms, default_api_timeout_ms,
         ).checked()  # fmt: skip
         self._iteration_s = float("inf") if consumer_timeout_ms is None else consumer_timeout_ms / 1_000
         self._log = log
@@ -296,21 +307,26 @@ class Consumer(Commits, LogOffsets, Positions):
 
     # One thread, one life
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """End iterations, free what was read ahead, leave the group. Closing twice is fine; other calls raise ``Closed``.
+
+        For ``timeout`` seconds (default: ``default_api_timeout_ms``), callbacks and their commits included, it waits for other
+        processes that hold a lock, and a stopped one may hold it for ever; time that the disk takes is not counted. After that
+        the consumer is closed all the same: what could not be committed is logged as a warning, and comes again.
 
         With ``enable_auto_commit`` what was returned is committed; not so where a ``with`` ends in an exception: what the
         application was given last may not be processed then, and comes again.
         """
-        self._close(failed=False)
+        require_timeout(timeout)
+        self._close(failed=False, timeout_s=timeout)
 
-    def _close(self, *, failed: bool) -> None:
+    def _close(self, *, failed: bool, timeout_s: float | None = None) -> None:
         if self._closed:
             return
         with self._begin_alone():
             self._land()
             try:
-                self._assignment.close(failed=failed)
+                self._assignment.close(failed=failed, timeout_s=timeout_s)
             except Exception:
                 self._closed = True
                 raise

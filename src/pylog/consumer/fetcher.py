@@ -19,7 +19,7 @@ from pylog.consumer.lane import Budget, Lane
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.reset import OffsetReset, no_position
 from pylog.consumer.subscription import TopicId, name_of
-from pylog.errors import Closed, OffsetOutOfRange, PylogError, TopicNotFound
+from pylog.errors import Closed, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
 from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Fetcher:
             for lane in self.lanes.values():
                 if not lane.paused and (lane.partition is None or lane.partition.change_token() != lane.quiet_token):
                     return True
-        except (Closed, TopicNotFound):
+        except (Closed, TopicNotFound, CorruptSegment):  # the directory is missing: whoever reads is told
             return True
         return False
 

@@ -26,7 +26,6 @@ from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.errors import InstanceFenced, LogLocked, PylogError, TopicNotFound
-from pylog.group.files import LOCK_TIMEOUT_S
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.progress import next_offset
@@ -73,12 +72,13 @@ class GroupAssignment(Assignment):
         version = self._log.catalog_version()
         topics = self._existing(subscription.wanted(self._log.topics()))
         self._warn_of_missing(subscription, topics)
+        left_s = self.progress.countdown(None)
         if self.membership.id:
-            self.membership.want(frozenset(topic.name for topic in topics), appeared=False)
+            self.membership.want(frozenset(topic.name for topic in topics), appeared=False, timeout_s=left_s())
         self.subscription, self._catalog_version = subscription, version
         if not self.membership.id:
-            self.membership.join(self._wanted())
-        self._follow(LOCK_TIMEOUT_S)
+            self.membership.join(self._wanted(), left_s())
+        self._follow(max(left_s(), SHORT_S))
 
     def refresh(self) -> None:
         """Show that this member lives, and follow what the group has decided."""
@@ -88,7 +88,9 @@ class GroupAssignment(Assignment):
             return
         if not self.membership.id:
             self._forget_lanes()
-            self.membership.join(self._wanted())  # a forked child, or a member that was expelled
+            self.membership.join(
+                self._wanted(), self.progress.countdown(None)()
+            )  # a forked child, or a member that was expelled
         version = self._log.catalog_version()
         if version != self._catalog_version:
             with suppress(LogLocked):  # the next poll asks again
@@ -224,7 +226,7 @@ class GroupAssignment(Assignment):
 
     def _start_position(self, partition: TopicPartition) -> int | None:
         """Of a partition assigned by hand."""
-        self._groups.offsets.settle(self.group_id, LOCK_TIMEOUT_S)
+        self._groups.offsets.settle(self.group_id, self.progress.countdown(None)())
         position = self._resumed(partition, self._groups.committed(self.group_id).get(partition))
         return super()._start_position(partition) if position is None else position
 
@@ -235,7 +237,7 @@ class GroupAssignment(Assignment):
             raise error
         logger.warning("%s", error)
         self._lose(list(self._fetcher.lanes))
-        self.membership.join(self._wanted())
+        self.membership.join(self._wanted(), self.progress.countdown(None)())
         self._follow(SHORT_S)
 
     def _lose(self, partitions: list[TopicPartition]) -> None:
@@ -268,11 +270,12 @@ class GroupAssignment(Assignment):
             elif self.membership.id:  # expelled; a forked child that has not polled lost nothing
                 self._lose(list(self._fetcher.lanes))
         finally:
-            self.membership.leave()
+            self.membership.leave(self.progress.countdown(None)())
             self._drop(list(self._fetcher.lanes))
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, *, failed: bool, timeout_s: float | None = None) -> None:
         """Leave the group. ``failed``: what the application was given last it may not be done with, so that is not committed."""
+        self.progress.begin_to_close(timeout_s)
         if failed:
             self.progress.go_back()
         self.clear()

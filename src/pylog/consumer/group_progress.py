@@ -7,7 +7,9 @@ partition; with partitions assigned by hand, while the group has no members.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from weakref import proxy
 
@@ -15,10 +17,10 @@ from pylog.consumer.assignment import Assignment
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.subscription import name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
-from pylog.group.offsets import APPEND_TIMEOUT_MS
 from pylog.group.progress import make_records_durable
 from pylog.model import OffsetAndMetadata, TopicPartition
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.consumer")
 
+_LONGEST_S = 1e9  # infinity, as a number of milliseconds, too
 _DUE_S = 0.2  # for how long an auto-commit in a poll waits, every ``auto_commit_interval_ms``
 
 
@@ -57,6 +60,19 @@ class GroupProgress:
         self._durable: dict[TopicPartition, int] = {}  # the same, of what no loss of power takes back
         self._came_back: dict[TopicPartition, int] = {}  # behind what it polled again after, or committed
         self._next_commit_s = 0.0
+        self._close_by_s = math.inf  # no call waits for other processes beyond this time of the clock
+
+    def begin_to_close(self, timeout_s: float | None) -> None:
+        """All calls from now on, those of callbacks too, wait for other processes no longer than this altogether."""
+        self._close_by_s = math.inf
+        self._close_by_s = self._log.clock.monotonic() + self.countdown(timeout_s)()
+
+    def countdown(self, timeout_s: float | None) -> Callable[[], float]:
+        """How many seconds are left of this time; None: of ``default_api_timeout_ms``."""
+        clock = self._log.clock
+        timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else min(timeout_s, _LONGEST_S)
+        end_s = min(clock.monotonic() + timeout_s, self._close_by_s)
+        return lambda: max(end_s - clock.monotonic(), 0.0)
 
     def begin(self, starts: Mapping[TopicPartition, int | None], committed: Mapping[TopicPartition, Committed]) -> None:
         """These are read from now on, from where they were committed, or from elsewhere."""
@@ -96,11 +112,12 @@ class GroupProgress:
         """Auto-commit of partitions that are read no longer. ``LogLocked`` where a ``patience_s`` is given, and over."""
         if not self._config.enable_auto_commit:
             return
-        error = self._auto_commit({p: at for p, at in self.positions().items() if p in partitions}, patience_s)
+        offsets = {p: at for p, at in self.positions().items() if p in partitions}
+        error = self._auto_commit(offsets, patience_s)
         if isinstance(error, LogLocked) and patience_s is not None:
             raise error
         if error is not None:
-            self.report(error)
+            self.report(error, offsets)
 
     def _auto_commit(self, offsets: Mapping[TopicPartition, int], patience_s: float | None) -> PylogError | None:
         """Commit these; or why that can't be done now."""
@@ -111,9 +128,10 @@ class GroupProgress:
             return error
         return None
 
-    def report(self, error: PylogError) -> None:
+    def report(self, error: PylogError, offsets: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
         """What was not committed, and nobody else is told."""
-        logger.warning("group %r: could not commit: %s", self._group_id, error)
+        what = ", ".join(f"{name_of(partition)} at {offset}" for partition, offset in sorted(offsets.items()))
+        logger.warning("group %r: could not commit%s: %s", self._group_id, what and f" {what}", error)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """What the group has committed by now."""
@@ -132,8 +150,9 @@ class GroupProgress:
 
         ``again``: named by the application; else they are positions, of which those that are committed already cost a look at
         the membership alone, and those in topics that were deleted nothing.
-        ``patience_s``: for how long to wait for somebody who may be stopped, half a minute if it is None.
+        ``patience_s``: for how long to wait for processes that may be stopped; None: for ``default_api_timeout_ms``.
         """
+        left_s = self.countdown(patience_s)
         if not again:
             there = self._groups.topics_now({partition.topic for partition in offsets})
             offsets = {partition: at for partition, at in offsets.items() if partition.topic in there}
@@ -142,21 +161,22 @@ class GroupProgress:
         news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
         unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
         for name, at in unsafe.items():
-            make_records_durable(self._lookup.partition(name), at.offset)
+            make_records_durable(self._lookup.partition(name), at.offset, left_s())
         committed = {name: self._to_commit(name, at) for name, at in news.items()}
         is_member = self._assignment.subscription is not None
-        end = self._commit_as_member(offsets, committed, patience_s) if is_member else self._commit_alone(committed)
+        commit = self._commit_as_member if is_member else self._commit_alone
+        end = commit(offsets, committed, left_s)
         for name, at in offsets.items():
             self._committed[name] = at.offset
             self._durable.pop(name, None)
             if name in self._came_back:
                 self._came_back[name] = at.offset
         if unsafe:
-            self._groups.offsets.sync(self._group_id, end if news else None)
+            self._groups.offsets.sync(self._group_id, end if news else None, left_s())
         if durable:
             self._durable.update((name, at.offset) for name, at in offsets.items())
         if news:
-            self._groups.offsets.tidy(self._group_id)
+            self._groups.offsets.tidy(self._group_id, left_s())
 
     def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
         epoch, now_ms = self._lookup.partition(name).leader_epoch, self._log.clock.now_ms()
@@ -166,22 +186,26 @@ class GroupProgress:
         self,
         partitions: Collection[TopicPartition],
         committed: Mapping[TopicPartition, Committed | None],
-        patience_s: float | None,
+        left_s: Callable[[], float],
     ) -> int:
         end = 0
-        timeout_ms = APPEND_TIMEOUT_MS if patience_s is None else int(patience_s * 1000)
 
         def append(check_held: Callable[[], None]) -> None:
             nonlocal end
             if committed:
-                end = self._groups.offsets.append(self._group_id, committed, check_held, timeout_ms).last_offset + 1
+                end = self._groups.offsets.append(self._group_id, committed, check_held, left_s()).last_offset + 1
 
-        self._membership.commit(partitions, append, patience_s)
+        self._membership.commit(partitions, append, left_s())
         return end
 
-    def _commit_alone(self, committed: Mapping[TopicPartition, Committed | None]) -> int:
+    def _commit_alone(
+        self,
+        _partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, Committed | None],
+        left_s: Callable[[], float],
+    ) -> int:
         try:
-            return self._groups.commit_alone(self._group_id, committed)
+            return self._groups.commit_alone(self._group_id, committed, left_s)
         except GroupNotEmpty as error:
             raise CommitFailed(
                 f"{error}; a consumer with partitions assigned by hand commits for a group without members",

@@ -5,9 +5,15 @@ A member is known to live by the lock on its file, which the kernel frees when i
 
 from __future__ import annotations
 
+import logging
+from functools import cache
+
+from pylog.errors import StorageError
 from pylog.group.heartbeats import Silence
 from pylog.group.place import GroupPlace
 from pylog.group.state import Group, Member
+
+logger = logging.getLogger("pylog.group")
 
 TICK_S = 0.2  # between two looks, and between two signs of life
 _SILENCE_MIN_MS = 1.5 * TICK_S * 1000  # who polls all the time is heard once in a tick, by who listens once in a tick
@@ -37,7 +43,7 @@ class Absence:
 
     def _is_away(self, member: Member) -> bool:
         """Whether it is one that may come back: it counts by its session."""
-        return bool(member.instance_id) and not self._place.filesystem.is_locked(self._place.member(member.id))
+        return bool(member.instance_id) and not has_process(self._place, member.id)
 
     def gone(self, group: Group, me: str, now_s: float) -> set[str]:
         """Those whose processes are gone: the static ones among them for as long as they may be away."""
@@ -53,4 +59,21 @@ class Absence:
 
 def dead_members(place: GroupPlace, group: Group) -> set[str]:
     """The members whose processes are gone: nobody holds the lock on their files."""
-    return {id_ for id_ in group.members if not place.filesystem.is_locked(place.member(id_))}
+    return {id_ for id_ in group.members if not has_process(place, id_)}
+
+
+def has_process(place: GroupPlace, id_: str) -> bool:
+    """Whether somebody holds the lock on the file of this member. Nobody can if it is no file, but a FIFO or a link."""
+    path = place.member(id_)
+    try:
+        return place.filesystem.is_locked(path)
+    except StorageError as error:
+        if "kind" not in error.facts:
+            raise
+        _warn(place.group, str(error))
+        return False
+
+
+@cache
+def _warn(group: str, problem: str) -> None:
+    logger.warning("group %r: a member's lock is taken for that of a process that is gone: %s", group, problem)

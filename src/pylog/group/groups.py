@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING
 from pylog.catalog import Layout
 from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
-from pylog.errors import ConfigError, GroupNotEmpty, GroupNotFound, InvalidPartition, InvalidTopicName, TopicNotFound
+from pylog.errors import (
+    ConfigError,
+    GroupNotEmpty,
+    GroupNotFound,
+    InvalidPartition,
+    InvalidTopicName,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.group.absence import dead_members
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
-from pylog.group.files import GroupFiles, read_group
+from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles, read_group
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import Offsets, OffsetStore
 from pylog.group.place import GroupPlace, check_group
@@ -79,9 +87,16 @@ class Groups:
             names = []
         for name in names:
             group = decoded_group(name)
-            if group is not None and group not in found and self._alive(group).members:
+            if group is not None and group not in found and self._may_have_members(group):
                 found.add(group)
         return sorted(found)
+
+    def _may_have_members(self, group: str) -> bool:
+        """True also if its files can't be read: then the group is listed, and whoever asks for more is told why."""
+        try:
+            return bool(self._alive(group).members)
+        except StorageError:
+            return True
 
     def gone(self, group: str) -> set[str]:
         """The static members whose processes are gone, and whose partitions wait for them to come back."""
@@ -148,8 +163,15 @@ class Groups:
 
     # Changing
 
-    def commit_alone(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> int:
+    def commit_alone(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, Committed | None],
+        left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
+    ) -> int:
         """Commit for a group without members; the end of the log of commits. ``GroupNotEmpty`` where it has some.
+
+        ``left_s`` tells for how long it may wait for other processes; then it raises ``LogLocked``.
 
         Visible on return, and durable after ``offsets.sync``.
         """
@@ -157,7 +179,9 @@ class Groups:
         place = self.place(group)
         files = GroupFiles(place)
         try:
-            return files.holding(lambda state: self._commit_alone(place, state, offsets, files.check_held))
+            return files.holding(
+                lambda state: self._commit_alone(place, state, offsets, files.check_held, left_s()), left_s()
+            )
         finally:
             files.close()
 
@@ -167,9 +191,10 @@ class Groups:
         state: StateFile,
         offsets: Mapping[TopicPartition, Committed | None],
         check_held: Callable[[], None],
+        timeout_s: float,
     ) -> int:
         self._require_empty(place, state)
-        return self.offsets.append(place.group, offsets, check_held).last_offset + 1 if offsets else 0
+        return self.offsets.append(place.group, offsets, check_held, timeout_s).last_offset + 1 if offsets else 0
 
     def _require_empty(self, place: GroupPlace, state: StateFile) -> None:
         """The lock is held. Members that are dead are none, static ones too: by hand one may go on without waiting for them."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
-from pylog.group.absence import TICK_S, Absence, dead_members
+from pylog.group.absence import TICK_S, Absence, dead_members, has_process
 from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
 from pylog.group.heartbeats import ROUNDS, Heartbeats
 from pylog.group.place import MEMBER_ID_BYTES, GroupPlace
@@ -77,14 +77,14 @@ class Membership:
 
     # Coming and going
 
-    def join(self, wanted: frozenset[str]) -> Group:
+    def join(self, wanted: frozenset[str], timeout_s: float = LOCK_TIMEOUT_S) -> Group:
         """Become a member, who wants these topics, and take what is free of them. ``ConfigError`` where the members divide by
-        another assignor.
+        another assignor. ``LogLocked`` if the group's lock is not free in this time.
 
         A member of the same ``group_instance_id`` is replaced: if it still lives, it will be told so.
         """
         self._drop()
-        return self._files.holding(lambda state: self._join(state, wanted))
+        return self._files.holding(lambda state: self._join(state, wanted), timeout_s)
 
     def _join(self, state: StateFile, wanted: frozenset[str]) -> Group:
         place, options = self._place, self._options
@@ -119,14 +119,14 @@ class Membership:
         logger.info("joined group %r as member %s, generation %d", place.group, id_, group.generation)
         return group
 
-    def leave(self) -> None:
+    def leave(self, timeout_s: float = _LEAVE_S) -> None:
         """Be no member any more. One with a ``group_instance_id`` stays listed until its session is over, or it comes back.
 
         Where that can't be published now, the others find out as they do when a process dies.
         """
         try:
             if self.id and not self._options.instance_id:
-                self._files.holding(lambda state: self._publish_without(state, {self.id}), _LEAVE_S)
+                self._files.holding(lambda state: self._publish_without(state, {self.id}), min(timeout_s, _LEAVE_S))
         except PylogError as error:
             logger.info("member %s leaves group %r without a word: %s", self.id, self._place.group, error)
         finally:
@@ -145,7 +145,7 @@ class Membership:
         try:
             if id_ and not self._options.instance_id:
                 with suppress(FileNotFoundError):  # the group was deleted
-                    self._place.filesystem.remove(self._place.member(id_))
+                    self._remove_lock(id_)
         finally:
             alive.close()  # whatever happens to its name: this is what tells the others
 
@@ -206,15 +206,14 @@ class Membership:
         if self.id in group.members and starts.keys() - group.starts.keys():
             state.publish(started(group, starts))
 
-    def want(self, wanted: frozenset[str], *, appeared: bool) -> None:
+    def want(self, wanted: frozenset[str], *, appeared: bool, timeout_s: float = SHORT_S) -> None:
         """Have the group divide what there is now, where that, or what this member wants, is not what it was.
 
         Topics and partitions that have ``appeared`` while it was a member are read from their beginning: all of them is news.
-        ``LogLocked`` where the group's lock is not free: soon, if that is noticed in a poll.
+        ``LogLocked`` if the group's lock is not free in ``timeout_s``.
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            timeout_s = SHORT_S if appeared else LOCK_TIMEOUT_S
             self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s, self._beat)
 
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
@@ -298,7 +297,7 @@ class Membership:
         if still and self.id in group.members:
             self._publish_without(state, still)
             for id_ in still & dead:
-                self._place.filesystem.remove(self._place.member(id_))
+                self._remove_lock(id_)
 
     def _publish_without(self, state: StateFile, ids: Collection[str]) -> None:
         group = state.read()
@@ -308,20 +307,26 @@ class Membership:
 
     def _sweep(self, group: Group) -> None:
         """Remove what is left of members that died before they were listed, or after they were expelled. With the lock held."""
-        filesystem, place = self._place.filesystem, self._place
-        for name in filesystem.names(place.members):
+        place = self._place
+        for name in place.filesystem.names(place.members):
             id_ = name.removesuffix(".lock")
-            if id_ not in group.members and not filesystem.is_locked(place.member(id_)):
-                filesystem.remove(place.member(id_))
+            if id_ not in group.members and not has_process(place, id_):
+                self._remove_lock(id_)
+
+    def _remove_lock(self, id_: str) -> None:
+        """Remove the lock of a member that is none any more. Others do it later if this can't be done now."""
+        try:
+            self._place.filesystem.remove(self._place.member(id_))
+        except StorageError as error:  # a directory stands there, perhaps
+            logger.warning("what is left of a member of group %r stays: %s", self._place.group, error)
 
     # Committing
 
-    def commit(self, partitions: Collection[TopicPartition], append: Append, timeout_s: float | None = None) -> None:
+    def commit(self, partitions: Collection[TopicPartition], append: Append, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Call ``append`` with the group's lock held, if this member may commit for these partitions; else ``CommitFailed``.
 
-        ``LogLocked`` where the lock is not free in time, half a minute as a rule.
+        ``LogLocked`` if the lock is not free in ``timeout_s``.
         """
-        timeout_s = LOCK_TIMEOUT_S if timeout_s is None else timeout_s
         self._files.holding(lambda state: self._commit(state, partitions, append), timeout_s, self._beat)
 
     def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Append) -> None:

@@ -23,6 +23,7 @@ from pylog.errors import (
     StorageError,
     TopicNotFound,
 )
+from pylog.group.files import LOCK_TIMEOUT_S
 from pylog.group.offset_records import (
     OFFSETS_TOPIC,
     Committed,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.group")
 
-APPEND_TIMEOUT_MS = 30_000
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _FETCH_BYTES = 1 << 20
@@ -177,7 +177,7 @@ class OffsetStore:
         checkpoint = None
         try:
             checkpoint = read_checkpoint(self._filesystem, path)
-        except CorruptSegment as damage:
+        except (CorruptSegment, StorageError) as damage:
             logger.warning("%s; reading all of %s instead", damage, OFFSETS_TOPIC)
         known.is_new = False
         if (
@@ -197,7 +197,7 @@ class OffsetStore:
         group: str,
         offsets: Mapping[TopicPartition, Committed | None],
         check_held: Callable[[], object] = bool,
-        timeout_ms: int = APPEND_TIMEOUT_MS,
+        timeout_s: float = LOCK_TIMEOUT_S,
     ) -> AppendResult:
         """Commit these offsets, None to remove one: all or none. Visible on return, durable after ``sync``.
 
@@ -214,7 +214,7 @@ class OffsetStore:
         ]
         check_held()
         try:
-            return partition.append(records, acks=1, timeout_ms=timeout_ms)
+            return partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000))
         except DeliveryTimeout as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
@@ -230,14 +230,21 @@ class OffsetStore:
             except DeliveryTimeout as error:
                 raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
-    def sync(self, group: str, end_offset: int | None = None) -> None:
-        """Return when commits of the group below this offset of its log, or all of them, are on the medium."""
+    def sync(self, group: str, end_offset: int | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+        """Return when commits of the group below this offset of its log, or all of them, are on the medium.
+
+        ``timeout_s``: as of ``Partition.sync``.
+        """
         known = self._known_of(group)
         if known is not None:
-            known.partition.sync(known.partition.latest_offset if end_offset is None else end_offset)
+            end_offset = known.partition.latest_offset if end_offset is None else end_offset
+            known.partition.sync(end_offset, int(timeout_s * 1000))
 
-    def tidy(self, group: str) -> None:
-        """Write a checkpoint, if many commits have come since the last. For whoever has committed; holds no group's lock."""
+    def tidy(self, group: str, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+        """Write a checkpoint, if many commits have come since the last. For whoever has committed; holds no group's lock.
+
+        ``timeout_s``: as of ``sync``.
+        """
         known = self._known_of(group)
         if known is None:
             return
@@ -250,7 +257,7 @@ class OffsetStore:
         path = self._layout.offsets_checkpoint(known.partition.number)
         checkpoint = Checkpoint(known.partition.topic_id, next_offset, entries)
         try:
-            known.partition.sync(next_offset)
+            known.partition.sync(next_offset, int(timeout_s * 1000))
             while_holding(
                 self._filesystem, self._log.clock, f"{path}.lock", lambda: self._write(path, checkpoint), timeout_s=0
             )
@@ -263,7 +270,7 @@ class OffsetStore:
     def _write(self, path: str, checkpoint: Checkpoint) -> None:
         try:
             there = read_checkpoint(self._filesystem, path)
-        except CorruptSegment:
+        except (CorruptSegment, StorageError):  # a FIFO, perhaps: it is replaced
             there = None
         if there is None or there.topic_id != checkpoint.topic_id or there.next_offset < checkpoint.next_offset:
             write_checkpoint(self._filesystem, path, checkpoint)

@@ -31,8 +31,11 @@ def next_offset(partition: Partition, committed: Committed) -> int:
     return min(committed.offset, end)
 
 
-def make_records_durable(partition: Partition, offset: int) -> None:
-    """Everything before the offset: a durable commit would else outlive the records it speaks of."""
+def make_records_durable(partition: Partition, offset: int, timeout_s: float | None = None) -> None:
+    """Everything before the offset: a durable commit would else outlive the records it speaks of.
+
+    ``timeout_s``: as of ``Partition.sync``. A writer that is stopped keeps no commit waiting for longer.
+    """
     end = min(offset, partition.latest_offset)
     if partition.durable_offset < end:
-        partition.sync(end)
+        partition.sync(end, None if timeout_s is None else int(timeout_s * 1000))

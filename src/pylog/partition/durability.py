@@ -46,25 +46,27 @@ class Durability:
         self._file_of = (-1, -1)
         after_fork_in_child(self._forget_parent)
 
-    def sync(self, end_offset: int) -> None:
+    def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
         """Return when everything below ``end_offset``, which is published already, survives a loss of power.
 
+        That is published under the partition's lock. If this is not free in ``timeout_ms``, the next sync publishes it.
         ``OutcomeUnknown`` if the disk refused: the records are in the log and visible, but may be lost with the power.
         """
+        timeout_ms = _LOCK_TIMEOUT_MS if timeout_ms is None else timeout_ms
         while self._durable_offset < end_offset:
             if self.is_syncing_here():
                 raise self._unknown(end_offset, "a signal handler has interrupted the sync that this thread is in")
-            if not self._sync_in_turn(end_offset):
-                self._waiters.wait(partial(self._sync_in_turn, end_offset))
+            if not self._sync_in_turn(end_offset, timeout_ms):
+                self._waiters.wait(partial(self._sync_in_turn, end_offset, timeout_ms))
 
-    def _sync_in_turn(self, end_offset: int) -> bool:
+    def _sync_in_turn(self, end_offset: int, timeout_ms: int) -> bool:
         """Do it, in this thread. False where another thread is at it."""
         turn = self._turn
         try:
             if not turn.take(blocking=False):
                 return False
             if self._durable_offset < end_offset:
-                self._sync_published(end_offset)
+                self._sync_published(end_offset, timeout_ms)
         except (StorageError, CorruptSegment, NotAppended) as error:
             raise self._unknown(end_offset, error) from error
         finally:
@@ -88,7 +90,7 @@ class Durability:
             end_offset=end_offset,
         )
 
-    def _sync_published(self, end_offset: int) -> None:
+    def _sync_published(self, end_offset: int, timeout_ms: int) -> None:
         missing: PylogError | None = None
         for attempt in range(_ATTEMPTS):
             state = self._writer.published()
@@ -101,7 +103,7 @@ class Durability:
                     path=self._directory,
                 )
             try:
-                if self._is_synced(state) or self._publish(state, self._sync_segments(state)):
+                if self._is_synced(state) or self._publish(state, self._sync_segments(state), timeout_ms):
                     self._durable_offset = max(self._durable_offset, state.log_end_offset)
                     return
             except FileNotFoundError as error:  # deleted meanwhile: what is published says what is left
@@ -138,10 +140,10 @@ class Durability:
             self._directory_synced_for = state.active_base if state.written_end else -1
         return synced
 
-    def _publish(self, state: CommitState, synced: list[int]) -> bool:
+    def _publish(self, state: CommitState, synced: list[int], timeout_ms: int) -> bool:
         """Tell everybody. False where the syncs prove nothing: another process saw one fail, or the log was cut meanwhile."""
         try:
-            return self._writer.publish_durable(state.log_end_offset, synced, _LOCK_TIMEOUT_MS)
+            return self._writer.publish_durable(state.log_end_offset, synced, timeout_ms)
         except PylogError as error:  # the records are durable all the same; the next sync publishes it
             logger.warning("%r: durable end %d not published: %s", self._directory, state.log_end_offset, error)
             return not any(map(self._writer.distrust.holds, synced))

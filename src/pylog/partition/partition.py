@@ -147,11 +147,14 @@ class Partition(OfOneProcess):
             raise self._read_only()
         return self._writer.next_sequence(producer_id, timeout_ms)
 
-    def sync(self, end_offset: int) -> None:
-        """Return when everything below ``end_offset`` is on the medium. ``OutcomeUnknown`` if the disk refused."""
+    def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
+        """Return when everything below ``end_offset`` is on the medium. ``OutcomeUnknown`` if the disk refused.
+
+        For ``timeout_ms`` (default: two minutes) it waits for the partition's lock, to tell others.
+        """
         if self._writer is None:
             raise self._read_only()
-        self._durability.sync(require_whole("end_offset", end_offset))
+        self._durability.sync(require_whole("end_offset", end_offset), timeout_ms)
         self._notify()
 
     def settle(self, timeout_ms: int) -> None:

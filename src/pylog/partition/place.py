@@ -29,7 +29,8 @@ def home_of(topic_id: str, number: int) -> str:
 class Place(NamedTuple):
     """One partition directory. ``boot`` is ``boot_of`` its filesystem. ``topic_id`` is empty where nothing vouches for it.
 
-    ``settings`` raises ``TopicNotFound`` where the topic is gone, or another one has its name.
+    ``settings`` raises ``TopicNotFound`` where the topic is gone, or another one has its name. So does ``find_topic``, for a
+    place whose settings say nothing of that.
     """
 
     filesystem: FileSystem
@@ -39,6 +40,7 @@ class Place(NamedTuple):
     settings: Callable[[], PartitionSettings]
     boot: int
     topic_id: str
+    find_topic: Callable[[], object] | None = None
 
     @property
     def home(self) -> str:
@@ -76,8 +78,25 @@ class Place(NamedTuple):
             return self.gone()
         return CorruptSegment(f"a file of {self.directory} is missing: {error}", path=self.directory, position=0)
 
-    def gone(self) -> TopicNotFound:
+    def gone(self) -> PylogError:
+        """What it means that the directory is missing: the topic was deleted, or only the directory was removed.
+
+        ``LogNotFound`` is raised if the whole log is missing.
+        """
         topic, number = self.topic_partition
-        return TopicNotFound(
-            f"partition {number} of {topic!r} is gone: the topic was deleted", topic=topic, partition=number
-        )
+        if not self.topic_id:
+            return TopicNotFound(
+                f"partition {number} of {topic!r} is gone: the topic was deleted, or {self.directory} was moved or removed",
+                topic=topic, partition=number, path=self.directory,
+            )  # fmt: skip
+        try:
+            (self.find_topic or self.settings)()
+        except TopicNotFound:
+            return TopicNotFound(
+                f"partition {number} of {topic!r} is gone: the topic was deleted", topic=topic, partition=number
+            )
+        return CorruptSegment(
+            f"the directory of partition {number} of {topic!r} is missing, but the topic was not deleted: put {self.directory} "
+            "back from a copy, or delete the topic if nobody needs its records",
+            path=self.directory, position=0, topic=topic, partition=number,
+        )  # fmt: skip

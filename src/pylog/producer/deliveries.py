@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import overload
 
+from pylog.checks import OfOneProcess
 from pylog.model import RecordMetadata
 from pylog.producer.delivery import Delivery, PendingBatch
 
@@ -41,10 +42,12 @@ class Runs:
         return delivery
 
 
-class Deliveries(Sequence[Delivery]):
+class Deliveries(OfOneProcess, Sequence[Delivery]):
     """What became of many records, in the order of the values sent."""
 
     __slots__ = ("_runs", "_timestamp_ms")
+
+    _instead = Delivery._instead
 
     def __init__(self, runs: Runs, timestamp_ms: int) -> None:
         self._runs = runs

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from pylog.checks import require_callable, require_timeout
+from pylog.checks import OfOneProcess, require_callable, require_timeout
 from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
 from pylog.model import RecordMetadata
@@ -117,13 +117,15 @@ class PendingBatch:
                 logger.exception("callback %r of %r failed", function, delivery)
 
 
-class Delivery(Receipt):
+class Delivery(OfOneProcess, Receipt):
     """The fate of one record sent: a small future. Awaitable under asyncio.
 
     ``result()`` does not wait for the linger time: it writes the record's batch in the calling thread.
     """
 
     __slots__ = ()  # the fields are the receipt's: the encoder makes one with every record it takes
+
+    _instead = "it is the outcome of a producer of this process; pass on what result() returns"
 
     batch: PendingBatch
 

@@ -52,10 +52,23 @@ class PartitionSource(NamedTuple):
         if not self.is_kafka:
             filesystem = filesystem.within(self.directory)
         boot = boot_of(filesystem)
-        return Place(filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id)
+        return Place(
+            filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id, self._find_topic
+        )  # fmt: skip
+
+    def _find_topic(self) -> None:
+        """``TopicNotFound`` if the topic, which has an id, is not in the log any more. For when the directory is missing."""
+        layout = Layout(self.directory.rpartition("/")[0])
+        catalog = Catalog(OsFileSystem().within(layout.root), SystemClock(), layout, TopicConfig())
+        topic, number = self.topic_partition
+        if catalog.describe(topic).id != self.topic_id:
+            raise TopicNotFound(
+                f"partition {number} of {topic!r} is gone: the topic was deleted, and created again since",
+                topic=topic, partition=number,
+            )  # fmt: skip
 
     def published(self) -> CommitState:
-        """What can be read now. ``CorruptSegment``; ``TopicNotFound`` where the directory is gone."""
+        """What can be read now. ``CorruptSegment``, also if only the directory is gone; ``TopicNotFound`` if the topic is."""
         return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).state()
 
     def reader(self, published: CommitState) -> PartitionReader:

@@ -124,8 +124,15 @@ class _RangeReader:
         now = identity_of(self._place.filesystem, self._source.directory)
         is_same = self._source.identity in (b"", now)
         if not is_same:
-            self._report_loss(offset, "the topic was deleted, or deleted and created anew, since the query was planned")
+            self._report_loss(offset, self._why_another())
         return is_same
+
+    def _why_another(self) -> str:
+        if not self._place.filesystem.is_directory(self._source.directory):
+            error = self._place.gone()
+            if not isinstance(error, TopicNotFound):
+                return str(error)
+        return "the topic was deleted, or deleted and created anew, since the query was planned"
 
     def _check_gap(self, offset: int) -> None:
         """Kafka's logs have gaps; one that begins before the first segment is what retention left."""

@@ -125,7 +125,10 @@ class FileSystem(Protocol):
         """Whether a lock taken through one descriptor of ``path`` is refused through another."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything of this name, a link that leads nowhere included."""
+        """Whether there is anything of this name, a link that leads nowhere included.
+
+        This and the next two raise ``StorageError`` if the system refuses to say so, as in a directory without permission.
+        """
 
     def is_directory(self, path: str) -> bool:
         """Whether the path leads to a directory, through a link as well."""

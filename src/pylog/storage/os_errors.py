@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from types import TracebackType
 
 from pylog.errors import StorageError, StorageFull
@@ -35,4 +36,33 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
         return StorageFull(
             f"cannot {action} {path!r}: {reason}; free space and try again", path=path, errno=error.errno
         )
-    return StorageError(f"cannot {action} {path!r}: {reason}", path=path, errno=error.errno)
+    why = why_denied(path) if error.errno == errno.EACCES else ""
+    return StorageError(f"cannot {action} {path!r}: {reason}{why}", path=path, errno=error.errno)
+
+
+def why_denied(path: str) -> str:
+    """Which directory on the way to ``path``, or that ``path`` itself, keeps this process out; "" if none can be named now."""
+    me, at = os.geteuid(), 0
+    try:
+        while (at := path.find("/", at) + 1) > 0:
+            above = path[: at - 1] or "/"
+            if not _allows(above, os.X_OK):
+                return (
+                    f", since user {me} may not enter {above!r} ({_whose(above)}): use another user, or have its owner allow it "
+                    "(chmod +x)"
+                )
+        if os.path.lexists(path):
+            return f" to user {me} ({_whose(path)})"
+        above = path.rpartition("/")[0] or "."
+        return "" if _allows(above, os.W_OK) else f", since user {me} may not write in {above!r} ({_whose(above)})"
+    except OSError:
+        return ""
+
+
+def _allows(path: str, what: int) -> bool:
+    return os.access(path, what, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _whose(path: str) -> str:
+    found = os.lstat(path)
+    return f"owner {found.st_uid}, group {found.st_gid}, mode {stat.S_IMODE(found.st_mode):o}"

@@ -12,11 +12,11 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from pylog.errors import StorageError
-from pylog.storage import modes
+from pylog.storage import modes, owners
 from pylog.storage.descriptors import give_back
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile, Watch
 from pylog.storage.fork import forks
@@ -24,11 +24,13 @@ from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock, is_held
 from pylog.storage.os_watch import watch_files
 from pylog.storage.reaching import DIRECTORY, link_refused, reached
-from pylog.storage.regular import mode_around, open_or_make, open_regular
+from pylog.storage.regular import open_or_make, open_regular, status_around
 
 _WRITE = os.O_RDWR | os.O_NOFOLLOW
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/mountinfo"
+_LARGE_BYTES = 64 << 10  # from here on it is worth asking how large a file is before it is read
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
 
 
@@ -42,6 +44,8 @@ class OsReadableFile:
         self._descriptor = descriptor
 
     def pread(self, size: int, position: int) -> bytes:
+        if size > _LARGE_BYTES:  # Python allocates all that is asked for; a caller may only know a bound
+            size = min(size, max(self.size() - position, 0))
         try:
             data = os.pread(self._descriptor, size, position)
             if len(data) == size or not data:
@@ -160,13 +164,15 @@ class OsFileSystem:
             first.close()
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        return _looked_at(path, os.lstat) is not None
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        found = _looked_at(path, os.stat)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def is_link(self, path: str) -> bool:
-        return os.path.islink(path)
+        found = _looked_at(path, os.lstat)
+        return found is not None and stat.S_ISLNK(found.st_mode)
 
     def names(self, directory: str) -> list[str]:
         with reached(self._root, "list", directory) as (above, name, no_follow):
@@ -193,17 +199,18 @@ class OsFileSystem:
     def make_directory(self, path: str, mode: int | None = None) -> None:
         with reached(self._root, "create the directory", path) as (above, name, _):
             try:
-                wanted = modes.of_directory(mode_around(above, path)) if mode is None else mode
-                os.mkdir(name, wanted, dir_fd=above)
-            except FileExistsError:
-                if not os.path.isdir(path):
-                    raise
-                return
+                around = status_around(above, path)
+                wanted = modes.of_directory(stat.S_IMODE(around.st_mode)) if mode is None else mode
+                is_new = _made(name, path, wanted, above)
             except FileNotFoundError as error:  # where none can be made, as in /proc
                 raise storage_error("create the directory", path, error) from error
+            if not is_new and (mode is not None or not owners.works_for_another(around)):
+                return
             descriptor = _open_directory(name, path, above, os.O_NOFOLLOW)
             try:
-                modes.give(descriptor, wanted)
+                is_given = mode is None and owners.give_directory_to_owner(descriptor, around, path)
+                if is_new or is_given:
+                    modes.give(descriptor, wanted)
             finally:
                 give_back(descriptor)
 
@@ -271,6 +278,18 @@ class OsFileSystem:
         return os.urandom(size)
 
 
+def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_result | None:
+    """What is at ``path``, or None if nothing is. ``StorageError`` if the system does not say which of the two."""
+    try:
+        return look(path)
+    except ValueError:  # no path: it has a null character
+        return None
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return None
+        raise storage_error("inspect", path, error) from error
+
+
 def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
     while True:
         before = forks()
@@ -281,6 +300,17 @@ def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
         lock.abandon()  # a child that came before the lock was known has the descriptor, and would keep the lock alive
     modes.keep_readers_out(descriptor)
     return lock
+
+
+def _made(name: str, path: str, mode: int, above: int | None) -> bool:
+    """Make a directory. False if there is one already."""
+    try:
+        os.mkdir(name, mode, dir_fd=above)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return False
+    return True
 
 
 def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> int:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 
 from pylog.errors import StorageError
-from pylog.storage import modes
+from pylog.storage import modes, owners
 from pylog.storage.descriptors import give_back
 from pylog.storage.directories import parent_of
 from pylog.storage.reaching import link_refused
@@ -33,6 +33,8 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
     except OSError as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise link_refused(path) from error
+        if error.errno == errno.ENXIO:
+            raise _kind_refused(path, "a socket, or a device that is not there") from error
         raise
     try:
         found = os.fstat(descriptor)
@@ -45,17 +47,22 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
 
 
 def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_of: Callable[[int], int]) -> int:
-    """The same, and where there is none, a new file with the mode that ``mode_of`` finds for its directory's."""
+    """The same, and if there is none, a new file with the mode that ``mode_of`` finds for its directory's.
+
+    The new file belongs to the owner of its directory, if this process may give it to that one.
+    """
     while True:
         try:
             return open_regular(name, flags, path, directory)
         except FileNotFoundError:
-            mode = mode_of(mode_around(directory, path))
+            above = status_around(directory, path)
+            mode = mode_of(stat.S_IMODE(above.st_mode))
         try:
             descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT, mode, dir_fd=directory)
         except FileExistsError:
             continue  # another process made it meanwhile
         try:
+            owners.give_to_owner(descriptor, above, path)
             modes.give(descriptor, mode)
         except BaseException:
             give_back(descriptor)
@@ -63,9 +70,9 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
         return descriptor
 
 
-def mode_around(directory: int | None, path: str) -> int:
-    """The permissions of the directory that ``path`` is in, by its descriptor if there is one."""
-    return stat.S_IMODE(os.stat(parent_of(path) if directory is None else directory).st_mode)
+def status_around(directory: int | None, path: str) -> os.stat_result:
+    """The owner and the mode of the directory that ``path`` is in, by its descriptor if there is one."""
+    return os.stat(parent_of(path) if directory is None else directory)
 
 
 def _refused(path: str, found: os.stat_result) -> StorageError:
@@ -77,7 +84,10 @@ def _refused(path: str, found: os.stat_result) -> StorageError:
             links=found.st_nlink,
             expected=1,
         )
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    return _kind_refused(path, _KINDS.get(stat.S_IFMT(found.st_mode), "something else"))
+
+
+def _kind_refused(path: str, kind: str) -> StorageError:
     return StorageError(
         f"{path!r} is {kind}, expected a regular file; move it away, and put the file back from a copy if there was one",
         path=path,

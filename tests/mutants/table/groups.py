@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a durable commit leaves the records before it to the page cache",
         "group/progress.py",
-        "        partition.sync(end)\n",
+        "        partition.sync(end, None if timeout_s is None else int(timeout_s * 1000))\n",
         "        pass\n",
         "after a loss of power the group is ahead of a log whose records are gone",
         (f"{_POWER}::test_offsets_that_were_reset_to_the_end_are_not_beyond_it_when_the_power_was_lost",),
