@@ -102,7 +102,7 @@ class Log(OfOneProcess):
         self._kafka_log_starts = opened.kafka_log_starts
         self.manifest: Manifest = opened.manifest  # type: ignore[assignment]  # None only of Kafka's, which has none
         ids, lock = self._layout.producer_ids, self._layout.producer_ids_lock
-        self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock, opened.first_ids)
+        self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock)
         if isinstance(opened.catalog, Catalog) and not self.read_only:
             opened.catalog.finish_deletions(lambda directory: self._retire(directory, 0.0))
 
