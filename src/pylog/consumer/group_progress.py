@@ -144,6 +144,8 @@ class GroupProgress:
         for name, at in unsafe.items():
             make_records_durable(self._lookup.partition(name), at.offset)
         committed = {name: self._to_commit(name, at) for name, at in news.items()}
+        if news:
+            self._groups.offsets.make_topic()
         is_member = self._assignment.subscription is not None
         end = self._commit_as_member(offsets, committed, patience_s) if is_member else self._commit_alone(committed)
         for name, at in offsets.items():
@@ -174,7 +176,7 @@ class GroupProgress:
         def append(check_held: Callable[[], None]) -> None:
             nonlocal end
             if committed:
-                end = self._groups.offsets.append(self._group_id, committed, check_held, timeout_ms).last_offset + 1
+                end = self._groups.offsets.append(self._group_id, committed, check_held, timeout_ms)
 
         self._membership.commit(partitions, append, patience_s)
         return end
