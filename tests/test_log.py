@@ -135,7 +135,7 @@ def test_producer_ids_that_cannot_be_are_a_typed_error(tmp_log_dir: Path, conten
         for _ in range(2):
             path.write_bytes(content)
             with pytest.raises(
-                CorruptSegment, match="expected a number from 1000 to 9223372036854774808; stop the"
+                CorruptSegment, match="expected a number from 1000 to 9223372036854774808; remove"
             ) as caught:
                 log.next_producer_id()
             assert (caught.value.path, caught.value.found) == (str(path), content[:64])

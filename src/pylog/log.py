@@ -89,6 +89,10 @@ class Log(OfOneProcess):
         self._open(create, read_only, shared_group)
         self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         after_fork_in_child(self._forget_parent)
+        if isinstance(self._catalog, Catalog) and not self.read_only:
+            self._catalog.finish_deletions(
+                lambda directory: self._retire(directory, 0.0), lambda topic: self._forget_commits(topic, 0.0)
+            )
 
     def _open(self, create: bool, read_only: bool, shared_group: bool) -> None:
         opened = open_directory(
@@ -102,9 +106,7 @@ class Log(OfOneProcess):
         self._kafka_log_starts = opened.kafka_log_starts
         self.manifest: Manifest = opened.manifest  # type: ignore[assignment]  # None only of Kafka's, which has none
         ids, lock = self._layout.producer_ids, self._layout.producer_ids_lock
-        self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock, opened.first_ids)
-        if isinstance(opened.catalog, Catalog) and not self.read_only:
-            opened.catalog.finish_deletions(lambda directory: self._retire(directory, 0.0))
+        self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock)
 
     @property
     def path(self) -> Path:
@@ -134,10 +136,20 @@ class Log(OfOneProcess):
         """
         require_bool("if_not_exists", if_not_exists)
         check_topic_options(config)
+        return self._create_topic(name, partitions, config, if_not_exists=if_not_exists)
+
+    def create_internal_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
+        """For groups: a topic that no user may create, or the one that is there."""
+        return self._create_topic(name, 1, dict(config), if_not_exists=True, internal=True)
+
+    def _create_topic(
+        self, name: str, partitions: int, config: dict[str, Any], *, if_not_exists: bool, internal: bool = False
+    ) -> TopicDescription:
         catalog = self._writable_catalog()
+        prepare, retire, forget = self._prepare, self._retire, self._forget_commits
         while True:
             try:
-                return catalog.create(name, partitions, config, self._prepare, self._retire)
+                return catalog.create(name, partitions, config, prepare, retire, forget, internal=internal)
             except TopicExists as error:
                 if not if_not_exists or error.existing != name:
                     raise
@@ -147,11 +159,14 @@ class Log(OfOneProcess):
                 return described
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records. Durable on return.
+        """Delete a topic, its records, and what groups have committed in it. Durable on return.
 
         Producers of it, and consumers that were assigned its partitions, get ``TopicNotFound``; subscriptions go on without it.
+        ``TopicNotFound``; ``LogLocked`` where a stopped process holds a lock of the topic for half a minute: it is there still
+        (try again), or is gone, and what is left of it goes when the log is next opened for writing. So it does after
+        ``StorageFull``, ``StorageError``.
         """
-        self._writable_catalog().delete(name, self._retire)
+        self._writable_catalog().delete(name, self._retire, self._forget_commits)
         self._forget(name)
 
     def alter_topic(self, name: str, **config: Any) -> TopicDescription:
@@ -227,6 +242,9 @@ class Log(OfOneProcess):
 
     def _retire(self, directory: str, timeout_s: float = 30.0) -> None:
         retire_directory(self._filesystem, self.clock, directory, timeout_s)
+
+    def _forget_commits(self, topic: str, timeout_s: float = 30.0) -> None:
+        self.group_access().forget_topic(topic, timeout_s)
 
     # Partitions
 

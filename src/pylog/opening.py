@@ -20,7 +20,6 @@ from pylog.checks import meant
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
 from pylog.partition.checkpoint import LOG_START, read_offsets
-from pylog.producer_ids import FIRST_BLOCK
 from pylog.storage import (
     LOCK_KIND,
     NETWORK_FILESYSTEMS,
@@ -69,14 +68,13 @@ def _wrong_path(path: object, reason: str) -> ConfigError:
 
 
 class Opened(NamedTuple):
-    """What a directory turned out to be. ``manifest`` is None for Kafka's; ``first_ids`` are for whoever created the log."""
+    """What a directory turned out to be. ``manifest`` is None for Kafka's."""
 
     filesystem: FileSystem
     catalog: Catalog | KafkaCatalog
     manifest: Manifest | None
     read_only: bool
     kafka_log_starts: dict[tuple[str, int], int]
-    first_ids: range | None
 
 
 def open_directory(
@@ -95,28 +93,28 @@ def open_directory(
     manifest, is_kafka_directory = look_at(filesystem, layout)
     if is_kafka_directory:  # it is only read, and its partitions may be links to other disks
         starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
-        return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts, None)
+        return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts)
     filesystem = filesystem.within(layout.root)
     read_only = read_only or not may_write(filesystem, layout)
     if manifest is None:
         if read_only or not create:
             raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
         refuse_directory_of_others(filesystem, layout)
-    catalog, first_ids = Catalog(filesystem, clock, layout, defaults), None
+    catalog = Catalog(filesystem, clock, layout, defaults)
     if not read_only:
         check_place(filesystem, layout)
         if manifest is None:
-            manifest, first_ids = catalog.locked(lambda: _create(filesystem, clock, layout))
+            manifest = catalog.locked(lambda: _create(filesystem, clock, layout))
         check_lock_kind(layout, manifest)
-    return Opened(filesystem, catalog, manifest, read_only, {}, first_ids)
+    return Opened(filesystem, catalog, manifest, read_only, {})
 
 
-def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> tuple[Manifest, range | None]:
+def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> Manifest:
     """Write the manifest, unless another process was faster: this one has the catalog's lock."""
     manifest = read_manifest(filesystem, layout.manifest)
     if manifest is not None:
-        return manifest, None
-    return write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms()), FIRST_BLOCK
+        return manifest
+    return write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms())
 
 
 def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_group: bool) -> None:

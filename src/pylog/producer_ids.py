@@ -1,8 +1,11 @@
 """Hands out producer ids: ``.pylog/producer-ids`` holds the next unreserved one, changed under its lock.
 
 Ids are reserved in blocks, durably, before the first of a block is used: an id that came back after a loss of power would
-have its batches taken for repeats of the earlier producer's. Unused ids of a block are lost with their process; there are
-2**63.
+have its batches taken for repeats of the earlier producer's. Unused ids of a block are lost with their process.
+
+Without the file, in a new log or in one that lost it, ids begin at a random multiple of 1,000 in [2**40, 2**62). Kafka counts
+from 0, so a broker that serves these files hands out none of them. No block that a running process holds is drawn again
+either, although the log may not have an id of it yet: a search of the log for its greatest id would not find that block.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_hol
 from pylog.turn import is_mine
 
 BLOCK_IDS = 1000
-FIRST_BLOCK = range(BLOCK_IDS)  # belongs to the process that creates the log, so that it needs no file yet
+LIKE_KAFKA_BELOW = 1 << 40
+"""Kafka's ids count from 0 and never come so far. Logs of earlier versions count from 0, too."""
+_RANDOM_BLOCKS = range(-(-LIKE_KAFKA_BELOW // BLOCK_IDS), -(-(1 << 62) // BLOCK_IDS))
+_LEAST = BLOCK_IDS
 _LAST_BLOCK = 2**63 - BLOCK_IDS  # ids are int64
 _LIMIT_BYTES = 64
 
@@ -23,12 +29,12 @@ _LIMIT_BYTES = 64
 class ProducerIds:
     """The ids of one log, as one process draws them."""
 
-    def __init__(self, filesystem: FileSystem, clock: Clock, path: str, lock_path: str, block: range | None) -> None:
+    def __init__(self, filesystem: FileSystem, clock: Clock, path: str, lock_path: str) -> None:
         self._filesystem = filesystem
         self._clock = clock
         self._path = path
         self._lock_path = lock_path
-        self._left = list(reversed(block)) if block is not None else []
+        self._left: list[int] = []
         self._mutex = threading.RLock()
         after_fork_in_child(self._forget_parent)
 
@@ -52,27 +58,35 @@ class ProducerIds:
 
     def _reserve(self) -> range:
         """The next block. The lock is held."""
-        first = self._read()
+        first = read_next_id(self._filesystem, self._path)
+        if first is None:
+            first = self._random_start()
         write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\n".encode())
         return range(first, first + BLOCK_IDS)
 
-    def _read(self) -> int:
-        try:
-            data = read_whole(self._filesystem, self._path, _LIMIT_BYTES)
-        except FileNotFoundError:
-            return FIRST_BLOCK.stop
-        if not data.strip().isdigit() or not FIRST_BLOCK.stop <= int(data) <= _LAST_BLOCK:
-            raise CorruptSegment(
-                f"{self._path} holds {data[:30]!r}, expected a number from {FIRST_BLOCK.stop} to {_LAST_BLOCK}; "
-                "stop the producers, and write one there that is above every producer id in the log",
-                path=self._path,
-                position=0,
-                found=data,
-                least=FIRST_BLOCK.stop,
-                most=_LAST_BLOCK,
-            )
-        return int(data)
+    def _random_start(self) -> int:
+        drawn = int.from_bytes(self._filesystem.random_bytes(8), "big")
+        return _RANDOM_BLOCKS[drawn % len(_RANDOM_BLOCKS)] * BLOCK_IDS
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()
         self._left = []
+
+
+def read_next_id(filesystem: FileSystem, path: str) -> int | None:
+    """The next unreserved id, None without the file. ``CorruptSegment`` for what is no such number."""
+    try:
+        data = read_whole(filesystem, path, _LIMIT_BYTES)
+    except FileNotFoundError:
+        return None
+    if not data.strip().isdigit() or not _LEAST <= int(data) <= _LAST_BLOCK:
+        raise CorruptSegment(
+            f"{path} holds {data[:30]!r}, expected a number from {_LEAST} to {_LAST_BLOCK}; "
+            "remove the file: the next producer then begins at a new random number",
+            path=path,
+            position=0,
+            found=data,
+            least=_LEAST,
+            most=_LAST_BLOCK,
+        )
+    return int(data)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicDescription, check_topic_name
 from pylog.catalog.layout import parse_partition, parse_stray
-from pylog.errors import InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
+from pylog.errors import CorruptSegment, InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
 from pylog.model import TopicPartition
-from pylog.partition.verify import Problem, VerifyReport, verify_partition
+from pylog.partition.verify import Problem, ProducerIdCheck, ProducerIdRange, VerifyReport, verify_partition
+from pylog.producer_ids import LIKE_KAFKA_BELOW, read_next_id
 from pylog.segment.naming import LOG
 from pylog.storage import FileSystem
 
@@ -27,8 +28,8 @@ def verify_log(
 ) -> Iterator[Problem]:
     """Every problem of these topics, or of the whole log, as it is found. ``TopicNotFound`` for a topic that is named.
 
-    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
-    list of problems is left to the caller.
+    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts and notes are added to;
+    its list of problems is left to the caller.
     """
     named = list(dict.fromkeys(topics))
     names = named or catalog.names()
@@ -49,13 +50,46 @@ def verify_log(
         yield from _unlawful(catalog)
     if not named and isinstance(catalog, Catalog):
         yield from _strays(filesystem, layout, catalog)
+    is_ours, seen = isinstance(catalog, Catalog), ProducerIdRange()
+    if is_ours:
+        yield from _damaged_ids(filesystem, layout)
     for partition, topic in partitions:
+        producer_ids = ProducerIdCheck(lambda: _next_id(filesystem, layout), seen) if is_ours else None
         problems = verify_partition(
             filesystem, layout.partition(*partition), partition,
-            dense=isinstance(catalog, Catalog), progress=progress, report=report,
-            batch_limit_bytes=topic.config.max_message_bytes, topic_id=topic.id,
+            dense=is_ours, progress=progress, report=report,
+            batch_limit_bytes=topic.config.max_message_bytes, topic_id=topic.id, producer_ids=producer_ids,
         )  # fmt: skip
         yield from _while_there(problems, catalog, topic, partition, layout)
+    if is_ours and report is not None:
+        report.notes += _notes(seen, _next_id(filesystem, layout))
+
+
+def _damaged_ids(filesystem: FileSystem, layout: Layout) -> Iterator[Problem]:
+    try:
+        read_next_id(filesystem, layout.producer_ids)
+    except (CorruptSegment, StorageError) as damage:
+        yield Problem("", None, "producer-ids", layout.producer_ids, 0, None, None, str(damage))
+
+
+def _next_id(filesystem: FileSystem, layout: Layout) -> int | None:
+    """The next unreserved producer id; None if nothing says it: the next producer then begins at a random one."""
+    try:
+        return read_next_id(filesystem, layout.producer_ids)
+    except (CorruptSegment, StorageError):  # named already
+        return None
+
+
+def _notes(seen: ProducerIdRange, next_id: int | None) -> Iterator[str]:
+    """What would be a problem if a Kafka broker served these files."""
+    found = [f"batches have ids from {seen.least} on"] if 0 <= seen.least < LIKE_KAFKA_BELOW else []
+    if next_id is not None and next_id < LIKE_KAFKA_BELOW:
+        found.append(f"the next producer gets {next_id}")
+    if found:
+        yield (
+            f"the producer ids of this log count from 0, as those of a Kafka cluster do ({', '.join(found)}): a broker that "
+            "serves these files must begin above them, or it takes the records of its new producers for repeats"
+        )
 
 
 def _while_there(

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pylog import Producer
 from pylog.log import Log
+from pylog.model import TopicPartition
+from pylog.partition.verify import ProducerIdCheck, ProducerIdRange
 from pylog.testing import produce_all
 from tests.cli.conftest import Run
 from tests.partition.logs import add, flip, headers, log_file
@@ -31,7 +34,7 @@ def test_a_good_log_is_code_0(pylog: Run, filled: Log) -> None:
     assert pylog("verify", "--json").objects == [
         {
             "type": "summary", "problems": 0, "not_checked": 0, "partitions": 3, "segments": 3, "unsealed_segments": 0,
-            "batches": 7, "records": 7, "size_bytes": size, "unfinished_bytes": 0,
+            "batches": 7, "records": 7, "size_bytes": size, "unfinished_bytes": 0, "notes": [],
         }
     ]  # fmt: skip
 
@@ -52,6 +55,89 @@ def test_damage_is_code_1_and_named_with_file_position_and_offsets(pylog: Run, f
         "type": "problem", "topic": "a", "partition": 1, "kind": "batch", "file": str(path), "position": position,
         "first_offset": 1, "end_offset": 2,
     }  # fmt: skip
+
+
+def count_from(log: Log, number: int) -> Path:
+    """Have producers count from this number, as logs of earlier versions do; their file."""
+    path = log.path / ".pylog" / "producer-ids"
+    path.write_text(f"{number}\n")
+    return path
+
+
+def test_ids_that_count_from_0_are_a_note_and_code_0(pylog: Run, log: Log) -> None:
+    log.create_topic("t")
+    count_from(log, 1000)
+    with Producer(log) as producer:
+        producer.send("t", b"v").result()
+    code, out, _ = pylog("verify")
+    note, summary = out.splitlines()
+    assert (code, summary.endswith(": all good")) == (0, True)
+    assert note.startswith(
+        "note: the producer ids of this log count from 0, as those of a Kafka cluster do (batches have ids"
+    )
+    assert "from 1000 on, the next producer gets 2000" in note
+    (summary_json,) = pylog("verify", "--json").objects
+    assert summary_json["notes"] == [note.removeprefix("note: ")]
+
+
+def test_an_id_that_will_be_given_out_again_is_a_problem(pylog: Run, log: Log) -> None:
+    log.create_topic("t", partitions=2)
+    path = count_from(log, 5000)
+    for partition in (0, 1, 1):
+        with Producer(log) as producer:
+            producer.send("t", b"v", partition=partition).result()
+    log.partition("t", 0).roll()  # with a snapshot
+    count_from(log, 5001)
+    code, out, _ = pylog("verify")
+    first, _, summary = out.splitlines()
+    assert (code, summary.endswith(": 1 problem")) == (1, True)
+    assert first.startswith(
+        f"t-1: {0:020d}.log, position 69, offsets from 1 to 1: producer id 5002 is not below 5001, the next number in "
+        ".pylog/producer-ids: another producer will get the same id"
+    )
+    assert first.endswith("(and 1 more like it)")
+    count_from(log, 5000)
+    assert [line.partition(": ")[0] for line in pylog("verify").lines] == [
+        "t-0",
+        "t-1",
+        "note",
+        summary.partition(": ")[0],
+    ]
+    path.unlink()  # the remedy
+    with Producer(log) as producer:
+        assert [producer.send("t", b"after", partition=n).result().offset for n in (0, 1)] == [1, 2]
+    assert pylog("verify").code == 0
+
+
+def test_an_id_in_a_snapshot_alone_is_compared_too(pylog: Run, log: Log) -> None:
+    log.create_topic("t")
+    count_from(log, 5000)
+    with Producer(log) as producer:
+        producer.send("t", b"v").result()
+    log.partition("t", 0).roll()
+    log.delete_records(TopicPartition("t", 0), 1)
+    count_from(log, 5000)
+    (problem, *_) = pylog("verify").lines
+    assert problem.startswith(f"t-0: {1:020d}.snapshot, position 0: producer id 5000 is not below 5000")
+
+
+@pytest.mark.parametrize("content", ["", "999", "9" * 30])
+def test_a_damaged_count_of_ids_is_a_problem_with_a_remedy(pylog: Run, filled: Log, content: str) -> None:
+    path = filled.path / ".pylog" / "producer-ids"
+    path.write_text(content)
+    code, out, _ = pylog("verify")
+    problem, _ = out.splitlines()
+    assert (code, problem.startswith(f"{path} holds b'")) == (1, True)
+    assert problem.endswith("remove the file: the next producer then begins at a new random number")
+    (found, _) = pylog("verify", "--json").objects
+    assert (found["kind"], found["topic"], found["file"]) == ("producer-ids", "", str(path))
+
+
+def test_ids_reserved_while_the_check_runs_are_no_problem() -> None:
+    answers = iter([5000, 6000])
+    check = ProducerIdCheck(lambda: next(answers), ProducerIdRange())
+    check.add(5999, "path", 0, 0, 1)
+    assert list(check.result()) == []
 
 
 def test_only_the_topics_named_are_checked(pylog: Run, filled: Log) -> None:

@@ -15,6 +15,7 @@ from pylog.errors import (
     GroupNotFound,
     ReadOnlyLog,
 )
+from pylog.group.offset_records import OFFSETS_TOPIC, Committed, encode_key, encode_value
 from tests.group.consumers import fill, member, place
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
@@ -98,6 +99,9 @@ def test_a_group_that_has_committed_only_in_topics_that_are_gone_can_be_looked_a
     with Consumer(log, group_id="g") as one:
         one.commit({place(0): 0})
     log.delete_topic("t")
+    with Producer(log) as producer:  # as an earlier version left it
+        committed = encode_value(Committed(0, 0, "", 0, ""))
+        producer.send(OFFSETS_TOPIC, committed, key=encode_key("g", place(0))).result()
     assert log.groups() == ["g"]
     assert (log.lag("g"), log.describe_group("g").partitions) == ({}, {})
     log.delete_group("g")

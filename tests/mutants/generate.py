@@ -47,7 +47,7 @@ TESTS = [
         "tests/test_format_stability.py",
         "tests/catalog/test_disposal.py",
     ),
-    *("-m", "not spark and not soak and not slow and not processes"),
+    *("-m", "not spark and not soak and not engine and not slow and not processes"),
     *(
         "-k",
         " and ".join(

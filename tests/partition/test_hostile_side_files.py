@@ -104,7 +104,7 @@ def test_any_bytes(data: bytes) -> None:
             read(data, "path")
     assert latest(data) is None
     with file_of(data) as path:
-        ids = ProducerIds(FS, SystemClock(), path, path + ".lock", None)
+        ids = ProducerIds(FS, SystemClock(), path, path + ".lock")
         with suppress(PylogError):
             assert 0 <= ids.next() < 2**63
     with file_of(data, f"{0:020d}.seal") as path, suppress(PylogError):
@@ -114,7 +114,7 @@ def test_any_bytes(data: bytes) -> None:
 @given(st.integers(0, 2**80).map(str) | st.text("0123456789 _-+", max_size=30))
 def test_producer_ids(text: str) -> None:
     with file_of(text.encode()) as path:
-        ids = ProducerIds(FS, SystemClock(), path, path + ".lock", None)
+        ids = ProducerIds(FS, SystemClock(), path, path + ".lock")
         with suppress(PylogError):
             assert ids.next() + 1000 <= 2**63 - 1
 

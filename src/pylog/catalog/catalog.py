@@ -28,6 +28,7 @@ from pylog.catalog.topic import (
     TopicDescription,
     Unlimited,
     check_new_topic_name,
+    check_no_internal_name,
     check_partition_count,
     check_topic_name,
     collision_key,
@@ -40,7 +41,7 @@ from pylog.errors import (
     InvalidTopicName,
     LogLocked,
     LogNotFound,
-    StorageError,
+    PylogError,
     TopicExists,
     TopicNotFound,
 )
@@ -60,6 +61,8 @@ Prepare = Callable[[str, str], None]
 Retire = Callable[[str], None]
 """Fences off the writers of a partition directory that goes."""
 
+Forget = Callable[[str], None]
+"""Has what is recorded elsewhere of a topic that was deleted, by name, count no more. Durable on return."""
 
 HoldsRecords = Callable[[TopicDescription], bool]
 """Whether any partition of a topic has a record that can be read."""
@@ -138,23 +141,41 @@ class Catalog:
             ) from error  # fmt: skip
 
     def create(
-        self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare, retire: Retire
+        self,
+        name: str,
+        partitions: int,
+        changes: dict[str, Any],
+        prepare: Prepare,
+        retire: Retire,
+        forget: Forget,
+        *,
+        internal: bool = False,
     ) -> TopicDescription:
-        """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``."""
+        """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``. ``internal``: one of Kafka's own."""
         check_new_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
-        return self.locked(partial(self._create, name, partitions, config, prepare, retire))
+        if not internal and not self._filesystem.exists(self._layout.topic(name)):  # else it is TopicExists
+            check_no_internal_name(name)
+        return self.locked(partial(self._create, name, partitions, config, prepare, retire, forget))
 
     def _create(
-        self, name: str, partitions: int, config: TopicConfig, prepare: Prepare, retire: Retire
+        self, name: str, partitions: int, config: TopicConfig, prepare: Prepare, retire: Retire, forget: Forget
     ) -> TopicDescription:
         self._refuse_collision(name)
         if name in self.being_deleted():
-            self._finish_deletion(name, retire)
-        topic_id = base64.urlsafe_b64encode(self._filesystem.random_bytes(16)).decode().rstrip("=")
+            self._finish_deletion(name, retire, forget)
+        topic_id = self._new_id()
         self._prepare(name, range(partitions), topic_id, prepare)
         return self._publish(TopicDescription(name, topic_id, partitions, config))
+
+    def _new_id(self) -> str:
+        """A random UUID in base64. Kafka draws none that its commands would take for an option, nor 0 or 1, which it reserves."""
+        while True:
+            drawn = self._filesystem.random_bytes(16)
+            topic_id = base64.urlsafe_b64encode(drawn).decode().rstrip("=")
+            if not topic_id.startswith("-") and int.from_bytes(drawn, "big") > 1:
+                return topic_id
 
     def _refuse_collision(self, name: str) -> None:
         for other in self.names():
@@ -210,17 +231,18 @@ class Catalog:
             )  # fmt: skip
         return self._publish(topic._replace(config=config))
 
-    def delete(self, name: str, retire: Retire) -> None:
-        """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first. Durable on return.
+    def delete(self, name: str, retire: Retire, forget: Forget) -> None:
+        """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first; ``forget(name)``
+        comes last. Durable on return.
 
         ``LogLocked`` where a writer doesn't come to an end. Mostly nothing was removed then; where the writer came in between,
         the topic is gone, and its directories go when the log is next opened for writing, as after a crash. What is no
         directory of this log, as a link to another place, is moved aside untouched: writers that have its files open are not
         fenced off there.
         """
-        self.locked(partial(self._delete, name, retire))
+        self.locked(partial(self._delete, name, retire, forget))
 
-    def _delete(self, name: str, retire: Retire) -> None:
+    def _delete(self, name: str, retire: Retire, forget: Forget) -> None:
         filesystem = self._filesystem
         try:
             topic = self.describe(name, _NO_ADVICE)
@@ -233,9 +255,9 @@ class Catalog:
                 while_holding(filesystem, self._clock, f"{directory}/{LOCK}", bool)
         filesystem.replace(self._layout.topic(name), self._layout.deleted_topic(name))
         self._advance_version()
-        self._remove_directories(topic, retire)
+        self._remove_the_rest(topic, retire, forget)
 
-    def _remove_directories(self, topic: TopicDescription, retire: Retire) -> None:
+    def _remove_the_rest(self, topic: TopicDescription, retire: Retire, forget: Forget) -> None:
         filesystem, layout = self._filesystem, self._layout
         filesystem.sync_directory(layout.topics)  # here, since whoever deleted it may have died before it did
         for number in range(topic.partitions):
@@ -246,6 +268,7 @@ class Catalog:
                 remove_partition(filesystem, layout, topic.name, number)
         remove_all_condemned(filesystem, layout, topic.name)
         filesystem.sync_directory(layout.root)
+        forget(topic.name)  # last, since a full disk has room now
         filesystem.remove(layout.deleted_topic(topic.name))
         filesystem.sync_directory(layout.topics)
 
@@ -257,24 +280,26 @@ class Catalog:
             raise LogNotFound.while_open(self._layout.topics) from error
         return [name.removesuffix(DELETED_TOPIC_SUFFIX) for name in found if name.endswith(DELETED_TOPIC_SUFFIX)]
 
-    def finish_deletions(self, retire: Retire) -> None:
+    def finish_deletions(self, retire: Retire, forget: Forget) -> None:
         """Finish what a crash has cut off, unless somebody holds the catalog's lock: perhaps it is a deletion under way.
 
-        A refusal by the system leaves it to the next one, with a warning.
+        Any other error, as a refusal by the system, leaves it to the next one, with a warning.
         """
         if self.being_deleted():
             try:
-                self.locked(partial(self._finish_deletions, retire), timeout_s=0)
+                self.locked(partial(self._finish_deletions, retire, forget), timeout_s=0)
             except LogLocked:
                 pass
-            except StorageError as error:
+            except LogNotFound:
+                raise
+            except PylogError as error:
                 logger.warning("a deletion that was cut off could not be finished: %s", error)
 
-    def _finish_deletions(self, retire: Retire) -> None:
+    def _finish_deletions(self, retire: Retire, forget: Forget) -> None:
         for name in self.being_deleted():
-            self._finish_deletion(name, retire)
+            self._finish_deletion(name, retire, forget)
 
-    def _finish_deletion(self, name: str, retire: Retire) -> None:
+    def _finish_deletion(self, name: str, retire: Retire, forget: Forget) -> None:
         path = self._layout.deleted_topic(name)
         try:
             topic = self._read(name, self._layout.deleted_topic(check_topic_name(name)))
@@ -286,7 +311,7 @@ class Catalog:
             logger.warning("there is a topic %r, so its directories stay; remove %r if it was not meant", name, path)
             return
         logger.info("finishing the deletion of %r, which was cut off", name)
-        self._remove_directories(topic, retire)
+        self._remove_the_rest(topic, retire, forget)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
         for number in numbers:

@@ -19,6 +19,14 @@ logger = logging.getLogger("pylog.catalog")
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(10))}  # Windows
+INTERNAL_TOPICS = frozenset({
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+    "__remote_log_metadata",
+})  # fmt: skip
+"""Kafka's own. pylog makes the first of them, and none for users: a broker that served it would take its records for its own."""
 _INT32_MAX = 2**31 - 1
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # the latter is Kafka's
@@ -125,6 +133,17 @@ def check_new_topic_name(name: object) -> str:
             name=checked,
         )
     return checked
+
+
+def check_no_internal_name(name: str) -> None:
+    """``InvalidTopicName`` for the name of a topic that Kafka itself writes to."""
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicName(
+            f"no topic is created with the name {name!r}: Kafka keeps its own state in it, and a broker that served this log "
+            "would take these records for that; take another name"
+            + (" (the first commit of a group creates this one)" if name == "__consumer_offsets" else ""),
+            name=name,
+        )
 
 
 class LawfulNames:

@@ -89,7 +89,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _shown(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
-    from pylog.consumer.subscription import INTERNAL_TOPICS
+    from pylog.catalog.topic import INTERNAL_TOPICS
 
     return (name for name in names if not (arguments.exclude_internal and name in INTERNAL_TOPICS))
 

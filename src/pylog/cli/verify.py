@@ -85,12 +85,14 @@ def _print_summary(as_json: bool, report: VerifyReport, problems: int, unchecked
             "type": "summary", "problems": problems, "not_checked": unchecked.total(),
             "partitions": report.partitions, "segments": report.segments,
             "unsealed_segments": report.unsealed_segments, "batches": report.batches, "records": report.records,
-            "size_bytes": report.size_bytes, "unfinished_bytes": report.unfinished_bytes,
+            "size_bytes": report.size_bytes, "unfinished_bytes": report.unfinished_bytes, "notes": report.notes,
         })  # fmt: skip
         return
     if report.unfinished_bytes:
         size = size_text(report.unfinished_bytes)
         print_line(f"{size} of an unfinished append, which the next writer adopts or cuts: no damage")
+    for note in report.notes:
+        print_line(f"note: {note}")
     for missing, segments in unchecked.items():
         print_line(f"not checked: the records of {count_text(segments, 'segment')}: {missing}")
     checked = ", ".join([

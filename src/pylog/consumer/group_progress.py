@@ -163,6 +163,8 @@ class GroupProgress:
         for name, at in unsafe.items():
             make_records_durable(self._lookup.partition(name), at.offset, left_s())
         committed = {name: self._to_commit(name, at) for name, at in news.items()}
+        if news:
+            self._groups.offsets.make_topic()
         is_member = self._assignment.subscription is not None
         commit = self._commit_as_member if is_member else self._commit_alone
         end = commit(offsets, committed, left_s)
@@ -193,7 +195,7 @@ class GroupProgress:
         def append(check_held: Callable[[], None]) -> None:
             nonlocal end
             if committed:
-                end = self._groups.offsets.append(self._group_id, committed, check_held, left_s()).last_offset + 1
+                end = self._groups.offsets.append(self._group_id, committed, check_held, left_s())
 
         self._membership.commit(partitions, append, left_s())
         return end

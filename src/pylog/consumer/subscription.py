@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from pylog.catalog.topic import INTERNAL_TOPICS
 from pylog.errors import ConfigError, InvalidTopicName
 from pylog.model import TopicPartition
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 
 _OF_PATTERNS = frozenset("^$*+?()[]{}|\\")  # none of them is in any topic's name
 

@@ -24,7 +24,7 @@ from pylog.errors import (
 from pylog.group.absence import dead_members
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles, read_group
-from pylog.group.offset_records import Committed
+from pylog.group.offset_records import OFFSETS_TOPIC, Committed
 from pylog.group.offsets import Offsets, OffsetStore
 from pylog.group.place import GroupPlace, check_group
 from pylog.group.progress import make_records_durable, next_offset
@@ -81,14 +81,7 @@ class Groups:
     def names(self) -> list[str]:
         """Every group that has members, or has committed anything."""
         found = self.offsets.groups()
-        try:
-            names = self._filesystem.names(self._layout.groups)
-        except FileNotFoundError:
-            names = []
-        for name in names:
-            group = decoded_group(name)
-            if group is not None and group not in found and self._may_have_members(group):
-                found.add(group)
+        found.update(group for group in self._in_files() if group not in found and self._may_have_members(group))
         return sorted(found)
 
     def _may_have_members(self, group: str) -> bool:
@@ -177,6 +170,7 @@ class Groups:
         """
         self._log.require_writable()
         place = self.place(group)
+        self.offsets.make_topic()
         files = GroupFiles(place)
         try:
             return files.holding(
@@ -194,7 +188,7 @@ class Groups:
         timeout_s: float,
     ) -> int:
         self._require_empty(place, state)
-        return self.offsets.append(place.group, offsets, check_held, timeout_s).last_offset + 1 if offsets else 0
+        return self.offsets.append(place.group, offsets, check_held, timeout_s) if offsets else 0
 
     def _require_empty(self, place: GroupPlace, state: StateFile) -> None:
         """The lock is held. Members that are dead are none, static ones too: by hand one may go on without waiting for them."""
@@ -312,12 +306,52 @@ class Groups:
     def _delete(self, place: GroupPlace, state: StateFile, check_held: Callable[[], None]) -> int:
         self._require_empty(place, state)
         committed = self.offsets.committed(place.group)
-        end = self.offsets.append(place.group, dict.fromkeys(committed), check_held).last_offset + 1 if committed else 0
+        end = self.offsets.append(place.group, dict.fromkeys(committed), check_held) if committed else 0
         check_held()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
         self._filesystem.replace(place.directory, gone)  # in one step: who has the lock open sees that it is gone
         self._clear_away()
         return end
+
+    def forget_topic(self, topic: str, timeout_s: float) -> None:
+        """Have no group's commits in this topic count, which has been deleted: tombstones, as Kafka's coordinator writes them.
+
+        Durable on return. ``LogLocked`` where a group's lock is not free in time. The lock is taken of groups that have committed
+        nothing in it, too: a member that found the topic there has committed when this returns.
+        """
+        if topic == OFFSETS_TOPIC or OFFSETS_TOPIC not in self.topics_now([OFFSETS_TOPIC]):
+            return
+        ends = {group: self._forget_topic(topic, group, timeout_s) for group in self._in_files()}
+        later = self.offsets.groups_in(topic).difference(ends)
+        ends.update((group, self._forget_topic(topic, group, timeout_s)) for group in sorted(later))
+        for group in sorted(ends, key=ends.__getitem__, reverse=True):  # one sync for all in one partition
+            if ends[group]:
+                self.offsets.sync(group, ends[group])
+
+    def _forget_topic(self, topic: str, group: str, timeout_s: float) -> int:
+        """The end of the log of commits behind the tombstones, 0 if there was nothing to remove."""
+        try:
+            files = GroupFiles(self.place(group))
+        except ConfigError:  # a name that only Kafka's groups have: nobody commits for it here
+            return self._append_tombstones(topic, group, bool, timeout_s)
+        try:
+            return files.holding(
+                lambda _: self._append_tombstones(topic, group, files.check_held, timeout_s), timeout_s
+            )
+        finally:
+            files.close()
+
+    def _append_tombstones(self, topic: str, group: str, check_held: Callable[[], object], timeout_s: float) -> int:
+        gone = [name for name in self.offsets.committed(group) if name.topic == topic]
+        return self.offsets.append(group, dict.fromkeys(gone), check_held, timeout_s) if gone else 0
+
+    def _in_files(self) -> list[str]:
+        """The groups that have a directory: those that have, or had, members."""
+        try:
+            names = self._filesystem.names(self._layout.groups)
+        except FileNotFoundError:
+            names = []
+        return sorted(group for group in map(decoded_group, names) if group is not None)
 
     def _clear_away(self) -> None:
         """Remove what is left of groups that were deleted, by somebody who died perhaps before he had."""

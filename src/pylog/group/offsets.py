@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading  # consumers of several threads share what is known
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout, TopicConfig
@@ -34,7 +35,7 @@ from pylog.group.offset_records import (
     partition_of_group,
 )
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from pylog.model import AppendResult, ProducerRecord, TopicPartition
+from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.isolation import READ_COMMITTED, WRITTEN
 from pylog.storage import FileSystem, after_fork_in_child, while_holding
@@ -127,6 +128,10 @@ class OffsetStore:
                 found.update(known.groups)
         return found
 
+    def groups_in(self, topic: str) -> set[str]:
+        """Every group that has committed anything in a topic of this name."""
+        return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
+
     def _count(self) -> int | None:
         try:
             return self._log.describe_topic(OFFSETS_TOPIC).partitions
@@ -192,31 +197,55 @@ class OffsetStore:
 
     # Writing
 
+    def make_topic(self) -> None:
+        """Create the topic of commits, if it is not there: before the group's lock is taken. Whoever deletes a topic holds the
+        catalog's lock, which creating takes, while it waits for the locks of groups."""
+        if self._count() is None:
+            self._log.create_internal_topic(OFFSETS_TOPIC, _CONFIG)
+
     def append(
         self,
         group: str,
         offsets: Mapping[TopicPartition, Committed | None],
         check_held: Callable[[], object] = bool,
         timeout_s: float = LOCK_TIMEOUT_S,
-    ) -> AppendResult:
+    ) -> int:
         """Commit these offsets, None to remove one: all or none. Visible on return, durable after ``sync``.
+
+        Returns the end of the log of commits, 0 if there was nothing to append: what was committed in a topic that has been
+        deleted is left out, since whoever deleted it has appended its tombstones, or waits for the group's lock to do so.
 
         The caller holds the group's lock, which ``check_held`` makes sure of, and has checked that whoever commits may do so.
         Raises as ``Partition.append``.
         """
-        count = self._count()
-        if count is None:
-            count = self._log.create_topic(OFFSETS_TOPIC, if_not_exists=True, **_CONFIG).partitions
-        partition = self._at(partition_of_group(group, count)).partition
+        self.make_topic()
+        offsets = self._of_topics_there(offsets)
+        if not offsets:
+            return 0
+        partition = self._at(partition_of_group(group, self._count() or 1)).partition
         records = [
             ProducerRecord(None if committed is None else encode_value(committed), encode_key(group, name))
             for name, committed in offsets.items()
         ]
         check_held()
         try:
-            return partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000))
+            return partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000)).last_offset + 1
         except DeliveryTimeout as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
+
+    def _of_topics_there(
+        self, offsets: Mapping[TopicPartition, Committed | None]
+    ) -> dict[TopicPartition, Committed | None]:
+        """Without those in topics that were deleted, and perhaps created again."""
+        ids: dict[str, str] = {}
+        for topic in {name.topic for name, committed in offsets.items() if committed is not None}:
+            with suppress(TopicNotFound):
+                ids[topic] = self._log.describe_topic(topic).id
+        return {
+            name: committed
+            for name, committed in offsets.items()
+            if committed is None or (name.topic in ids and committed.topic_id in ("", ids[name.topic]))
+        }
 
     def settle(self, group: str, timeout_s: float) -> None:
         """Decide of a commit that was cut off by the death of its process: it counts, or it never will.

@@ -27,7 +27,7 @@ def select(directory: LogDirectory, selection: Selection) -> list[PartitionSourc
     if selection.topics is not None:
         topics = selection.topics
     else:
-        from pylog.consumer.subscription import INTERNAL_TOPICS
+        from pylog.catalog.topic import INTERNAL_TOPICS
 
         pattern = re.compile(selection.pattern or ".*")
         topics = [topic for topic in directory.topics() if topic not in INTERNAL_TOPICS and pattern.fullmatch(topic)]

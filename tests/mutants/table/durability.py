@@ -312,6 +312,25 @@ MUTANTS = (
         (f"{_ORDER}::test_producer_ids_are_reserved_durably_before_the_first_is_used",),
     ),
     Mutant(
+        "a log without its count of producer ids begins at 0 again",
+        "producer_ids.py",
+        "            first = self._random_start()\n",
+        "            first = 1000\n",
+        "a Kafka broker hands out the same ids; and a count that was lost hands out those of running producers again",
+        (
+            "tests/test_producer_ids.py::test_a_new_logs_ids_are_none_of_kafkas",
+            "tests/test_producer_ids.py::test_records_of_a_producer_after_the_file_was_lost_are_in_the_log",
+        ),
+    ),
+    Mutant(
+        "verify compares producer ids with a count that is out of date",
+        "partition/verify/producer_ids.py",
+        "        self._next = self._read_next()\n        if not self._is_to_come(producer_id):\n            return\n",
+        "",
+        "producers at work are taken for a problem",
+        ("tests/cli/test_verify.py::test_ids_reserved_while_the_check_runs_are_no_problem",),
+    ),
+    Mutant(
         "a seal takes its place before it was synced",
         "segment/seal.py",
         "            file.pwrite(encode(seal), 0)\n            file.sync()\n",

@@ -3,6 +3,7 @@
     pass_over.py  the partition: segment after segment, published state, small files     findings.py  what is wrong
     segment.py    one segment: batches, seal, going on behind damage                     indexes.py   the three indexes
     history.py    what batches say of producers and epochs, against snapshots and checkpoint
+    producer_ids.py  whether producer ids will be given out again
 
 Of every batch: framing, checksum, decompression, every record, its offset against the one before (also from segment to
 segment), its leader epoch against the checkpoint. Of closed segments the seal. Needs no lock: of the active segment it looks
@@ -11,6 +12,15 @@ at what was published when it began.
 
 from pylog.partition.verify.findings import UNCHECKED, Problem, VerifyReport
 from pylog.partition.verify.pass_over import verify_partition
+from pylog.partition.verify.producer_ids import ProducerIdCheck, ProducerIdRange
 from pylog.partition.verify.segment import resume_behind
 
-__all__ = ["UNCHECKED", "Problem", "VerifyReport", "resume_behind", "verify_partition"]
+__all__ = [
+    "UNCHECKED",
+    "Problem",
+    "ProducerIdCheck",
+    "ProducerIdRange",
+    "VerifyReport",
+    "resume_behind",
+    "verify_partition",
+]

@@ -25,6 +25,7 @@ class Problem(NamedTuple):
 
     ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, times, snapshot, epochs, slots or directory;
     or topic: the topic's own file is damaged (``partition`` is None then), or the partition's directory belongs to no topic; or
+    producer-ids: the log will give out the producer id of a batch again, or its count is damaged (``topic`` is "" then); or
     unchecked: records could not be looked at for want of a library, which ``problem`` names. Told once for each segment.
     """
 
@@ -39,6 +40,8 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        if not self.topic:
+            return self.problem
         if self.kind == "topic":
             return f"{name}: {self.problem}"
         problem = f"not checked, nor others like it: {self.problem}" if self.kind == UNCHECKED else self.problem
@@ -55,7 +58,8 @@ class VerifyReport:
     """What was checked, and what is wrong with it.
 
     ``unfinished_bytes`` stand behind the published end: an append under way, or what a crash left, which the next writer
-    adopts or cuts. They are no problem. ``unsealed_segments`` are closed ones without a seal, which loses nothing.
+    adopts or cuts. They are no problem. ``unsealed_segments`` are closed ones without a seal, which loses nothing. ``notes``
+    say in words what is no problem here, but may be one elsewhere.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -66,6 +70,7 @@ class VerifyReport:
     records: int = 0
     size_bytes: int = 0
     unfinished_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:

@@ -18,6 +18,7 @@ from pylog.partition import snapshots
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producer_state import ProducerEntry, ProducerStates
 from pylog.partition.verify.findings import Finding, FirstFinding
+from pylog.partition.verify.producer_ids import ProducerIdCheck
 from pylog.segment.naming import EPOCH_CHECKPOINT, SNAPSHOT, file_path, offset_of
 from pylog.storage import FileSystem
 
@@ -27,7 +28,8 @@ _BEYOND_EPOCHS = 1 << 31
 class History:
     """Folds batches. ``strict`` holds the small files to what was folded; Kafka's are only read (compaction changes them)."""
 
-    def __init__(self, filesystem: FileSystem, directory: str, *, strict: bool) -> None:
+    def __init__(self, filesystem: FileSystem, directory: str, producer_ids: ProducerIdCheck, *, strict: bool) -> None:
+        self.producer_ids = producer_ids
         self._filesystem = filesystem
         self._directory = directory
         self._strict = strict
@@ -66,12 +68,15 @@ class History:
 
     def _read_snapshot(self, offset: int) -> Iterator[Finding]:
         try:
-            self._snapshots[offset] = snapshots.read(self._filesystem, self._directory, offset)
+            states = self._snapshots[offset] = snapshots.read(self._filesystem, self._directory, offset)
         except FileNotFoundError:
             return  # a newer one took its place
         except (CorruptSegment, FormatVersionError, StorageError) as damage:
             path = file_path(self._directory, offset, SNAPSHOT)
             yield Finding("snapshot", path, 0, None, offset, str(damage))
+            return
+        for producer_id in states.entries:
+            self.producer_ids.add(producer_id, file_path(self._directory, offset, SNAPSHOT), 0, None, offset)
 
     # The batches
 

@@ -12,6 +12,7 @@ from pylog.partition.place import boot_of, home_of
 from pylog.partition.segments import Segments
 from pylog.partition.verify.findings import Finding, Problem, VerifyReport
 from pylog.partition.verify.history import History
+from pylog.partition.verify.producer_ids import ProducerIdCheck, ProducerIdRange
 from pylog.partition.verify.segment import Place, SegmentCheck
 from pylog.segment import BATCH_LIMIT_BYTES
 from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, base_offsets, file_path, offset_of
@@ -28,18 +29,23 @@ def verify_partition(
     report: VerifyReport | None = None,
     batch_limit_bytes: int = BATCH_LIMIT_BYTES,
     topic_id: str = "",
+    producer_ids: ProducerIdCheck | None = None,
 ) -> Iterator[Problem]:
     """Every problem of one partition, as it is found. ``dense=False`` for Kafka's directories: offsets may leave gaps there.
 
     ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
     list of problems is left to the caller. A file that the system refuses to read is a problem, too, and passed over.
     Batches of more than 128 MiB are looked into up to ``batch_limit_bytes``: the topic's ``max_message_bytes``.
-    Seals of another topic's id or another partition are a problem where ``topic_id`` is given.
+    Seals of another topic's id or another partition are a problem where ``topic_id`` is given; producer ids that the log will
+    give out again, where it is given ``producer_ids``.
     """
     report = VerifyReport() if report is None else report
     report.partitions += 1
     home = home_of(topic_id, topic_partition.partition)
-    check = _PartitionCheck(filesystem, directory, home, dense, report, progress or (lambda _: None), batch_limit_bytes)
+    producer_ids = producer_ids or ProducerIdCheck(lambda: None, ProducerIdRange())
+    check = _PartitionCheck(
+        filesystem, directory, home, dense, report, progress or (lambda _: None), batch_limit_bytes, producer_ids
+    )
     for finding in check.run():
         yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
 
@@ -56,6 +62,7 @@ class _PartitionCheck:
         report: VerifyReport,
         progress: Callable[[int], None],
         batch_limit_bytes: int,
+        producer_ids: ProducerIdCheck,
     ) -> None:
         self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
@@ -64,7 +71,7 @@ class _PartitionCheck:
         self._dense = dense
         self._report = report
         self._progress = progress
-        self._history = History(filesystem, directory, strict=dense)
+        self._history = History(filesystem, directory, producer_ids, strict=dense)
         self._state: CommitState | None = None
         self._is_of_this_boot = False
         self._expected: int | None = None
@@ -97,6 +104,7 @@ class _PartitionCheck:
                 self._is_last = segments.after(base) is None
                 yield from self._check_segment(base, segments.after(base))
         yield from self._check_end()
+        yield from self._history.producer_ids.result()
         if not self._dense or self._state is None:
             yield from self._orphans()
 

@@ -239,6 +239,9 @@ class SegmentCheck:
         if marker is not None and marker.type == ControlType.ABORT:
             before = self._history.last_marker(header.producer_id)
             self._aborts[header.base_offset] = Abort(header.producer_id, before)
+        self._history.producer_ids.add(
+            header.producer_id, self._path, position, header.base_offset, header.last_offset + 1
+        )
         aborted = self._history.take(header, marker)
         if aborted is not None:
             self._aborted.append(aborted)

@@ -1,0 +1,254 @@
+"""Commits of a topic that is deleted: tombstones take their place, as in Kafka, whoever deletes, dies or commits meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from traceback import extract_stack
+
+import pytest
+
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.errors import CommitFailed, LogLocked, TopicNotFound
+from pylog.group import offsets as offsets_module
+from pylog.group.offset_records import OFFSETS_TOPIC, Committed, decode_key, encode_key, encode_value
+from pylog.storage import OsFileSystem
+from pylog.testing import ManualClock, produce_all
+from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy
+from tests.group.test_races import in_all_orders
+from tests.simulation.actors import World
+
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def log(tmpfs_dir: Path) -> Iterator[Log]:
+    with Log(tmpfs_dir / "log") as opened:
+        for topic in "tu":
+            opened.create_topic(topic)
+            produce_all(opened, topic, [b"0", b"1", b"2"])
+        yield opened
+
+
+def commit(log: Log, group: str, *partitions: TopicPartition) -> None:
+    with Consumer(log, group_id=group) as consumer:
+        consumer.commit(dict.fromkeys(partitions, 2))
+
+
+def newest(log: Log) -> dict[tuple[str, TopicPartition], int | None]:
+    """What Kafka's coordinator would load: the last record of each key; None for a tombstone."""
+    found: dict[tuple[str, TopicPartition], int | None] = {}
+    if OFFSETS_TOPIC in log.topics():
+        for record in log.partition(OFFSETS_TOPIC, 0).scan():
+            assert record.key is not None
+            name = decode_key(record.key)
+            assert name is not None
+            found[name] = None if record.value is None else int.from_bytes(record.value[2:10], "big")
+    return found
+
+
+def test_each_groups_commits_of_a_deleted_topic_become_tombstones(log: Log) -> None:
+    commit(log, "g", T0, U0)
+    commit(log, "h", T0)
+    commit(log, "only u", U0)
+    log.delete_topic("t")
+    assert newest(log) == {("g", T0): None, ("h", T0): None, ("g", U0): 2, ("only u", U0): 2}
+    assert log.groups() == ["g", "only u"]
+    partition = log.partition(OFFSETS_TOPIC, 0)
+    assert partition.durable_offset == partition.latest_offset
+    log.create_topic("t")
+    with Log(log.path) as other:
+        assert other.describe_group("g").partitions.keys() == {U0}
+
+
+def test_without_commits_of_it_nothing_is_appended(log: Log) -> None:
+    log.create_topic("v")
+    log.delete_topic("v")
+    assert OFFSETS_TOPIC not in log.topics()
+    commit(log, "g", U0)
+    end = log.partition(OFFSETS_TOPIC, 0).latest_offset
+    log.delete_topic("t")
+    assert log.partition(OFFSETS_TOPIC, 0).latest_offset == end
+
+
+def test_the_topic_of_commits_is_deleted_itself(log: Log) -> None:
+    commit(log, "g", T0)
+    log.delete_topic(OFFSETS_TOPIC)
+    assert log.topics() == ["t", "u"]
+
+
+def test_commits_of_names_that_no_group_of_ours_has_go_too(log: Log) -> None:
+    commit(log, "g", T0)
+    long = "ö" * 200  # a Kafka group may have it
+    with Producer(log) as producer:
+        value = encode_value(Committed(2, 0, "", 0, ""))
+        producer.send(OFFSETS_TOPIC, value, key=encode_key(long, T0)).result()
+    log.delete_topic("t")
+    assert newest(log) == {("g", T0): None, (long, T0): None}
+
+
+def test_a_checkpoint_of_offsets_follows(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 3)
+    for _ in range(5):
+        commit(log, "g", T0, U0)
+    assert (log.path / ".pylog" / "offsets-0.checkpoint").exists()
+    log.delete_topic("t")
+    with Log(log.path) as other:
+        assert other.group_access().offsets.committed("g").keys() == {U0}
+
+
+def test_a_group_whose_lock_stays_held_leaves_the_rest_to_the_next_opening(log: Log) -> None:
+    commit(log, "g", T0)
+    held = OsFileSystem().lock(f"{log.path}/.pylog/groups/g/lock")
+    assert held.try_acquire()
+    try:
+        with Log(log.path, clock=ManualClock()) as other, pytest.raises(LogLocked, match="groups/g/lock"):
+            other.delete_topic("t")
+        assert log.topics() == [OFFSETS_TOPIC, "u"]
+        Log(log.path).close()  # waits for nobody
+        assert newest(log) == {("g", T0): 2}
+    finally:
+        held.close()
+    Log(log.path).close()
+    assert newest(log) == {("g", T0): None}
+    assert list((log.path / ".pylog" / "topics").glob("*.gone")) == []
+
+
+def test_a_damaged_log_of_commits_keeps_no_log_from_opening(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    commit(log, "g", T0)
+    path = log.path / f"{OFFSETS_TOPIC}-0" / f"{0:020d}.log"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:70] + bytes([whole[70] ^ 255]) + whole[71:])
+    with Log(log.path) as other, pytest.raises(Exception, match="CRC"):
+        other.delete_topic("t")
+    Log(log.path).close()
+    assert "could not be finished" in caplog.text
+    path.write_bytes(whole)
+    Log(log.path).close()
+    assert newest(log) == {("g", T0): None}
+
+
+def test_what_is_committed_of_a_topic_that_was_deleted_since_is_not_appended(log: Log) -> None:
+    """As the newest record of its key it would be taken for a commit in the topic that has the name now."""
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["t", "u"])
+        assert len(consumer.poll()) == 6
+        log.delete_topic("t")
+        log.create_topic("t")
+        consumer.commit()
+        assert newest(log) == {("g", U0): 3}
+        assert consumer.committed(T0) is None
+
+
+# Kills, and orders
+
+
+def with_a_commit(machine: Machine) -> None:
+    process = machine.process()
+    with Log("/log", filesystem=process.filesystem, clock=process.clock) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append([ProducerRecord(b"0"), ProducerRecord(b"1")], acks="all")
+        commit(log, "g", T0)
+
+
+def kill_at(process: Process, number: int) -> None:
+    def before(acting: Process, _step: Step) -> None:
+        if acting is process and acting.steps == number:
+            acting.kill()
+            raise Killed
+
+    process.machine.before_step.append(before)
+
+
+def test_a_deletion_killed_at_any_step_leaves_no_commit_when_it_is_finished() -> None:
+    finished = steps = 0
+    while finished == 0:
+        machine = Machine()
+        with_a_commit(machine)
+        deleter = machine.process()
+        log = Log("/log", filesystem=deleter.filesystem, clock=deleter.clock)
+        kill_at(deleter, deleter.steps + 1 + steps)
+        try:
+            log.delete_topic("t")
+            finished = steps
+        except Killed:
+            steps += 1
+        finisher = machine.process()
+        with Log("/log", filesystem=finisher.filesystem, clock=finisher.clock) as log:
+            assert newest(log) == {("g", T0): 2 if "t" in log.topics() else None}
+    assert finished > 40
+
+
+def test_tombstones_are_durable_when_the_deletion_returns(seed: int) -> None:
+    machine = Machine(seed)
+    with_a_commit(machine)
+    process = machine.process()
+    with Log("/log", filesystem=process.filesystem, clock=process.clock) as log:
+        log.delete_topic("t")
+    for image in machine.power_losses():
+        later = image.process()
+        with Log("/log", filesystem=later.filesystem, clock=later.clock) as log:
+            assert (log.topics(), newest(log)) == ([OFFSETS_TOPIC], {("g", T0): None})
+
+
+class WhereTopicsAndCommitsAre(Schedule):
+    """Lets others go first before steps in the directories of topics, of groups, and of committed offsets only."""
+
+    def _before_step(self, process: Process, step: Step) -> None:
+        if "/topics" in step.path or "/groups" in step.path or OFFSETS_TOPIC in step.path:
+            super()._before_step(process, step)
+
+    def sleep(self, seconds: float) -> None:
+        """A deletion that gives the directory of topics another time goes on at once: others go first at its steps as it is."""
+        names = [frame.name for frame in extract_stack()]
+        if "_advance_version" in names:
+            self._machine.seconds += seconds
+        else:
+            super().sleep(seconds)
+
+
+def commit_and_delete(first: bool, by_hand: bool, then: str, strategy: Strategy) -> list[str]:
+    """What is wrong after one process commits for the topic that another one deletes."""
+    world = World(Machine())
+    committing, deleting = world.actor(), world.actor()
+    for topic in "tu":
+        committing.create(topic)
+        committing.log.partition(topic, 0).append([ProducerRecord(b"0")], acks="all")
+    if not first:
+        commit(committing.log, "g", U0)
+    consumer = Consumer(committing.log, group_id="g", auto_offset_reset="earliest")
+    if by_hand:
+        consumer.assign([T0])
+    else:
+        consumer.subscribe("t")
+    assert len(consumer.poll()) == 1
+    assert deleting.log
+
+    def commits() -> None:
+        with suppress(TopicNotFound, CommitFailed):
+            consumer.commit({T0: 1})
+
+    def deletes() -> None:
+        deleting.log.delete_topic("t")
+        if then == "create":
+            deleting.log.create_topic("t")
+
+    schedule = WhereTopicsAndCommitsAre(world.machine, strategy)
+    schedule.add(committing.process, commits)
+    schedule.add(deleting.process, deletes)
+    schedule.run()
+    left = newest(world.actor().log).get(("g", T0))
+    return [] if left is None else [f"committed is {left}, of a topic that was deleted"]
+
+
+@pytest.mark.parametrize("then", ["create", ""])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_no_commit_comes_after_the_tombstone_in_any_order(by_hand: bool, then: str) -> None:
+    assert in_all_orders(partial(commit_and_delete, False, by_hand, then), 1) > 10
+
+
+def test_no_commit_comes_after_the_tombstone_where_it_is_the_first_of_the_log() -> None:
+    """So it creates the topic of commits while somebody deletes: neither waits for the other for ever."""
+    assert in_all_orders(partial(commit_and_delete, True, True, ""), 1) > 100
