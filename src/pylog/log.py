@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading  # threads share the table of open partitions
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pylog.catalog import (
@@ -26,6 +26,7 @@ from pylog.changes import Changes
 from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.kafka_names import answers_kafkas_names
 from pylog.model import Flushable, TopicPartition
 from pylog.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.partition import Partition
@@ -37,11 +38,15 @@ from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from typing_extensions import Unpack
+
+    from pylog.catalog.topic import TopicOptions
     from pylog.group.descriptions import GroupDescription, OffsetChange
     from pylog.group.groups import Groups
     from pylog.partition.verify import Problem, VerifyReport
 
 
+@answers_kafkas_names
 class Log(OfOneProcess):
     """A directory of topics, shared by every process that opens it.
 
@@ -65,7 +70,7 @@ class Log(OfOneProcess):
         shared_group: bool = False,
         clock: Clock | None = None,
         filesystem: FileSystem | None = None,
-        **topic_defaults: Any,
+        **topic_defaults: Unpack[TopicOptions],
     ) -> None:
         require_bools(
             create=create, read_only=read_only, auto_create_topics=auto_create_topics, shared_group=shared_group
@@ -125,7 +130,7 @@ class Log(OfOneProcess):
     # Topics
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, if_not_exists: bool = False, **config: Any
+        self, name: str, *, partitions: int = 1, if_not_exists: bool = False, **config: Unpack[TopicOptions]
     ) -> TopicDescription:
         """Create a topic. ``config`` are fields of ``TopicConfig``. Durable on return.
 
@@ -154,7 +159,7 @@ class Log(OfOneProcess):
         self._writable_catalog().delete(name, self._retire)
         self._forget(name)
 
-    def alter_topic(self, name: str, **config: Any) -> TopicDescription:
+    def alter_topic(self, name: str, **config: Unpack[TopicOptions]) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return."""
         check_topic_options(config)
         return self._writable_catalog().alter(name, config)

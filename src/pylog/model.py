@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pylog.kafka_names import answers_kafkas_names
+
 Header = tuple[str, bytes | None]
 Headers = tuple[Header, ...]
 
@@ -18,6 +20,7 @@ EARLIEST = -2
 LATEST = -1
 
 
+@answers_kafkas_names
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
 
@@ -25,6 +28,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+@answers_kafkas_names
 class Record(NamedTuple):
     """One record as read. ``key`` and ``value`` are bytes or None unless a deserializer made them something else."""
 
@@ -46,6 +50,7 @@ class ProducerRecord(NamedTuple):
     timestamp_ms: int | None = None
 
 
+@answers_kafkas_names
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record stands. ``offset`` is -1 under ``acks=0``, which waits for nothing."""
 
@@ -68,6 +73,7 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
+@answers_kafkas_names
 class OffsetAndTimestamp(NamedTuple):
     """The first record at or after a time: its offset and its own timestamp."""
 
@@ -75,6 +81,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
+@answers_kafkas_names
 class OffsetAndMetadata(NamedTuple):
     """A committed offset (the next one to read) and the application's note beside it."""
 

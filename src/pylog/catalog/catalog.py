@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -121,7 +121,7 @@ class Catalog:
             ) from error  # fmt: skip
 
     def create(
-        self, name: str, partitions: int, changes: dict[str, Any], prepare: Prepare, retire: Retire
+        self, name: str, partitions: int, changes: Mapping[str, Any], prepare: Prepare, retire: Retire
     ) -> TopicDescription:
         """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``."""
         check_new_topic_name(name)
@@ -172,7 +172,7 @@ class Catalog:
         self._prepare(name, range(topic.partitions, total), topic.id, prepare)
         return self._publish(topic._replace(partitions=total))
 
-    def alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+    def alter(self, name: str, changes: Mapping[str, Any]) -> TopicDescription:
         if not changes:
             raise ConfigError(
                 f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, retention_ms=...)",
@@ -180,7 +180,7 @@ class Catalog:
             )
         return self.locked(partial(self._alter, name, changes))
 
-    def _alter(self, name: str, changes: dict[str, Any]) -> TopicDescription:
+    def _alter(self, name: str, changes: Mapping[str, Any]) -> TopicDescription:
         topic = self.describe(name, _NO_ADVICE)
         return self._publish(topic._replace(config=topic.config.with_changes(changes)))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import re
 import reprlib
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
 
@@ -24,6 +24,20 @@ _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS_MAX = 100_000
 _NUMBERS_SHOWN = 10
+
+
+class TopicOptions(TypedDict, total=False):
+    """The fields of ``TopicConfig`` as keywords, for type checkers: they find a misspelt one."""
+
+    segment_bytes: int
+    segment_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    message_timestamp_type: str
+    compression_type: str
+    retention_ms: int
+    retention_bytes: int
 
 
 class TopicConfig(NamedTuple):
@@ -47,7 +61,7 @@ class TopicConfig(NamedTuple):
     retention_ms: int = 7 * 86_400_000
     retention_bytes: int = -1
 
-    def with_changes(self, changes: dict[str, Any]) -> TopicConfig:
+    def with_changes(self, changes: Mapping[str, Any]) -> TopicConfig:
         """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
         for option in changes:
             if option not in self._fields:

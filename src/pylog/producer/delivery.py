@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import require_callable, require_timeout
 from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
+from pylog.kafka_names import answers_kafkas_names
 from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class PendingBatch:
                 logger.exception("callback %r of %r failed", function, delivery)
 
 
+@answers_kafkas_names
 class Delivery(Receipt):
     """The fate of one record sent: a small future. Awaitable under asyncio.
 

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import check_topic_name
-from pylog.checks import OfOneProcess, refuse_options, require_log, require_several, require_timeout
+from pylog.checks import OfOneProcess, refuses_other_options, require_log, require_several, require_timeout
 from pylog.errors import ConfigError, ForkedHandle, PylogError
+from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import TopicBuffers
@@ -39,7 +40,8 @@ Headers = Sequence[Header] | Mapping[str, bytes | None]
 _NO_HEADERS: Headers = ()  # there is one empty tuple: to ask for it is cheaper than to ask for truth
 
 
-class Producer(OfOneProcess):
+@answers_kafkas_names
+class Producer(OfOneProcess, metaclass=AbsentNames):
     """Sends records to the topics of a log. Safe to share among threads; goes on working in a forked child.
 
     ``acks`` says what an acknowledged record has survived: ``"all"`` the loss of power (synced to the disk), ``1`` the
@@ -61,6 +63,7 @@ class Producer(OfOneProcess):
     Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a compression library that is not installed.
     """
 
+    @refuses_other_options("Producer", NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
     def __init__(
         self,
         log: Log,
@@ -78,11 +81,9 @@ class Producer(OfOneProcess):
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
-        **not_yet: None,
     ) -> None:
         require_log(log, "Producer")
         log.require_writable()
-        refuse_options("Producer", not_yet, NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
         self._config = config = ProducerConfig(
             acks=acks,
             linger_ms=linger_ms,
