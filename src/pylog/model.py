@@ -5,7 +5,7 @@ Offsets are logical record numbers. Timestamps are milliseconds since 1970-01-01
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pylog.kafka_names import answers_kafkas_names
@@ -42,11 +42,11 @@ class Record(NamedTuple):
 
 
 class ProducerRecord(NamedTuple):
-    """One record to append. ``timestamp_ms=None`` takes the clock's time."""
+    """One record to append. ``timestamp_ms=None`` takes the clock's time. ``headers`` are pairs, or a dict."""
 
     value: bytes | None
     key: bytes | None = None
-    headers: Sequence[Header] = ()
+    headers: Sequence[Header] | Mapping[str, bytes | None] = ()
     timestamp_ms: int | None = None
 
 

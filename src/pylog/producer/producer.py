@@ -215,8 +215,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         Columns: ``value`` (binary or string; null is a tombstone), and of these any: ``key`` (the same; null is none),
         ``partition`` (an integer; null leaves it to the partitioner), ``timestamp`` (a timestamp, cut to milliseconds, of
         UTC where it names no zone; or an integer of milliseconds; null is now), ``headers`` (lists of structs of ``key`` and
-        ``value``). Serializers do not apply. The table is taken piece by piece, and need not fit into the buffer. Rows are
-        sent as fast as by ``send_many``, but one by one where their timestamps differ or they have headers.
+        ``value``). ``topic``, ``offset`` and ``timestampType`` are ignored, so what ``to_arrow`` and ``poll_arrow`` return can
+        be sent: to partitions of the same numbers, unless its column ``partition`` is left out. Serializers do not apply. The
+        table is taken piece by piece, and need not fit into the buffer. Rows are sent as fast as by ``send_many``, but one by
+        one where their timestamps differ or they have headers.
 
         What a row has survived once its ``Delivery`` is done says ``acks``, as for ``send``. Raises ``ConfigError`` for
         other columns or types, and without ``pyarrow``; nothing was sent then. Raises as ``send`` for the first row that is
