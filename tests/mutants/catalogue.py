@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import durability, groups, producers, reading, recovery, sharing, sinks, streams
+from tests.mutants.table import durability, groups, names, producers, reading, recovery, sharing, sinks, streams
 
 MUTANTS: tuple[Mutant, ...] = (
     *durability.MUTANTS,
@@ -14,4 +14,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *groups.MUTANTS,
     *sinks.MUTANTS,
     *streams.MUTANTS,
+    *names.MUTANTS,
 )
