@@ -282,15 +282,14 @@ MODULE: Mapping[str, str] = {
 def answers_kafkas_names(cls: _Class) -> _Class:
     """A class decorator: attributes and keywords of the tables raise Python's own errors, and say what to use here.
 
-    ``hasattr`` and ``dir`` know none of them. A class of ``AbsentNames`` gets descriptors, any other a ``__getattr__``.
+    ``hasattr`` and ``dir`` know none of them, nor does a type checker. A named tuple, which cannot name a metaclass, is
+    made again with it.
     """
-    absent = ATTRIBUTES[cls.__name__]
-    if isinstance(cls, AbsentNames):
-        for name in absent:
-            setattr(cls, name, _Absent(cls.__name__, name))
-        cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # of an instance: it does not ask the metaclass
-    else:
-        cls.__getattr__ = _getattr_of(absent)  # type: ignore[attr-defined]  # no checker is to see it
+    if not isinstance(cls, AbsentNames):
+        cls = AbsentNames(cls.__name__, cls.__bases__, dict(vars(cls)))  # type: ignore[assignment]
+    for name in ATTRIBUTES[cls.__name__]:
+        setattr(cls, name, _Absent(cls.__name__, name))
+    cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # of an instance: it does not ask the metaclass
     for method, keywords in KEYWORDS.items():
         owner, _, name = method.partition(".")
         if owner == cls.__name__ and method != "Consumer.poll":  # which looks at its keywords itself
@@ -329,44 +328,35 @@ def _with_keywords(function: Callable[..., Any], keywords: Mapping[str, str]) ->
     return answering
 
 
-def _getattr_of(absent: Mapping[str, str]) -> Callable[[Any, str], Any]:
-    def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes the class's
-        if name in absent:
-            raise _no_attribute(type(self).__name__, name, absent[name])
-        return object.__getattribute__(self, name)  # raises what Python raises without this
-
-    return __getattr__
-
-
-def _dir(self: Any) -> Iterable[str]:
-    return {*dir(type(self)), *vars(self)}
-
-
-def _no_attribute(owner: str, name: str, advice: str) -> AttributeError:
-    return AttributeError(f"{owner!r} object has no attribute {name!r}: {advice}")
-
-
 class _Absent:
     """In the place of an attribute: whoever asks for it is told that there is none."""
+
+    __slots__ = ("_name", "_owner")
 
     def __init__(self, owner: str, name: str) -> None:
         self._owner = owner
         self._name = name
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
-        raise _no_attribute(owner.__name__, self._name, ATTRIBUTES[self._owner][self._name])
+        advice = ATTRIBUTES[self._owner][self._name]
+        raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}: {advice}")
 
 
 class AbsentNames(ABCMeta):
-    """The metaclass of a class whose attributes are read for every record.
+    """The metaclass of a class with absent names, each of them a descriptor that ``dir`` leaves out.
 
-    Before Python 3.12 a ``__getattr__`` makes each of its attributes five to ten times as slow to read, so what is absent
-    is a descriptor, which ``dir`` leaves out. It is a kind of ``ABCMeta``, so that a subclass may be abstract.
+    A ``__getattr__`` would be simpler, but before Python 3.12 it makes each attribute of its class five to ten times as
+    slow to read. It is a kind of ``ABCMeta``, so that a subclass may be abstract.
     """
 
     def __dir__(cls) -> list[str]:
-        return [name for name in super().__dir__() if not cls._is_absent(name)]
+        return [name for name in super().__dir__() if not cls.is_absent(name)]
 
-    def _is_absent(cls, name: str) -> bool:
+    def is_absent(cls, name: str) -> bool:
         """Whether the first class that has the name has only advice: a subclass may have a method of this name."""
         return isinstance(next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None), _Absent)
+
+
+def _dir(self: Any) -> Iterable[str]:
+    own = getattr(self, "__dict__", ())
+    return [name for name in object.__dir__(self) if name in own or not type(self).is_absent(name)]

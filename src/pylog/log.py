@@ -26,7 +26,7 @@ from pylog.changes import Changes
 from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
-from pylog.kafka_names import answers_kafkas_names
+from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Flushable, TopicPartition
 from pylog.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.partition import Partition
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @answers_kafkas_names
-class Log(OfOneProcess):
+class Log(OfOneProcess, metaclass=AbsentNames):
     """A directory of topics, shared by every process that opens it.
 
     A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it

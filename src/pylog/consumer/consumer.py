@@ -34,7 +34,7 @@ from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription
 from pylog.consumer.waiting import Taken, Waiting
 from pylog.errors import Closed, PylogError
-from pylog.kafka_names import answers_kafkas_names, refuse_keywords
+from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.model import Record, TopicPartition
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
@@ -50,7 +50,7 @@ _MILLISECONDS_FROM = 100
 
 
 @answers_kafkas_names
-class Consumer(Commits, LogOffsets, Positions):
+class Consumer(Commits, LogOffsets, Positions, metaclass=AbsentNames):
     """Reads records of topics or partitions, each partition in order.
 
     Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` where the log is):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import require_callable, require_timeout
 from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
-from pylog.kafka_names import answers_kafkas_names
+from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class PendingBatch:
 
 
 @answers_kafkas_names
-class Delivery(Receipt):
+class Delivery(Receipt, metaclass=AbsentNames):
     """The fate of one record sent: a small future. Awaitable under asyncio.
 
     ``result()`` does not wait for the linger time: it writes the record's batch in the calling thread.

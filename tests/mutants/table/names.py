@@ -11,7 +11,7 @@ MUTANTS = (
     Mutant(
         "names of Kafka's clients are listed",
         "kafka_names.py",
-        "if not cls._is_absent(name)]",
+        "if not cls.is_absent(name)]",
         "]",
         "help, tab completion and Mock(spec=Producer) offer what is not there",
         (f"{_NAMES}::test_an_attribute_that_is_not_here_says_what_to_use",),
