@@ -34,6 +34,7 @@ HOUSE = """
     clock | observe | turn | checks
     model
     errors
+    kafka_names
 """
 HEIGHT = {room: -depth for depth, line in enumerate(HOUSE.splitlines()) for room in re.findall(r"\w+", line)}
 NEVER = {"index -> codec": "an index knows positions, not records"}
@@ -59,7 +60,7 @@ ROOMS_OF: dict[str, Collection[str]] = {
     "pytest": {"testing"},
     "rich": {"cli"},
 }
-LAZILY = {"asyncio", "pyarrow", "pandas"}  # any room, in a function or for the type checker
+LAZILY = {"asyncio", "pyarrow", "pandas", "typing_extensions"}  # any room, in a function or for the type checker
 NEEDS_A_REASON = {"threading", "_thread", "queue", "concurrent"}  # in a comment on the import's line or just above it
 ON_A_PATH = {
     *("read_bytes", "read_text", "write_bytes", "write_text", "iterdir", "rglob", "touch", "mkdir", "rmdir", "unlink"),

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import pytest
@@ -27,11 +28,12 @@ from pylog.errors import (
     OffsetOutOfRange,
     PylogError,
     ReadOnlyLog,
+    SerializationError,
     StorageError,
     TopicNotFound,
 )
 from pylog.log import Log
-from pylog.model import TopicPartition
+from pylog.model import ProducerRecord, TopicPartition
 from pylog.producer import Producer
 from pylog.storage import OsFileSystem
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
@@ -828,3 +830,17 @@ def test_slots_of_a_topic_that_was_made_again_tell_who_asks_next(tmp_path: Path)
         partition.look_anew()
         with pytest.raises(TopicNotFound):
             partition.change_token()
+
+
+@pytest.mark.parametrize(
+    "headers", [{"a": b"1", "b": None}, [("a", b"1"), ("b", None)], (("a", b"1"), ("b", None))], ids=str
+)
+def test_headers_of_an_appended_record_are_pairs_or_a_dict(tmp_log_dir: Path, headers: Any) -> None:
+    """As those of ``send``."""
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append([ProducerRecord(b"v", headers=headers), ProducerRecord(b"w", headers={})], acks=1)
+        assert [record.headers for record in partition.read(0)] == [(("a", b"1"), ("b", None)), ()]
+        with pytest.raises(SerializationError):
+            partition.append([ProducerRecord(b"v", headers={"a": "text"})])  # type: ignore[dict-item]

@@ -105,6 +105,6 @@ with pylog.Log({str(tmp_path / "log")!r}) as log:
         producer.send("t", b"v").result()
     with pylog.Consumer(log, auto_offset_reset="earliest") as consumer:
         consumer.subscribe("t")
-        assert consumer.poll(1_000)
+        assert consumer.poll(60.0)
 """
     assert loaded_by(program) == "[]"

@@ -25,10 +25,14 @@ In short::
 #   clock  checks                   time; what a caller may pass
 #   model                           the values every room speaks
 #   errors                          what can go wrong, and what to do about it
+#   kafka_names                     what Kafka's Python clients call otherwise
 #
 # docs/design.md says why; tests/test_architecture.py holds it.
 
+from typing import TYPE_CHECKING
+
 from pylog import errors
+from pylog import kafka_names as _kafka_names
 from pylog.catalog import TopicConfig, TopicDescription
 from pylog.consumer import Consumer
 from pylog.consumer.commits import ConsumerGroupMetadata
@@ -48,6 +52,12 @@ from pylog.partition import Partition
 from pylog.producer import Delivery, Producer
 
 __version__ = "0.1.0"
+
+if not TYPE_CHECKING:  # a checker would take every name for one that is here
+
+    def __getattr__(name: str) -> object:
+        raise _kafka_names.no_name(__name__, name)
+
 
 __all__ = [
     "AppendResult",

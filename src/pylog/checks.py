@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
@@ -108,6 +109,37 @@ def refuse_options(
             raise ConfigError(f"{owner} has no option {option!r:.80}{hint}", option=option, value=value)
         if value is not None and value is not False:
             raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
+
+
+def refuses_other_options(
+    owner: str, not_yet: Mapping[str, str], known: Collection[str], elsewhere: Mapping[str, str]
+) -> Callable[[_Function], _Function]:
+    """Decorates an ``__init__`` whose keywords are ``known``: ``refuse_options`` for all others, before the call.
+
+    So its signature names each option, and a type checker finds a misspelt one.
+    """
+
+    def decorate(init: _Function) -> _Function:
+        @wraps(init)
+        def checked(*args: Any, **options: Any) -> None:
+            others = {option: options.pop(option) for option in options.keys() - known - {"log"}}
+            refuse_options(owner, others, not_yet, known, elsewhere)
+            init(*args, **options)
+
+        return checked  # type: ignore[return-value]  # it takes what ``init`` takes, for a checker
+
+    return decorate
+
+
+def warn_of_milliseconds(timeout: int, stacklevel: int) -> None:
+    """``UserWarning``, once for each line of the caller's, that these seconds may be meant as milliseconds."""
+    from warnings import warn
+
+    warn(
+        f"poll({timeout}) waits up to {timeout} seconds, not milliseconds: for {timeout} ms, poll({timeout / 1000:g}); "
+        f"if seconds are meant, poll({timeout}.0)",
+        stacklevel=stacklevel,
+    )
 
 
 def meant(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:

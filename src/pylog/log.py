@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading  # threads share the table of open partitions
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pylog.catalog import (
@@ -26,6 +26,7 @@ from pylog.changes import Changes
 from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Flushable, TopicPartition
 from pylog.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.partition import Partition
@@ -37,12 +38,16 @@ from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from typing_extensions import Unpack
+
+    from pylog.catalog.topic import TopicOptions
     from pylog.group.descriptions import GroupDescription, OffsetChange
     from pylog.group.groups import Groups
     from pylog.partition.verify import Problem, VerifyReport
 
 
-class Log(OfOneProcess):
+@answers_kafkas_names
+class Log(OfOneProcess, metaclass=AbsentNames):
     """A directory of topics, shared by every process that opens it.
 
     A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it
@@ -65,7 +70,7 @@ class Log(OfOneProcess):
         shared_group: bool = False,
         clock: Clock | None = None,
         filesystem: FileSystem | None = None,
-        **topic_defaults: Any,
+        **topic_defaults: Unpack[TopicOptions],
     ) -> None:
         require_bools(
             create=create, read_only=read_only, auto_create_topics=auto_create_topics, shared_group=shared_group
@@ -127,7 +132,7 @@ class Log(OfOneProcess):
     # Topics
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, if_not_exists: bool = False, **config: Any
+        self, name: str, *, partitions: int = 1, if_not_exists: bool = False, **config: Unpack[TopicOptions]
     ) -> TopicDescription:
         """Create a topic. ``config`` are fields of ``TopicConfig``. Durable on return.
 
@@ -138,12 +143,12 @@ class Log(OfOneProcess):
         check_topic_options(config)
         return self._create_topic(name, partitions, config, if_not_exists=if_not_exists)
 
-    def create_internal_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
+    def create_internal_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
         """For groups: a topic that no user may create, or the one that is there."""
-        return self._create_topic(name, 1, dict(config), if_not_exists=True, internal=True)
+        return self._create_topic(name, 1, config, if_not_exists=True, internal=True)
 
     def _create_topic(
-        self, name: str, partitions: int, config: dict[str, Any], *, if_not_exists: bool, internal: bool = False
+        self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, internal: bool = False
     ) -> TopicDescription:
         catalog = self._writable_catalog()
         prepare, retire, forget = self._prepare, self._retire, self._forget_commits
@@ -169,7 +174,7 @@ class Log(OfOneProcess):
         self._writable_catalog().delete(name, self._retire, self._forget_commits)
         self._forget(name)
 
-    def alter_topic(self, name: str, **config: Any) -> TopicDescription:
+    def alter_topic(self, name: str, **config: Unpack[TopicOptions]) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return.
 
         ``ConfigError`` also for another ``partitioner`` of a topic with several partitions that holds records.

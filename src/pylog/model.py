@@ -5,8 +5,10 @@ Offsets are logical record numbers. Timestamps are milliseconds since 1970-01-01
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
+
+from pylog.kafka_names import answers_kafkas_names
 
 Header = tuple[str, bytes | None]
 Headers = tuple[Header, ...]
@@ -18,6 +20,7 @@ EARLIEST = -2
 LATEST = -1
 
 
+@answers_kafkas_names
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
 
@@ -25,6 +28,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+@answers_kafkas_names
 class Record(NamedTuple):
     """One record as read. ``key`` and ``value`` are bytes or None unless a deserializer made them something else."""
 
@@ -38,14 +42,15 @@ class Record(NamedTuple):
 
 
 class ProducerRecord(NamedTuple):
-    """One record to append. ``timestamp_ms=None`` takes the clock's time."""
+    """One record to append. ``timestamp_ms=None`` takes the clock's time. ``headers`` are pairs, or a dict."""
 
     value: bytes | None
     key: bytes | None = None
-    headers: Sequence[Header] = ()
+    headers: Sequence[Header] | Mapping[str, bytes | None] = ()
     timestamp_ms: int | None = None
 
 
+@answers_kafkas_names
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record stands. ``offset`` is -1 under ``acks=0``, which waits for nothing."""
 
@@ -68,6 +73,7 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
+@answers_kafkas_names
 class OffsetAndTimestamp(NamedTuple):
     """The first record at or after a time: its offset and its own timestamp."""
 
@@ -75,6 +81,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
+@answers_kafkas_names
 class OffsetAndMetadata(NamedTuple):
     """A committed offset (the next one to read) and the application's note beside it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pylog.catalog import (
@@ -184,7 +185,7 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
         )
 
 
-def check_topic_options(options: dict[str, object]) -> None:
+def check_topic_options(options: Mapping[str, object]) -> None:
     """``ConfigError`` for options that no topic has, as ``Log``, ``create_topic`` and ``alter_topic`` may get them: with the
     name that Kafka's has here, or what may have been meant. And for retention, which would have no effect."""
     for option, value in options.items():

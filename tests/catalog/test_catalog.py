@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.catalog import Layout, TopicConfig, check_topic_name
-from pylog.catalog.catalog import KafkaCatalog
+from pylog.catalog import KafkaCatalog, Layout, TopicConfig, check_topic_name
 from pylog.catalog.layout import parse_partition
 from pylog.errors import (
     ConfigError,

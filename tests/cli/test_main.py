@@ -135,6 +135,17 @@ def test_the_log_is_named_before_or_after_the_command(pylog: Run, tmp_path: Path
     assert pylog("--json", *(argument.format(tmp_path / "other") for argument in argv)).objects == [{"topic": "there"}]
 
 
+def test_advice_is_for_the_command_line(pylog: Run, log_dir: Path, tmp_path: Path) -> None:
+    err = pylog("topics", "list").err
+    assert err.endswith(f"no log at {str(log_dir)!r}; correct the path, or make one there with pylog topics create\n")
+    public = tmp_path / "public"
+    public.mkdir()
+    public.chmod(0o777)
+    err = pylog("--log", public, "topics", "create", "t").err
+    assert "or use commands that only read (topics list, consume without --group, dump, verify, stats)" in err
+    assert "=True" not in err
+
+
 def test_a_log_that_is_not_there_is_not_made(pylog: Run, log_dir: Path) -> None:
     for argv in (
         ["topics", "list"],

@@ -33,6 +33,25 @@ def test_it_is_the_least_of_all(both: tuple[ModuleType, ModuleType], times: list
         assert codec.least_timestamp_ms(payload, len(times), view.header.base_timestamp_ms) == min(times)
 
 
+@pytest.mark.parametrize("delta", [b"\x80" * 5, b"\xff" * 10 + b"\x01", b"\x80" * 11], ids=bytes.hex)
+def test_a_timestamp_that_does_not_end_says_nothing(both: tuple[ModuleType, ModuleType], delta: bytes) -> None:
+    """Within its record, or within the bytes that a number may have."""
+    record = bytes([2 * (len(delta) + 1), 0]) + delta
+    for codec in both:
+        assert codec.least_timestamp_ms(record, 1, 0) == INT64_MIN
+
+
+@pytest.mark.parametrize("times", [[5], [5, 9, 7]])
+def test_a_decoder_tells_how_many_bytes_it_holds(both: tuple[ModuleType, ModuleType], times: list[int]) -> None:
+    view = view_of(times)
+    payload = bytes(memoryview(view.buffer)[HEADER_BYTES:])
+    for codec in both:
+        decoder = codec.RecordDecoder(payload, len(times), 0, 5, -1, "t", 0)
+        assert (decoder.size_bytes, decoder.remaining) == (len(payload), len(times))
+        decoder.take(1)
+        assert (decoder.size_bytes, decoder.remaining) == (len(payload), len(times) - 1)
+
+
 @settings(max_examples=300)
 @given(TIMES, st.data())
 def test_bytes_that_are_no_records_say_the_same_to_both(

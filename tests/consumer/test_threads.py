@@ -45,7 +45,7 @@ def waiting_consumer() -> tuple[BlockingLog, Consumer, Caught]:
     """A consumer whose poll waits in another thread."""
     log = BlockingLog(orders=1)
     consumer = consumer_of(log, "orders")
-    thread = Caught(lambda: consumer.poll(3600))
+    thread = Caught(lambda: consumer.poll(3600.0))
     assert log.waiting.wait(30)
     return log, consumer, thread
 
@@ -82,7 +82,7 @@ def test_wakeup_from_a_signal_handler_ends_a_waiting_poll() -> None:
     try:
         log.on_wait = [lambda: signal.raise_signal(signal.SIGUSR1)]
         with pytest.raises(Wakeup):
-            consumer.poll(3600)
+            consumer.poll(3600.0)
     finally:
         signal.signal(signal.SIGUSR1, before)
 

@@ -38,7 +38,7 @@ def test_acks_is_taken_as_kafka_clients_write_it(given: Any, meant: int) -> None
 def test_options_are_keyword_only_and_the_producers_are_those_of_the_config() -> None:
     parameters = inspect.signature(Producer).parameters
     config = inspect.signature(ProducerConfig).parameters
-    assert list(parameters)[1:] == [*config, "not_yet"]
+    assert list(parameters)[1:] == [*config]
     assert {name: parameters[name].default for name in config} == {name: config[name].default for name in config}
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in config)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pylog.arrow import rows as arrow_rows
 from pylog.arrow.rows import rows_of
+from pylog.consumer import Consumer
 from pylog.errors import (
     BufferTimeout,
     Closed,
@@ -278,7 +279,10 @@ def test_a_header_name_that_is_not_utf_8_is_refused_with_its_row() -> None:
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ({"value": [b"v"], "topic": ["t"], "offset": [1]}, r"columns offset, topic: .*value \(binary or string\)"),
+        (
+            {"value": [b"v"], "topics": ["t"], "at": [1]},
+            r"columns at, topics: .*value \(binary .* offset, timestampType are ig",
+        ),
         ({"key": [b"k"]}, r"no column value among \['key'\]"),
         ({"value": [1]}, "column value is int64, expected binary or string"),
         ({"value": [["v"]]}, "column value is list"),
@@ -413,6 +417,30 @@ def test_a_table_read_is_a_table_to_be_sent(tmp_log_dir: Path, partitions: int) 
             one, two = (log.partition(name, number).to_arrow(headers=True) for name in ("one", "two"))
             assert one.num_rows > 50
             assert one.drop(["topic"]).equals(two.drop(["topic"]))
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_what_was_read_is_sent_again_as_it_is(tmp_log_dir: Path, headers: bool) -> None:
+    """Each column of ``to_arrow`` and ``poll_arrow`` is taken, or ignored."""
+    with Log(tmp_log_dir) as log, Producer(log, acks=1) as producer:
+        for name in ("one", "two", "three"):
+            log.create_topic(name, partitions=2)
+        for number in range(20):
+            producer.send(
+                "one", b"%d" % number, key=b"k%d" % number, timestamp_ms=number, headers=[("n", b"%d" % number)]
+            )
+        producer.flush()
+        with Consumer(log, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("one")
+            polled = consumer.poll_arrow(max_records=100, headers=headers)
+        producer.send_arrow("two", polled).result()
+        for number in range(2):
+            read = log.partition("one", number).to_arrow(headers=headers)
+            assert read.num_rows > 3
+            producer.send_arrow("three", read).result()
+            for name in ("two", "three"):
+                again = log.partition(name, number).to_arrow(headers=headers)
+                assert again.drop_columns("topic").equals(read.drop_columns("topic"))
 
 
 def test_what_is_acknowledged_is_durable(tmp_log_dir: Path) -> None:

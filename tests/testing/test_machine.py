@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pylog import Log, ProducerRecord
+from pylog import Consumer, Log, ProducerRecord
 from pylog.errors import StorageError, StorageFull
 from pylog.storage.os_errors import storage_error
 from pylog.testing import ManualClock
@@ -391,6 +392,23 @@ def test_a_manual_clock_is_moved_by_whoever_waits() -> None:
     assert (clock.now_ms(), clock.monotonic()) == (1755, 1.75)
 
 
+def test_a_poll_moves_a_manual_clock_by_as_long_as_it_would_have_waited(tmp_path: Path) -> None:
+    clock = ManualClock(start_ms=5)
+    with Log(tmp_path / "log", clock=clock) as log:
+        log.create_topic("t")
+        with Consumer(log) as consumer:
+            consumer.subscribe("t")
+            before = clock.monotonic()
+            assert consumer.poll() == []
+            assert clock.monotonic() == before
+            assert consumer.poll(5.0) == []
+            assert clock.monotonic() == pytest.approx(before + 5)
+            log.partition("t", 0).append([ProducerRecord(b"v")], acks=1)
+            before = clock.monotonic()
+            assert len(consumer.poll(5.0)) == 1
+            assert clock.monotonic() == before
+
+
 def test_a_schedule_decides_what_a_sleep_is() -> None:
     machine = Machine()
     process = machine.process()
@@ -429,3 +447,81 @@ def test_the_pytest_plugin_does_not_load_the_machine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+# What the system answers
+
+
+def test_a_full_disk_that_a_hook_makes_is_the_error_of_a_full_disk() -> None:
+    """For a program it is one thing: ``StorageFull``, nothing appended, and the next append goes on."""
+    machine = Machine()
+    process = machine.process()
+    with process.open_log("/log") as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append([ProducerRecord(b"a")])
+
+        def full(_process: Process, step: Step) -> None:
+            if step.name == "pwrite" and step.path.endswith(".log"):
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        machine.before_step.append(full)
+        with pytest.raises(StorageFull, match="No space left on device; free space and try again"):
+            partition.append([ProducerRecord(b"b")])
+        machine.before_step.clear()
+        assert partition.append([ProducerRecord(b"c")]).base_offset == 1
+        assert [record.value for record in partition.read(0)] == [b"a", b"c"]
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "open": lambda fs: fs.open_readable("/f"),
+    "create": lambda fs: fs.open_appendable("/new"),
+    "pread": lambda fs: fs.open_readable("/f").pread(1, 0),
+    "pwrite": lambda fs: fs.open_appendable("/f").pwrite(b"B", 0),
+    "truncate": lambda fs: fs.open_appendable("/f").truncate(0),
+    "sync": lambda fs: fs.open_appendable("/f").sync(),
+    "lock": lambda fs: fs.lock("/f").try_acquire(),
+    "is_locked": lambda fs: fs.is_locked("/f"),
+    "exists": lambda fs: fs.exists("/f"),
+    "is_directory": lambda fs: fs.is_directory("/f"),
+    "names": lambda fs: fs.names("/"),
+    "size": lambda fs: fs.size("/f"),
+    "modified": lambda fs: fs.modified_ns("/f"),
+    "mkdir": lambda fs: fs.make_directory("/d"),
+    "replace": lambda fs: fs.replace("/f", "/g"),
+    "remove": lambda fs: fs.remove("/f"),
+    "rmdir": lambda fs: fs.remove_directory("/f"),
+    "sync_directory": lambda fs: fs.sync_directory("/"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_of_the_system_is_answered_as_the_real_filesystem_does(name: str) -> None:
+    for number, kind in ((errno.EIO, StorageError), (errno.ENOSPC, StorageFull)):
+        machine = machine_with(f=b"AAAA")
+        at_step(machine, name, raising(OSError(number, "x")))
+        with pytest.raises(StorageError, match=r"^cannot [a-z]+ ") as caught:
+            CALLS[name](machine.process().filesystem)
+        assert (type(caught.value), caught.value.errno) == (kind, number)
+        assert caught.value.path in ("/f", "/new", "/d", "/")
+
+
+def test_a_write_that_stops_half_way_is_answered_so_too() -> None:
+    machine = machine_with(f=b"AAAA")
+    at_step(machine, "pwrite", raising(Interrupted(2, OSError(errno.ENOSPC, "x"))))
+    with pytest.raises(StorageFull, match="cannot write '/f'"):
+        machine.process().filesystem.open_appendable("/f").pwrite(b"BBBB", 0)
+    assert content(machine) == b"BBAA"
+
+
+@pytest.mark.parametrize("error", [TimeoutError("of a handler"), FileNotFoundError(errno.ENOENT, "x"), ValueError("x")])
+def test_what_is_no_refusal_of_the_system_goes_through_as_it_is(error: Exception) -> None:
+    machine = machine_with(f=b"AAAA")
+    at_step(machine, "pread", raising(error))
+    with pytest.raises(type(error)) as caught:
+        machine.process().filesystem.open_readable("/f").pread(1, 0)
+    assert caught.value is error
+    process = machine.process()
+    at_step(machine, "sleep", raising(OSError(errno.EIO, "x")))
+    with pytest.raises(OSError, match="x"):
+        process.clock.sleep(1)

@@ -16,6 +16,9 @@ PIECE_ROWS = 10_000
 PIECE_BYTES = 4 << 20
 """A piece has at most so many rows, and so many bytes unless it is a single row."""
 
+IGNORED = ("topic", "offset", "timestampType")
+"""Columns of a table that was read (``to_arrow``, ``poll_arrow``) which say where a record was, not what it is."""
+
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
@@ -35,9 +38,10 @@ def rows_of(table: object) -> Iterator[Rows]:
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise ConfigError(f"send_arrow takes a pyarrow.Table or RecordBatch, not {type(table).__name__}", table=table)
-    _check_columns(table.schema)
-    _check_content(table)
-    return (_rows(piece) for batch in table.to_batches(max_chunksize=PIECE_ROWS) for piece in _pieces(batch))
+    taken: pa.Table = table.select([at for at, name in enumerate(table.schema.names) if name not in IGNORED])
+    _check_columns(taken.schema)
+    _check_content(taken)
+    return (_rows(piece) for batch in taken.to_batches(max_chunksize=PIECE_ROWS) for piece in _pieces(batch))
 
 
 # Which columns
@@ -88,7 +92,7 @@ def _check_columns(schema: pa.Schema) -> None:
     if wrong:
         raise ConfigError(
             f"columns {', '.join(sorted(set(wrong)))}: a table to send has value and perhaps others, each once, of: {allowed};"
-            " leave out the rest with table.select([...])",
+            f" {', '.join(IGNORED)} are ignored; leave out the rest with table.select([...])",
             columns=wrong, allowed=list(_ALLOWED),
         )  # fmt: skip
     if "value" not in names:

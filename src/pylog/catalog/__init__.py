@@ -1,6 +1,7 @@
 """The topics of a log: names, configuration, and where their directories are."""
 
-from pylog.catalog.catalog import Catalog, KafkaCatalog
+from pylog.catalog.catalog import Catalog
+from pylog.catalog.kafka_catalog import KafkaCatalog
 from pylog.catalog.layout import Layout
 from pylog.catalog.looking import look_at
 from pylog.catalog.manifest import Manifest, read_manifest, write_manifest

@@ -12,15 +12,14 @@ import base64
 import logging
 import re
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
-from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout, parse_partition
+from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout
 from pylog.catalog.manifest import damaged_field, is_whole, read_json, write_json
 from pylog.catalog.topic import (
-    MURMUR2,
     MURMUR3,
     PARTITIONS_MAX,
     LawfulNames,
@@ -45,14 +44,13 @@ from pylog.errors import (
     TopicExists,
     TopicNotFound,
 )
-from pylog.segment.naming import LOCK, PARTITION_METADATA
-from pylog.storage import FileSystem, read_whole, sync_name, while_holding
+from pylog.segment.naming import LOCK
+from pylog.storage import FileSystem, sync_name, while_holding
 
 T = TypeVar("T")
 
 logger = logging.getLogger("pylog.catalog")
 
-_METADATA_LIMIT_BYTES = 4096
 _TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 Prepare = Callable[[str, str], None]
@@ -66,8 +64,6 @@ Forget = Callable[[str], None]
 
 HoldsRecords = Callable[[TopicDescription], bool]
 """Whether any partition of a topic has a record that can be read."""
-
-_KAFKAS = TopicConfig(partitioner=MURMUR2)  # what is known of a topic that Kafka's clients write
 
 _NO_ADVICE = ""  # to create a topic, for who wanted to change or remove it
 
@@ -144,7 +140,7 @@ class Catalog:
         self,
         name: str,
         partitions: int,
-        changes: dict[str, Any],
+        changes: Mapping[str, Any],
         prepare: Prepare,
         retire: Retire,
         forget: Forget,
@@ -210,7 +206,7 @@ class Catalog:
         self._prepare(name, range(topic.partitions, total), topic.id, prepare)
         return self._publish(topic._replace(partitions=total))
 
-    def alter(self, name: str, changes: dict[str, Any], holds_records: HoldsRecords) -> TopicDescription:
+    def alter(self, name: str, changes: Mapping[str, Any], holds_records: HoldsRecords) -> TopicDescription:
         if not changes:
             raise ConfigError(
                 f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, segment_ms=...)",
@@ -218,7 +214,7 @@ class Catalog:
             )
         return self.locked(partial(self._alter, name, changes, holds_records))
 
-    def _alter(self, name: str, changes: dict[str, Any], holds_records: HoldsRecords) -> TopicDescription:
+    def _alter(self, name: str, changes: Mapping[str, Any], holds_records: HoldsRecords) -> TopicDescription:
         topic = self.describe(name, _NO_ADVICE)
         config = topic.config.with_changes(changes)
         before, after = topic.config.partitioner, config.partitioner
@@ -366,62 +362,3 @@ class Catalog:
             if isinstance(error, LogNotFound) or self._filesystem.is_directory(self._layout.topics):
                 raise
             raise LogNotFound.while_open(self._layout.topics) from error
-
-
-class KafkaCatalog:
-    """The topics of a directory that Kafka wrote: what the names of its directories say. Never changes anything."""
-
-    def __init__(self, filesystem: FileSystem, layout: Layout) -> None:
-        self._filesystem = filesystem
-        self._layout = layout
-        self._lawful = LawfulNames(layout.root)
-
-    def version(self) -> int:
-        try:
-            return self._filesystem.modified_ns(self._layout.root)
-        except FileNotFoundError as error:
-            raise LogNotFound.while_open(self._layout.root) from error
-
-    def names(self) -> list[str]:
-        return self._lawful.of(self._partitions())
-
-    def places(self) -> dict[str, str]:
-        """Every name found, lawful or not, and a path that bears it."""
-        return {name: self._layout.partition(name, numbers[0]) for name, numbers in self._partitions().items()}
-
-    def describe(self, name: str, advice: str = "") -> TopicDescription:
-        numbers = self._partitions().get(check_topic_name(name))
-        if numbers is None:
-            raise TopicNotFound(f"no topic {name!r} in {self._layout.root}{advice}", topic=name)
-        count = numbers[-1] + 1
-        present = None if len(numbers) == count else tuple(numbers)
-        return TopicDescription(name, self._topic_id(name, numbers[0]), count, _KAFKAS, present)
-
-    def _partitions(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        try:
-            names = self._filesystem.names(self._layout.root)
-        except FileNotFoundError as error:
-            raise LogNotFound.while_open(self._layout.root) from error
-        for entry in names:
-            parsed = parse_partition(entry)
-            if parsed is not None and self._may_be_directory(f"{self._layout.root}/{entry}"):
-                found.setdefault(parsed.topic, []).append(parsed.partition)
-        return {topic: sorted(numbers) for topic, numbers in found.items()}
-
-    def _may_be_directory(self, path: str) -> bool:
-        """A link may lead to where this process may not look: then whoever reads the partition is told so."""
-        try:
-            return self._filesystem.is_directory(path)
-        except StorageError:
-            return True
-
-    def _topic_id(self, name: str, number: int) -> str:
-        path = f"{self._layout.partition(name, number)}/{PARTITION_METADATA}"
-        try:
-            text = read_whole(self._filesystem, path, _METADATA_LIMIT_BYTES).decode("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
-        return next(
-            (line[len("topic_id:") :].strip() for line in text.splitlines() if line.startswith("topic_id:")), ""
-        )

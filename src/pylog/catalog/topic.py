@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import re
 import reprlib
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
 
@@ -37,6 +37,21 @@ PARTITIONS_MAX = 100_000
 _NUMBERS_SHOWN = 10
 
 
+class TopicOptions(TypedDict, total=False):
+    """The fields of ``TopicConfig`` as keywords, for type checkers: they find a misspelt one."""
+
+    segment_bytes: int
+    segment_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    message_timestamp_type: str
+    compression_type: str
+    retention_ms: int
+    retention_bytes: int
+    partitioner: str
+
+
 class TopicConfig(NamedTuple):
     """How a topic stores its records.
 
@@ -61,7 +76,7 @@ class TopicConfig(NamedTuple):
     retention_bytes: int = UNLIMITED
     partitioner: str = MURMUR3
 
-    def with_changes(self, changes: dict[str, Any]) -> TopicConfig:
+    def with_changes(self, changes: Mapping[str, Any]) -> TopicConfig:
         """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
         for option in changes:
             if option not in self._fields:

@@ -101,11 +101,17 @@ def _run(argv: Sequence[str]) -> int:
         return exits.INTERNAL
 
 
+_ONLY_READ = "use commands that only read (topics list, consume without --group, dump, verify, stats)"
+
+
 def _one_line(error: Exception) -> str:
     text = str(error) or type(error).__name__
     hints = {
         "create it with create_topic": "create it with pylog topics create",
         "raise it with alter_topic": "raise it with pylog topics alter",
+        "or have one made there: create=True, without read_only": "or make one there with pylog topics create",
+        "open the log with read_only=True": _ONLY_READ,
+        "open it with read_only=True": _ONLY_READ,
     }
     for library, command in hints.items():
         text = text.replace(library, command)

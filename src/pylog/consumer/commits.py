@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from pylog.checks import partition_of, require_callable, require_count, require_timeout
 from pylog.codec.format import INT64_MAX
-from pylog.consumer.parts import Parts
+from pylog.consumer.parts import Parts, of_consumer
 from pylog.errors import ConfigError, PylogError
 from pylog.group.offset_records import METADATA_LIMIT_BYTES
+from pylog.kafka_names import answers_kafkas_names
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError | None], object]
 
 
+@answers_kafkas_names
 class ConsumerGroupMetadata(NamedTuple):
     """What a member is in its group: for commits that others make in its name. ``generation`` -1 where it is no member."""
 
@@ -28,6 +30,7 @@ class ConsumerGroupMetadata(NamedTuple):
     group_instance_id: str | None
 
 
+@of_consumer
 class Commits(Parts):
     """A part of ``Consumer``."""
 

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 from pylog.checks import (
     OfOneProcess,
     partitions_of,
-    refuse_options,
+    refuses_other_options,
     require_count,
     require_log,
     require_seconds,
     require_timeout,
+    warn_of_milliseconds,
 )
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.commits import Commits
@@ -35,6 +36,7 @@ from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription
 from pylog.consumer.waiting import Taken, Waiting
 from pylog.errors import Closed, PylogError
+from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.model import Record, TopicPartition
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
@@ -45,7 +47,12 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 
-class Consumer(OfOneProcess, Commits, LogOffsets, Positions):
+_MILLISECONDS_FROM = 100
+"""A whole number of seconds from here on is taken for milliseconds, and warned of: who waits so long can write 300.0."""
+
+
+@answers_kafkas_names
+class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNames):
     """Reads records of topics or partitions, each partition in order.
 
     Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` where the log is):
@@ -73,6 +80,7 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions):
     ``wakeup`` may be called from anywhere. A process that dies leaves its group at once, with no timeout to wait for.
     """
 
+    @refuses_other_options("Consumer", {}, ConsumerConfig._fields, KAFKAS_NAMES)
     def __init__(
         self,
         log: Log,
@@ -95,10 +103,8 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions):
         max_poll_interval_ms: int = 300_000,
         session_timeout_ms: int = 45_000,
         default_api_timeout_ms: int = 30_000,
-        **unknown: Any,
     ) -> None:
         require_log(log, "Consumer")
-        refuse_options("Consumer", unknown, {}, ConsumerConfig._fields, KAFKAS_NAMES)
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
@@ -198,16 +204,19 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions):
 
     # Reading
 
-    def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
+    def poll(self, timeout: float = 0.0, max_records: int | None = None, **unknown: NoReturn) -> list[Record]:
         """The next records: at once if there are any, else after waiting for some up to ``timeout`` seconds.
 
-        At most ``max_records`` (default ``max_poll_records``). Records of a partition come in order; partitions take
-        turns. [] means that every partition not paused had nothing more to read.
+        A whole number of 100 or more is warned of once, since Kafka's clients often take milliseconds: write 300.0 for
+        five minutes. At most ``max_records`` (default ``max_poll_records``). Records of a partition come in order;
+        partitions take turns. [] means that every partition not paused had nothing more to read.
 
         Raises ``Wakeup`` after ``wakeup()``; ``CorruptRecord``, ``SerializationError``, ``OffsetOutOfRange`` and
         ``NoOffsetForPartition`` with ``topic``, ``partition`` and ``offset``, after the records before were returned.
         The position stays there, so that a later poll raises again unless the application seeks.
         """
+        if unknown:
+            refuse_keywords("Consumer.poll", unknown)
         return self._read(timeout, self._fetcher.collect, self._wanted(timeout, max_records))
 
     def poll_arrow(self, timeout: float = 0.0, max_records: int | None = None, *, headers: bool = False) -> pa.Table:
@@ -229,6 +238,8 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions):
     def _wanted(self, timeout: float, max_records: int | None) -> int:
         """How many records a poll is for, once its arguments are checked."""
         require_seconds("timeout", timeout)
+        if type(timeout) is int and timeout >= _MILLISECONDS_FROM:
+            warn_of_milliseconds(timeout, stacklevel=4)
         return self._config.max_poll_records if max_records is None else require_count("max_records", max_records, 1)
 
     def __iter__(self) -> Iterator[Record]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pylog.checks import partition_of, partitions_of, require_count
-from pylog.consumer.parts import Parts
+from pylog.consumer.parts import Parts, of_consumer
 from pylog.errors import ConfigError
 from pylog.model import OffsetAndTimestamp, TopicPartition
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pylog.partition import Partition
 
 
+@of_consumer
 class LogOffsets(Parts):
     """A part of ``Consumer``."""
 

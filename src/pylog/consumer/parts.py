@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from types import FunctionType
+from typing import TypeVar
 
 from pylog.consumer.assignment import Assignment
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.flight import Flight
 from pylog.consumer.lane import Lane
 from pylog.consumer.lookup import OffsetLookup
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def of_consumer(part: _Class) -> _Class:
+    """A class decorator: Python's own errors name the methods as the user does, ``Consumer.commit()``."""
+    for name, method in vars(part).items():
+        if isinstance(method, FunctionType):
+            method.__qualname__ = f"Consumer.{name}"
+    return part
 
 
 class Parts:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pylog.checks import partition_of, require_count
 from pylog.consumer.lane import Lane
-from pylog.consumer.parts import Parts
+from pylog.consumer.parts import Parts, of_consumer
 from pylog.consumer.reset import no_position
 from pylog.consumer.subscription import name_of
 from pylog.errors import ConfigError
 from pylog.model import EARLIEST, LATEST, TopicPartition
 
 
+@of_consumer
 class Positions(Parts):
     """A part of ``Consumer``."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header, read_header
@@ -11,6 +11,7 @@ from pylog.errors import ConfigError, CorruptRecord, RecordTooLarge
 from pylog.model import ProducerRecord
 
 _NONE_YET = ProducerRecord(None)
+_NO_HEADERS = _NONE_YET.headers
 _RECORDS_AT_ONCE = 1024
 _RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 
@@ -29,7 +30,10 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
     try:
         for record in records:
             value, key, headers, timestamp_ms = record
-            if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):
+            if headers is not _NO_HEADERS and isinstance(headers, Mapping):
+                headers = tuple(headers.items())
+            # no Mapping any more:
+            if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):  # type: ignore[arg-type]
                 raise _too_many(records, encoder.count, limit_bytes)
     except RecordTooLarge as error:
         raise _with_advice(error) from None

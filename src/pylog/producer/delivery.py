@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import OfOneProcess, require_callable, require_timeout
 from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
+from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class PendingBatch:
                 logger.exception("callback %r of %r failed", function, delivery)
 
 
-class Delivery(OfOneProcess, Receipt):
+@answers_kafkas_names
+class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
     """The fate of one record sent: a small future. Awaitable under asyncio.
 
     ``result()`` does not wait for the linger time: it writes the record's batch in the calling thread.

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import check_topic_name
-from pylog.checks import OfOneProcess, refuse_options, require_log, require_several, require_timeout
+from pylog.checks import OfOneProcess, refuses_other_options, require_log, require_several, require_timeout
 from pylog.errors import ConfigError, ForkedHandle, PylogError
+from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import TopicBuffers
@@ -39,7 +40,8 @@ Headers = Sequence[Header] | Mapping[str, bytes | None]
 _NO_HEADERS: Headers = ()  # there is one empty tuple: to ask for it is cheaper than to ask for truth
 
 
-class Producer(OfOneProcess):
+@answers_kafkas_names
+class Producer(OfOneProcess, metaclass=AbsentNames):
     """Sends records to the topics of a log. Safe to share among threads; goes on working in a forked child.
 
     ``acks`` says what an acknowledged record has survived: ``"all"`` the loss of power (synced to the disk), ``1`` the
@@ -67,6 +69,7 @@ class Producer(OfOneProcess):
     Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a compression library that is not installed.
     """
 
+    @refuses_other_options("Producer", NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
     def __init__(
         self,
         log: Log,
@@ -85,11 +88,9 @@ class Producer(OfOneProcess):
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
-        **not_yet: None,
     ) -> None:
         require_log(log, "Producer")
         log.require_writable()
-        refuse_options("Producer", not_yet, NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
         self._config = config = ProducerConfig(
             acks=acks,
             linger_ms=linger_ms,
@@ -220,8 +221,10 @@ class Producer(OfOneProcess):
         Columns: ``value`` (binary or string; null is a tombstone), and of these any: ``key`` (the same; null is none),
         ``partition`` (an integer; null leaves it to the partitioner), ``timestamp`` (a timestamp, cut to milliseconds, of
         UTC where it names no zone; or an integer of milliseconds; null is now), ``headers`` (lists of structs of ``key`` and
-        ``value``). Serializers do not apply. The table is taken piece by piece, and need not fit into the buffer. Rows are
-        sent as fast as by ``send_many``, but one by one where their timestamps differ or they have headers.
+        ``value``). ``topic``, ``offset`` and ``timestampType`` are ignored, so what ``to_arrow`` and ``poll_arrow`` return can
+        be sent: to partitions of the same numbers, unless its column ``partition`` is left out. Serializers do not apply. The
+        table is taken piece by piece, and need not fit into the buffer. Rows are sent as fast as by ``send_many``, but one by
+        one where their timestamps differ or they have headers.
 
         What a row has survived once its ``Delivery`` is done says ``acks``, as for ``send``. Raises ``ConfigError`` for
         other columns or types, and without ``pyarrow``; nothing was sent then. Raises as ``send`` for the first row that is

@@ -26,6 +26,16 @@ _START_MS = 1_700_000_000_000
 CHANGING = frozenset({"pwrite", "truncate", "sync", "create", "mkdir", "replace", "remove", "rmdir", "sync_directory"})
 
 
+# What each step is called in an error of the machine's own filesystem:
+_ACTIONS = {
+    **dict.fromkeys(("open", "create"), "open"),
+    **dict.fromkeys(("size", "modified", "exists", "is_directory"), "inspect"),
+    "pread": "read", "pwrite": "write", "truncate": "truncate", "sync": "sync", "lock": "lock", "names": "list",
+    "is_locked": "open the lock file", "mkdir": "create the directory", "rmdir": "remove the directory",
+    "replace": "rename", "remove": "remove", "sync_directory": "sync the directory",
+}  # fmt: skip
+
+
 class Killed(BaseException):
     """The process died here. Nothing of pylog catches it as an error of the system."""
 
@@ -66,6 +76,15 @@ class Step(NamedTuple):
         return self.name in CHANGING
 
 
+def _answer(step: Step, error: OSError) -> None:
+    """Raise what the real filesystem raises if the system answers ``step`` with ``error``, an ``OSError`` with a number.
+
+    One without, as the ``TimeoutError`` of a signal handler, is not the system's. Nor is one in a sleep.
+    """
+    if error.errno is not None and step.name in _ACTIONS and not isinstance(error, FileNotFoundError | StorageError):
+        raise storage_error(_ACTIONS[step.name], step.path, error) from error
+
+
 class Process:
     """One process. Not one thread more: its code runs on the thread that calls it."""
 
@@ -90,7 +109,11 @@ class Process:
         self.steps += 1
         step = Step(name, path, size_bytes)
         for hook in self.machine.before_step:
-            hook(self, step)
+            try:
+                hook(self, step)
+            except OSError as error:
+                _answer(step, error)
+                raise
         if not self.is_alive:
             raise Killed
 
@@ -170,6 +193,8 @@ class OpenAppendableFile(OpenFile):
             except Interrupted as interrupted:
                 if self._process.is_alive or isinstance(interrupted.error, Killed):
                     self._write(data[start : start + interrupted.written_bytes], position + start)
+                if isinstance(interrupted.error, OSError):
+                    _answer(Step("pwrite", self.path), interrupted.error)
                 raise interrupted.error from None
             self._write(data[start:stop], position + start)
 

@@ -1,0 +1,362 @@
+"""What Kafka's Python clients call otherwise: names of methods, attributes and keywords, and what to use here.
+
+The tables are the only place. Options of a producer, a consumer and a topic have tables of their own, beside the options.
+Each entry completes a sentence: ``'Producer' object has no attribute 'produce': use send(topic, value, key=key)``.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABCMeta
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
+
+_Class = TypeVar("_Class", bound=type)
+
+_NO_SERVER = "there is no server to connect to: a log is a directory"
+_NO_NETWORK = "nothing waits for a server here, so there is no timeout; leave it out"
+_NO_TRANSACTIONS = (
+    "transactions are not in this version; Partition.append appends records of one partition all or none, "
+    "and expected_offset tells whether another writer was first"
+)
+_NO_USERS = "there are no users or passwords: the permissions of the directory decide who reads and writes"
+_NO_REPLICAS = "there are no replicas and no brokers: a log is a directory of one machine"
+_NOT_KEPT = "it is not kept with a record"
+_SIZE = "use len() of the key or the value"
+_START = "a producer or consumer is ready when it is made; end it with close()"
+_ALTER = "use alter_topic(name, retention_bytes=…): the fields of TopicConfig are keywords"
+
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "Producer": {
+        "produce": "use send(topic, value, key=key)",
+        "produce_batch": "use send_many(topic, values, keys=keys)",
+        "send_and_wait": "use send(…).result(), or await send(…)",
+        "send_batch": "use send_many(topic, values), or Partition.append(records) for one batch, all or none",
+        "create_batch": "use send_many(topic, values), or Partition.append(records) for one batch, all or none",
+        "poll": "nothing needs to be polled: callbacks run when a record's outcome is known; remove the call",
+        "purge": "records that were sent cannot be taken back; close(timeout) gives up what is not written in time",
+        "list_topics": "use Log.topics()",
+        "bootstrap_connected": _NO_SERVER,
+        "client": _NO_SERVER,
+        "start": _START,
+        "stop": "use close()",
+        "set_sasl_credentials": _NO_USERS,
+        "transaction": _NO_TRANSACTIONS,
+        "init_transactions": _NO_TRANSACTIONS,
+        "begin_transaction": _NO_TRANSACTIONS,
+        "commit_transaction": _NO_TRANSACTIONS,
+        "abort_transaction": _NO_TRANSACTIONS,
+        "send_offsets_to_transaction": _NO_TRANSACTIONS,
+    },
+    "Consumer": {
+        "consume": "use poll(timeout, max_records=n), in seconds; it returns a list of records",
+        "getmany": "use poll(timeout), in seconds; it returns a list of records",
+        "getone": "use poll(timeout, max_records=1), in seconds; it returns a list of at most one record",
+        "list_topics": "use topics(), or Log.topics()",
+        "seek_to_committed": "use seek(partition, committed(partition))",
+        "store_offsets": "there is no store of offsets: use commit(offsets), or enable_auto_commit",
+        "consumer_group_metadata": "use group_metadata()",
+        "memberid": "use group_metadata().member_id",
+        "get_watermark_offsets": "use beginning_offsets([partition]) and end_offsets([partition])",
+        "highwater": "use end_offsets([partition])",
+        "last_stable_offset": "use end_offsets([partition]) with isolation_level='read_committed', "
+        "or Log.partition(topic, number).last_stable_offset",
+        "last_poll_timestamp": "it is not kept; lag() tells how far this consumer is behind",
+        "unassign": "use unsubscribe()",
+        "incremental_assign": "use assign(partitions) with all of them; those assigned before keep their positions",
+        "incremental_unassign": "use assign(partitions) with those that stay; they keep their positions",
+        "bootstrap": _NO_SERVER,
+        "bootstrap_connected": _NO_SERVER,
+        "start": _START,
+        "stop": "use close()",
+        "set_sasl_credentials": _NO_USERS,
+    },
+    "Log": {
+        "create_topics": "use create_topic(name, partitions=n), once for each",
+        "delete_topics": "use delete_topic(name), once for each",
+        "describe_topics": "use describe_topic(name), once for each",
+        "describe_topic_partitions": "use describe_topic(name).numbers, or partition(topic, number)",
+        "list_topics": "use topics()",
+        "wait_for_topics": "a topic is there when create_topic returns",
+        "create_partitions": "use add_partitions(name, total)",
+        "describe_configs": "use describe_topic(name).config",
+        "list_config_resources": "use topics(): only topics have a configuration",
+        "alter_configs": _ALTER,
+        "incremental_alter_configs": _ALTER,
+        "reset_configs": _ALTER,
+        "list_offsets": "use partition(topic, number).earliest_offset, latest_offset, or offset_for_time(timestamp_ms)",
+        "list_partition_offsets": "use partition(topic, number).earliest_offset, latest_offset, "
+        "or offset_for_time(timestamp_ms)",
+        "list_groups": "use groups()",
+        "list_consumer_groups": "use groups()",
+        "describe_groups": "use describe_group(group), once for each",
+        "describe_consumer_groups": "use describe_group(group), once for each",
+        "list_group_offsets": "use describe_group(group).partitions",
+        "list_consumer_group_offsets": "use describe_group(group).partitions",
+        "alter_group_offsets": "use reset_offsets(group, offsets={partition: offset})",
+        "alter_consumer_group_offsets": "use reset_offsets(group, offsets={partition: offset})",
+        "reset_group_offsets": "use reset_offsets(group, to=…)",
+        "delete_groups": "use delete_group(group), once for each",
+        "delete_consumer_groups": "use delete_group(group), once for each",
+        "delete_group_offsets": "use delete_group(group), which forgets all that it has committed",
+        "remove_group_members": "a member leaves when it is closed or its process ends",
+        "poll": "nothing needs to be polled: each call returns when it is done",
+        "describe_producers": "it cannot be asked for in this version",
+        "describe_cluster": _NO_REPLICAS,
+        "describe_log_dirs": "use path, and partition(topic, number).size_bytes",
+        "alter_replica_log_dirs": _NO_REPLICAS,
+        "describe_metadata_quorum": _NO_REPLICAS,
+        "describe_features": _NO_REPLICAS,
+        "update_features": _NO_REPLICAS,
+        "api_versions": _NO_SERVER,
+        "get_broker_version_data": _NO_SERVER,
+        "elect_leaders": _NO_REPLICAS,
+        "alter_partition_reassignments": _NO_REPLICAS,
+        "list_partition_reassignments": _NO_REPLICAS,
+        "create_acls": _NO_USERS,
+        "delete_acls": _NO_USERS,
+        "describe_acls": _NO_USERS,
+        "alter_user_scram_credentials": _NO_USERS,
+        "describe_user_scram_credentials": _NO_USERS,
+        "set_sasl_credentials": _NO_USERS,
+        "abort_transaction": _NO_TRANSACTIONS,
+        "describe_transactions": _NO_TRANSACTIONS,
+        "list_transactions": _NO_TRANSACTIONS,
+        "find_hanging_transactions": _NO_TRANSACTIONS,
+    },
+    "Delivery": {
+        "get": "use result(timeout), in seconds",
+        "add_callback": "use add_done_callback(function), which is called with the Delivery: result() or exception()",
+        "add_errback": "use add_done_callback(function), which is called with the Delivery: exception() is the error",
+        "add_both": "use add_done_callback(function), which is called with the Delivery: result() or exception()",
+        "chain": "use add_done_callback(function)",
+        "is_done": "use done()",
+        "succeeded": "use done() and exception() is None",
+        "failed": "use done() and exception() is not None",
+        "retriable": "use exception().retriable",
+        "value": "use result(), the RecordMetadata",
+        "success": "only the producer decides it",
+        "failure": "only the producer decides it",
+        "rebind": "only the producer decides it",
+        "args": "use add_done_callback(function), which is called with the Delivery",
+        "error_on_callbacks": "an error of a callback is logged",
+        "cancelled": "a record that was sent cannot be taken back",
+        "cancel": "a record that was sent cannot be taken back",
+        "running": "use not done()",
+        "set_result": "only the producer decides it",
+        "set_exception": "only the producer decides it",
+    },
+    "Record": {
+        "timestamp": "use timestamp_ms",
+        "timestamp_type": "it belongs to the topic: Log.describe_topic(topic).config.message_timestamp_type",
+        "error": "errors are raised by poll",
+        "leader_epoch": _NOT_KEPT,
+        "checksum": "it is of a whole batch, and was checked when the record was read",
+        "latency": _NOT_KEPT,
+        "serialized_key_size": _SIZE,
+        "serialized_value_size": _SIZE,
+        "serialized_header_size": _SIZE,
+        "set_key": "a record does not change: use record._replace(key=…)",
+        "set_value": "a record does not change: use record._replace(value=…)",
+        "set_headers": "a record does not change: use record._replace(headers=…)",
+    },
+    "RecordMetadata": {
+        "timestamp": "use timestamp_ms",
+        "timestamp_type": "it belongs to the topic: Log.describe_topic(topic).config.message_timestamp_type",
+        "topic_partition": "use TopicPartition(metadata.topic, metadata.partition)",
+        "log_start_offset": "use Log.partition(topic, number).earliest_offset",
+        "checksum": "it is of a whole batch, and is checked when records are read",
+        "serialized_key_size": _SIZE,
+        "serialized_value_size": _SIZE,
+        "serialized_header_size": _SIZE,
+    },
+    "TopicPartition": {
+        "offset": "a partition and an offset are two values: seek(partition, offset), commit({partition: offset})",
+        "metadata": "use OffsetAndMetadata(offset, metadata)",
+        "leader_epoch": _NOT_KEPT,
+        "error": "errors are raised",
+    },
+    "OffsetAndTimestamp": {"timestamp": "use timestamp_ms", "leader_epoch": _NOT_KEPT},
+    "OffsetAndMetadata": {"leader_epoch": "commits record it themselves"},
+    "ConsumerGroupMetadata": {"generation_id": "use generation", "state": "use Log.describe_group(group).state"},
+}
+"""Attributes and methods, by the class that does not have them."""
+
+_CLOSE = "close() leaves the group at once; with enable_auto_commit it commits what was returned"
+
+KEYWORDS: Mapping[str, Mapping[str, str]] = {
+    "Consumer.poll": {
+        "timeout_ms": "use timeout, in seconds: timeout_ms=1000 is timeout=1.0",
+        "update_offsets": "poll always moves the position; seek(partition, offset) sets it back",
+        "num_messages": "use max_records",
+    },
+    "Consumer.subscribe": {
+        "pattern": "use subscribe(re.compile(pattern)), which must match a topic's whole name",
+        "listener": "use on_assigned=, on_revoked= and on_lost=, functions that take a list of partitions",
+        "on_assign": "use on_assigned, a function that takes a list of partitions",
+        "on_revoke": "use on_revoked, a function that takes a list of partitions",
+    },
+    "Consumer.commit": {
+        "message": "use commit({TopicPartition(record.topic, record.partition): record.offset + 1})",
+        "asynchronous": "use commit_async(offsets, callback), or leave it out: commit() returns when it is durable",
+        "timeout_ms": _NO_NETWORK,
+    },
+    "Consumer.committed": {
+        "partitions": "use committed(partition), once for each",
+        "timeout": _NO_NETWORK,
+        "timeout_ms": _NO_NETWORK,
+    },
+    "Consumer.position": {"partitions": "use position(partition), once for each", "timeout_ms": _NO_NETWORK},
+    "Consumer.offsets_for_times": {
+        "timestamps": "use offsets_for_times({partition: timestamp_ms})",
+        "partitions": "use offsets_for_times({partition: timestamp_ms})",
+        "timeout": _NO_NETWORK,
+        "timeout_ms": _NO_NETWORK,
+    },
+    "Consumer.beginning_offsets": {"timeout_ms": _NO_NETWORK},
+    "Consumer.end_offsets": {"timeout_ms": _NO_NETWORK},
+    "Consumer.pause": {"partitions": "use pause(*partitions)"},
+    "Consumer.resume": {"partitions": "use resume(*partitions)"},
+    "Consumer.close": {"autocommit": _CLOSE, "timeout_ms": _CLOSE},
+    "Consumer.metrics": {"raw": "leave it out: metrics() are numbers by name"},
+    "Producer.close": {"null_logger": "leave it out: nothing is logged when a producer is closed"},
+    "Producer.metrics": {"raw": "leave it out: metrics() are numbers by name"},
+    "Log.delete_records": {
+        "records_to_delete": "use delete_records(partition, before), once for each",
+        "timeout_ms": _NO_NETWORK,
+        "partition_leader_id": _NO_REPLICAS,
+    },
+}
+"""Keywords of methods that are here, by the method that does not take them."""
+
+_ASYNC = "there is no asyncio client yet: call poll in a thread, await asyncio.to_thread(consumer.poll, 1.0)"
+_NO_SUCH_ERROR = "use pylog.errors.PylogError; docs/api.md lists its kinds"
+_LISTENER = "use subscribe(topics, on_assigned=…, on_revoked=…, on_lost=…)"
+_FUNCTION = "a serializer or deserializer is a function: value_serializer=…, value_deserializer=…"
+
+MODULE: Mapping[str, str] = {
+    "KafkaProducer": "use Producer(Log(directory))",
+    "KafkaConsumer": "use Consumer(Log(directory)), then consumer.subscribe(topics)",
+    "KafkaAdminClient": "use Log(directory): it creates, alters and describes topics and groups",
+    "AdminClient": "use Log(directory): it creates, alters and describes topics and groups",
+    "KafkaClient": _NO_SERVER,
+    "AIOKafkaProducer": "use Producer(Log(directory)): await producer.send(…)",
+    "AIOKafkaConsumer": _ASYNC,
+    "AIOKafkaClient": _NO_SERVER,
+    "AsyncProducer": "use Producer(Log(directory)): await producer.send(…)",
+    "AsyncConsumer": _ASYNC,
+    "SerializingProducer": "use Producer(log, key_serializer=…, value_serializer=…)",
+    "DeserializingConsumer": "use Consumer(log, key_deserializer=…, value_deserializer=…)",
+    "NewTopic": "use Log.create_topic(name, partitions=n)",
+    "NewPartitions": "use Log.add_partitions(name, total)",
+    "ConfigResource": "use Log.alter_topic(name, …)",
+    "ConsumerRecord": "use Record",
+    "Message": "use Record",
+    "KafkaError": _NO_SUCH_ERROR,
+    "KafkaException": _NO_SUCH_ERROR,
+    "KafkaTimeoutError": "use pylog.errors.DeliveryTimeout or BufferTimeout; waiting for a result raises TimeoutError",
+    "NoBrokersAvailable": _NO_SERVER,
+    "ConsumerStoppedError": "use pylog.errors.Closed",
+    "IllegalOperation": "use pylog.errors.ConfigError",
+    "ConsumerRebalanceListener": _LISTENER,
+    "AsyncConsumerRebalanceListener": _LISTENER,
+    "Serializer": _FUNCTION,
+    "Deserializer": _FUNCTION,
+    "DefaultSerializer": _FUNCTION,
+    "JsonSerializer": _FUNCTION,
+    "IsolationLevel": "use isolation_level='read_committed' or 'read_uncommitted'",
+    "OffsetSpec": "use Partition.earliest_offset, latest_offset, or offset_for_time(timestamp_ms)",
+    "TopicPartitionReplica": _NO_REPLICAS,
+    "OFFSET_BEGINNING": "use consumer.seek_to_beginning(partition)",
+    "OFFSET_END": "use consumer.seek_to_end(partition)",
+    "OFFSET_STORED": "use consumer.seek(partition, consumer.committed(partition))",
+    "OFFSET_INVALID": "an offset that is not there is None",
+    "TIMESTAMP_CREATE_TIME": "use Log.describe_topic(topic).config.message_timestamp_type",
+    "TIMESTAMP_LOG_APPEND_TIME": "use Log.describe_topic(topic).config.message_timestamp_type",
+    "TIMESTAMP_NOT_AVAILABLE": "a record without a time has timestamp_ms=-1",
+}
+"""Names that are imported from the clients' packages."""
+
+
+def answers_kafkas_names(cls: _Class) -> _Class:
+    """A class decorator: attributes and keywords of the tables raise Python's own errors, and say what to use here.
+
+    ``hasattr`` and ``dir`` know none of them, nor does a type checker. A named tuple, which cannot name a metaclass, is
+    made again with it.
+    """
+    if not isinstance(cls, AbsentNames):
+        cls = AbsentNames(cls.__name__, cls.__bases__, dict(vars(cls)))  # type: ignore[assignment]
+    for name in ATTRIBUTES[cls.__name__]:
+        setattr(cls, name, _Absent(cls.__name__, name))
+    cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # of an instance: it does not ask the metaclass
+    for method, keywords in KEYWORDS.items():
+        owner, _, name = method.partition(".")
+        if owner == cls.__name__ and method != "Consumer.poll":  # which looks at its keywords itself
+            setattr(cls, name, _with_keywords(getattr(cls, name), keywords))
+    return cls
+
+
+def no_name(module: str, name: str) -> Exception:
+    """The error for a name that ``module`` does not have. Its ``__getattr__`` raises it.
+
+    ``from module import name`` turns an ``AttributeError`` into an ``ImportError`` of its own, without any advice. So the
+    import statement, which first asks with ``hasattr``, is answered with an ``ImportError``; all others, with what they expect.
+    """
+    advice = MODULE.get(name)
+    if advice is None:
+        return AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
+    if sys._getframe(2).f_code.co_name == "_handle_fromlist":
+        return ImportError(f"cannot import name {name!r} from {module!r}: {advice}", name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}: {advice}")
+
+
+def refuse_keywords(method: str, given: Iterable[str]) -> NoReturn:
+    """The ``TypeError`` for keywords that a method does not take, as Python words it, and with what to use."""
+    name = next(iter(given))
+    advice = KEYWORDS[method].get(name)
+    raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{f': {advice}' if advice else ''}")
+
+
+def _with_keywords(function: Callable[..., Any], keywords: Mapping[str, str]) -> Callable[..., Any]:
+    @wraps(function)
+    def answering(*args: Any, **given: Any) -> Any:
+        if given and (absent := [name for name in given if name in keywords]):
+            refuse_keywords(function.__qualname__, absent)
+        return function(*args, **given)
+
+    return answering
+
+
+class _Absent:
+    """In the place of an attribute: whoever asks for it is told that there is none."""
+
+    __slots__ = ("_name", "_owner")
+
+    def __init__(self, owner: str, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        advice = ATTRIBUTES[self._owner][self._name]
+        raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}: {advice}")
+
+
+class AbsentNames(ABCMeta):
+    """The metaclass of a class with absent names, each of them a descriptor that ``dir`` leaves out.
+
+    A ``__getattr__`` would be simpler, but before Python 3.12 it makes each attribute of its class five to ten times as
+    slow to read. It is a kind of ``ABCMeta``, so that a subclass may be abstract.
+    """
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not cls.is_absent(name)]
+
+    def is_absent(cls, name: str) -> bool:
+        """Whether the first class that has the name has only advice: a subclass may have a method of this name."""
+        return isinstance(next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None), _Absent)
+
+
+def _dir(self: Any) -> Iterable[str]:
+    own = getattr(self, "__dict__", ())
+    return [name for name in object.__dir__(self) if name in own or not type(self).is_absent(name)]
