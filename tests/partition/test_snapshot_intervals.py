@@ -84,9 +84,38 @@ def test_a_roll_counts_from_the_new_segment(tmp_path: Path) -> None:
     assert len(taken) > 2
 
 
-def test_without_producers_there_is_nothing_to_write_down(tmp_path: Path) -> None:
+def test_without_producers_an_empty_snapshot_says_so(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     for _ in range(20):
         append_encoded(partition, batch(b"x" * 150))
-    assert list(directory.glob("*.snapshot")) == []
+    assert {path.stat().st_size for path in directory.glob("*.snapshot")} == {10}
+
+
+def test_one_is_taken_after_so_many_batches_too_counted_from_the_newest_whoever_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 1 << 20)
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 20)
+    directory = tmp_path / "t-0"
+    taken = []
+    for first in range(0, 90, 9):
+        taken += snapshots_seen(directory, open_partition(directory), first, first + 9)
+    assert taken == [20, 40, 60, 80]
+
+
+def test_many_producers_are_written_down_after_as_many_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 1 << 20)
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 5)
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    for producer_id in range(40):
+        append_encoded(partition, batch(b"x", producer_id=producer_id, epoch=0, sequence=0))
+    first, second = (int(path.stem) for path in sorted(directory.glob("*.snapshot")))
+    assert (first, second) == (5, 10)
+    for _ in range(100):
+        append_encoded(partition, batch(b"x"))
+    taken = [int(path.stem) for path in sorted(directory.glob("*.snapshot"))]
+    assert taken[1] - taken[0] == 40

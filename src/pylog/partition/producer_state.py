@@ -53,6 +53,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
+        self.batches_since_snapshot = 0  # taken in, of any producer or none
         self._open: set[int] = set()  # the producers with an open transaction
 
     def duplicate_of(self, header: BatchHeader) -> BatchTrace | None:

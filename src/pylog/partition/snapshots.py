@@ -1,8 +1,8 @@
 """Brings producer state up to the end of a partition: the newest good snapshot, then the headers behind it.
 
-Snapshots are written at each roll, and in between after every ``INTERVAL_BYTES``, so that opening a partition reads at
-most that much. The one at a segment's base is synced with the segments before it; any other is lost with the power, which
-costs a longer replay.
+Snapshots are written at each roll, and in between after so many bytes or batches (``is_due``): opening a partition reads
+no more headers than that, whoever wrote them and however that writer ended. The snapshot at a segment's base is synced with
+the segments before it; any other is lost with the power, which costs a longer replay.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pylog.storage import FileSystem, ReadableFile, read_whole, write_atomically
 logger = logging.getLogger("pylog.partition")
 
 INTERVAL_BYTES = 8 << 20
+INTERVAL_BATCHES = 1000  # to read so many headers takes 2 ms
 PRODUCER_EXPIRATION_MS = 86_400_000
 
 _MARKER_LIMIT_BYTES = 64 << 10
@@ -36,6 +37,7 @@ def fold(states: ProducerStates, header: BatchHeader, position: int, file: Reada
     A control batch that holds no marker ends nothing: a transaction that is open stays open, so that read_committed shows
     none of it. It is reported in the log, and named when it is read or verified.
     """
+    states.batches_since_snapshot += 1
     if header.producer_id < 0:
         return None
     if not header.is_control:
@@ -125,6 +127,15 @@ def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
                 transaction_start=transaction_start,
             )
     return states
+
+
+def is_due(states: ProducerStates, size_bytes: int) -> bool:
+    """Whether to take a snapshot, ``size_bytes`` after the last one that was taken or tried.
+
+    With many producers after more batches: a batch pays for writing one producer's entry at most.
+    """
+    batches = states.batches_since_snapshot
+    return size_bytes >= INTERVAL_BYTES or (batches >= INTERVAL_BATCHES and batches >= len(states.entries))
 
 
 def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_offset: int) -> None:

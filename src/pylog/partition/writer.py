@@ -53,7 +53,6 @@ class PartitionWriter(WriterView):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._sealer = Sealer(place)
-        self._inner_snapshots: list[int] = []  # that this process took inside of segments, since its last roll
 
     # Appending
 
@@ -106,8 +105,7 @@ class PartitionWriter(WriterView):
             segment.append(batch, header, min_timestamp_ms)
             if segment.block_times.is_due:
                 self._write_block_times(segment)
-            if header.producer_id >= 0:
-                self._fold(segment, position, header)
+            self._fold(segment, position, header)
             self._publish_end(state, segment)
         except BaseException as error:
             self._undo(error)
@@ -217,16 +215,12 @@ class PartitionWriter(WriterView):
         fresh = self._place.segment_writer(end)
         self._lock.check_held()
         fresh.cut(0, end)
-        self._snapshot_position = 0
+        self._snapshot_position = self._producers.batches_since_snapshot = 0
         self._segment = fresh
         inner = [at for at in self._inner_snapshots if base < at < end]
         self._inner_snapshots.clear()
         snapshots.remove(self._place.filesystem, self._place.directory, inner)  # others' are the sealer's to remove
         return state, fresh
-
-    def _snapshot(self, segment: SegmentWriter) -> None:
-        super()._snapshot(segment)
-        self._inner_snapshots.append(segment.next_offset)
 
     def roll(self, timeout_ms: int) -> None:
         """Close the active segment now, unless it is empty."""
