@@ -26,6 +26,7 @@ INTERVAL_BYTES = 8 << 20
 INTERVAL_BATCHES = 1000  # to read so many headers takes 2 ms
 PRODUCER_EXPIRATION_MS = 86_400_000
 
+_PRODUCERS_PER_BATCH = 16
 _MARKER_LIMIT_BYTES = 64 << 10
 _FRONT_BYTES = 16
 _LIMIT_BYTES = 64 << 20  # more than a million producers
@@ -111,6 +112,8 @@ def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
     path = file_path(directory, offset, SNAPSHOT)
     wanted = ProducerStates.snapshot_bytes(read_whole(filesystem, path, _FRONT_BYTES))
     states = ProducerStates.decode(read_whole(filesystem, path, min(wanted + 1, _LIMIT_BYTES)), path)
+    if states.greatest_offset < offset:
+        return states
     for producer_id, entry in states.entries.items():
         last_offset = entry.batches[-1].last_offset if entry.batches else -1
         transaction_start = -1 if entry.transaction_start is None else entry.transaction_start
@@ -132,10 +135,12 @@ def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
 def is_due(states: ProducerStates, size_bytes: int) -> bool:
     """Whether to take a snapshot, ``size_bytes`` after the last one that was taken or tried.
 
-    With many producers after more batches: a batch pays for writing one producer's entry at most.
+    Of many producers after more batches, so that no batch pays for more than the bytes of a few.
     """
     batches = states.batches_since_snapshot
-    return size_bytes >= INTERVAL_BYTES or (batches >= INTERVAL_BATCHES and batches >= len(states.entries))
+    return size_bytes >= INTERVAL_BYTES or (
+        batches >= INTERVAL_BATCHES and batches * _PRODUCERS_PER_BATCH >= len(states)
+    )
 
 
 def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_offset: int) -> None:
