@@ -104,9 +104,7 @@ def test_one_is_taken_after_so_many_batches_too_counted_from_the_newest_whoever_
     assert taken == [20, 40, 60, 80]
 
 
-def test_many_producers_are_written_down_after_as_many_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_producers_are_written_down_after_as_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 1 << 20)
     monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 5)
     directory = tmp_path / "t-0"

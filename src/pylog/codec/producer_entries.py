@@ -43,7 +43,8 @@ def check_producers(entries: Buffer) -> tuple[int, bool, int, list[int]]:
     The index of the first impossible one, or -1; whether the ids rise; the greatest offset that is named, or -1; the
     producers with an open transaction.
     """
-    rise, greatest, before, with_transaction = True, -1, -1, []
+    rise, greatest, before = True, -1, -1
+    with_transaction: list[int] = []
     for index, fields in enumerate(map(ProducerFields._make, PRODUCER_ENTRY.iter_unpack(entries))):
         if not fields.is_possible:
             return index, rise, greatest, with_transaction

@@ -82,7 +82,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._packed = PackedProducers()  # as of the last snapshot
-        self._entries: dict[int, ProducerEntry] = {}  # all that were asked for or have changed; all, where none is packed
+        self._entries: dict[int, ProducerEntry] = {}  # those asked for or changed; all of them, if none is packed
         self._changed: set[int] = set()  # of these, what is otherwise than in ``_packed``
         self._added: set[int] = set()  # or is not there
         self._open: set[int] = set()  # the producers with an open transaction, all of them in ``_entries``

@@ -127,9 +127,7 @@ class WriterView:
                 state.log_end_offset,
                 self._place.clock.now_ms(),
             )
-            self._inner_snapshots = [
-                at for at in segments.snapshots if state.active_base < at <= state.log_end_offset
-            ]
+            self._inner_snapshots = [at for at in segments.snapshots if state.active_base < at <= state.log_end_offset]
         self._snapshot_position = state.written_end
         self._state = state
 
