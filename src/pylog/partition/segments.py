@@ -26,7 +26,11 @@ class Segments(NamedTuple):
 
     @classmethod
     def list(cls, filesystem: FileSystem, directory: str) -> Segments:
-        names = filesystem.names(directory)
+        return cls.among(filesystem.names(directory))
+
+    @classmethod
+    def among(cls, names: list[str]) -> Segments:
+        """Of the names in a directory."""
         return cls(tuple(base_offsets(names)), tuple(offsets_of(names, SNAPSHOT)))
 
     def floor(self, offset: int) -> int | None:

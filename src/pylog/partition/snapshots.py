@@ -147,14 +147,6 @@ def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_off
     write_atomically(filesystem, file_path(directory, end_offset, SNAPSHOT), states.encode(), durable=False)
 
 
-def remove_stray(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int) -> None:
-    """Remove snapshots beyond the end, and all but the newest of those that stand at no segment's base."""
-    offsets = offsets_of(filesystem.names(directory), SNAPSHOT)
-    newest = max((at for at in offsets if at <= end_offset), default=-1)
-    keep = {newest, *(base for base in segments.bases if base <= end_offset)}
-    remove(filesystem, directory, (at for at in offsets if at not in keep))
-
-
 def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
     """Put the snapshot of this offset on the medium, in a new file: a sync that failed proves nothing about the next.
 
