@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylog.segment.naming import SNAPSHOT, base_offsets, offsets_of
@@ -29,7 +30,7 @@ class Segments(NamedTuple):
         return cls.among(filesystem.names(directory))
 
     @classmethod
-    def among(cls, names: list[str]) -> Segments:
+    def among(cls, names: Sequence[str]) -> Segments:
         """Of the names in a directory."""
         return cls(tuple(base_offsets(names)), tuple(offsets_of(names, SNAPSHOT)))
 
