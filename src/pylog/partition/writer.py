@@ -287,7 +287,9 @@ class PartitionWriter(WriterView):
     def _remove_before(self, offset: int, names: list[str], timeout_ms: int) -> None:
         """Remove files that hold no records any more. Others append in between."""
         try:
-            for some in deletion.at_once(deletion.files_before(names, offset)):
+            for number, some in enumerate(deletion.at_once(deletion.files_before(names, offset))):
+                if number:
+                    self._lock.give_way()
                 if not self._lock.holding(timeout_ms, partial(self._take_away, some, offset)):
                     return
                 deletion.free(self._place, some)
