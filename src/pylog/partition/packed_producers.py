@@ -6,7 +6,7 @@ becomes an object, and only what has changed is packed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from pylog.codec import find_producer, without_expired
 from pylog.codec.format import Buffer
@@ -38,13 +38,16 @@ class PackedProducers:
         index = find_producer(self._data, producer_id)
         return PRODUCER_ENTRY.unpack_from(self._data, index * PRODUCER_ENTRY_BYTES) if index >= 0 else None
 
-    def merge(self, changed: Iterable[ProducerFields]) -> None:
-        """Take in entries, by rising id: in the place of those of the same producers, or between the others."""
+    def merge(self, changed: Sequence[tuple[int, ...]]) -> None:
+        """Take in ``ProducerFields`` by rising id: in the place of those of the same producers, or between the others."""
+        if not self.count:
+            self._replace(bytearray().join([PRODUCER_ENTRY.pack(*fields) for fields in changed]))
+            return
         data = self._data if isinstance(self._data, bytearray) else bytearray(self._data)
         pieces: list[Buffer] = []
         taken = 0
         for fields in changed:
-            index = find_producer(data, fields.producer_id)
+            index = find_producer(data, fields[0])
             if index >= 0:
                 PRODUCER_ENTRY.pack_into(data, index * PRODUCER_ENTRY_BYTES, *fields)
             else:

@@ -14,7 +14,7 @@ from pylog.codec import check_producers
 from pylog.codec.batch import BatchHeader
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import Buffer
-from pylog.codec.producer_entries import PRODUCER_ENTRY, PRODUCER_ENTRY_BYTES, ProducerFields
+from pylog.codec.producer_entries import PRODUCER_ENTRY, PRODUCER_ENTRY_BYTES
 from pylog.errors import CorruptSegment, FormatVersionError, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction
 from pylog.partition.packed_producers import PackedProducers
@@ -62,19 +62,14 @@ class ProducerEntry:
             )
         return entry
 
-    def packed(self, producer_id: int) -> ProducerFields:
-        """What a snapshot is to say of a producer."""
-        last = self.batches[-1] if self.batches else BatchTrace(-1, -1, -1, -1, -1)
-        return ProducerFields(
-            producer_id,
-            self.epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.last_offset - last.first_offset,
-            last.timestamp_ms,
-            self.coordinator_epoch,
-            -1 if self.transaction_start is None else self.transaction_start,
-        )
+    def packed(self, producer_id: int) -> tuple[int, ...]:
+        """What a snapshot is to say of a producer, in ``ProducerFields``."""
+        start = -1 if self.transaction_start is None else self.transaction_start
+        if not self.batches:
+            return producer_id, self.epoch, -1, -1, 0, -1, self.coordinator_epoch, start
+        _, last_sequence, first_offset, last_offset, timestamp_ms = self.batches[-1]
+        delta = last_offset - first_offset
+        return producer_id, self.epoch, last_sequence, last_offset, delta, timestamp_ms, self.coordinator_epoch, start
 
 
 class ProducerStates:
@@ -119,7 +114,7 @@ class ProducerStates:
 
     def duplicate_of(self, header: BatchHeader) -> BatchTrace | None:
         """The earlier appearance of this batch, if it is among the producer's last five."""
-        entry = self._get(header.producer_id)
+        entry = self._entries.get(header.producer_id) or self._get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
             return None
         first = header.base_sequence
@@ -130,7 +125,7 @@ class ProducerStates:
 
     def check(self, header: BatchHeader) -> None:
         """Refuse a batch that is not the producer's next: ``ProducerFenced`` or ``OutOfOrderSequence``."""
-        entry = self._get(header.producer_id)
+        entry = self._entries.get(header.producer_id) or self._get(header.producer_id)
         if entry is None:
             return
         facts = {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
@@ -153,14 +148,14 @@ class ProducerStates:
 
     def next_sequence(self, producer_id: int) -> int | None:
         """The sequence that must come next of a producer; None where any may, since nothing is known of it."""
-        entry = self._get(producer_id)
+        entry = self._entries.get(producer_id) or self._get(producer_id)
         if entry is None or not entry.batches or entry.batches[-1].last_sequence < 0:
             return None
         return (entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT
 
     def update(self, header: BatchHeader) -> None:
         """Take in a data batch that is in the log, offsets stamped."""
-        entry = self._get(header.producer_id)
+        entry = self._entries.get(header.producer_id) or self._get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
             known = entry.transaction_start if entry is not None else None
             entry = self._begin(header.producer_id, entry, ProducerEntry(header.producer_epoch, -1, known))
@@ -185,7 +180,7 @@ class ProducerStates:
         self, header: BatchHeader, *, committed: bool, coordinator_epoch: int
     ) -> AbortedTransaction | None:
         """Take in a commit or abort marker; the aborted transaction, if it ended one."""
-        entry = self._get(header.producer_id)
+        entry = self._entries.get(header.producer_id) or self._get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
             start = entry.transaction_start if entry is not None else None
             entry = self._begin(
@@ -229,6 +224,10 @@ class ProducerStates:
 
         Not those with an open transaction. For whoever has taken in a batch; it does nothing but once in so many producers.
         """
+        if (
+            len(self._entries) + self._packed.count <= PRODUCERS_MAX
+        ):  # for every batch: it counts some twice, and is quick
+            return
         count = len(self)
         if count <= PRODUCERS_MAX or count % _FORGOTTEN_AT_ONCE:
             return
@@ -244,7 +243,9 @@ class ProducerStates:
 
     def encode(self) -> bytes:
         changed = sorted(self._changed if self._packed.count else self._entries)
-        self._packed.merge(self._entries[producer_id].packed(producer_id) for producer_id in changed)
+        if len(changed) == len(self):  # all of them
+            self._packed = PackedProducers()
+        self._packed.merge([self._entries[producer_id].packed(producer_id) for producer_id in changed])
         self._changed.clear()
         self._added.clear()
         count, entries = _SNAPSHOT_COUNT.pack(self._packed.count), self._packed.data

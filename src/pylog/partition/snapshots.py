@@ -23,7 +23,7 @@ from pylog.storage import FileSystem, ReadableFile, read_whole, write_atomically
 logger = logging.getLogger("pylog.partition")
 
 INTERVAL_BYTES = 8 << 20
-INTERVAL_BATCHES = 1000  # to read so many headers takes 2 ms
+INTERVAL_BATCHES = 1500  # to read so many headers takes 4 ms
 PRODUCER_EXPIRATION_MS = 86_400_000
 
 _PRODUCERS_PER_BATCH = 16

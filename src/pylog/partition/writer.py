@@ -107,7 +107,10 @@ class PartitionWriter(WriterView):
             segment.append(batch, header, min_timestamp_ms)
             if segment.block_times.is_due:
                 self._write_block_times(segment)
-            self._fold(segment, position, header)
+            if header.producer_id >= 0:
+                self._fold(segment, position, header)
+            else:
+                self._producers.batches_since_snapshot += 1  # what ``fold`` does, without two calls
             self._publish_end(state, segment)
         except BaseException as error:
             self._undo(error)

@@ -205,7 +205,11 @@ class WriterView:
                 state.segments_version,
             )
         )
-        if snapshots.is_due(self._producers, segment.size_bytes - self._snapshot_position):
+        since_bytes = segment.size_bytes - self._snapshot_position
+        if (
+            self._producers.batches_since_snapshot >= snapshots.INTERVAL_BATCHES
+            or since_bytes >= snapshots.INTERVAL_BYTES
+        ) and snapshots.is_due(self._producers, since_bytes):
             self._snapshot(segment)
 
     def _snapshot(self, segment: SegmentWriter) -> None:
