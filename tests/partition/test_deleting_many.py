@@ -146,6 +146,22 @@ def test_nothing_of_a_new_topic_goes_that_stands_at_the_same_path(tmp_path: Path
     assert [values(open_partition(directory).read(offset)) for offset in (0, 19)] == [["0"], ["19"]]
 
 
+def test_files_go_only_while_the_log_says_that_they_may(tmp_path: Path) -> None:
+    """Spoiled slots: the topic is being deleted, or they were lost, and a recovery is to look at the files."""
+    directory, filesystem = tmp_path / "t-0", Holding()
+    partition = open_partition(directory, filesystem)
+    fill(partition, 30)
+    holds = iter([True])
+
+    def spoil() -> None:
+        if next(holds, False):
+            retire_directory(FS, ManualClock(), str(directory), 1.0)
+
+    filesystem.on_release = spoil
+    assert partition.delete_before(29) == 29
+    assert bases(directory) == list(range(31))
+
+
 def test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_lock(tmp_path: Path) -> None:
     slept: list[float] = []
 

@@ -206,18 +206,11 @@ class ProducerStates:
         return min(start for start in starts if start is not None)
 
     def expire(self, before_ms: int, before_offset: int) -> None:
-        """Forget producers without an open transaction whose last batch is older than ``before_ms``, and before the offset.
+        """Of what a snapshot says, forget producers without an open transaction whose last batch is older than both.
 
         Records that are sent now may be of any time: of yesterday's flights, say. So their offset has a say, too.
         """
-        if not self._changed and self._packed.count:  # as they were read
-            self._packed.expire(before_ms, before_offset)
-            return
-        for producer_id, entry in list(self.entries.items()):
-            last = entry.batches[-1] if entry.batches else None
-            is_old = last is None or (last.timestamp_ms < before_ms and last.last_offset < before_offset)
-            if entry.transaction_start is None and is_old:
-                del self.entries[producer_id]
+        self._packed.expire(before_ms, before_offset)
 
     def forget_some(self) -> None:
         """Forget the longest idle tenth of very many producers, so that memory and snapshots keep within bounds.
