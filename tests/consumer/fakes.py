@@ -96,8 +96,12 @@ class FakePartition:
     def look_anew(self) -> None:
         """Nobody exchanges what is in memory."""
 
-    def fetch(self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str) -> Fetched:
-        self._check_open()
+    def fetch(
+        self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None
+    ) -> Fetched:
+        token = self.change_token()
+        if token == quiet_token:
+            return Fetched([], cursor, cursor.offset, token)
         self.fetched.append(cursor.offset)
         if self.fetch_error is not None:
             raise self.fetch_error
@@ -127,7 +131,7 @@ class FakePartition:
                 continue
             found.append(view)
         self.read_offsets += [view.base_offset for view in found]
-        return Fetched(found, Cursor(offset), limit)
+        return Fetched(found, Cursor(offset), limit, token)
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         for view in self._batches:

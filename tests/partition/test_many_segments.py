@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pylog.partition import Partition, snapshots
-from pylog.partition.segments import Segments
-from pylog.storage import AppendableFile, OsFileSystem, ReadableFile
+from pylog.partition.deletion import files_before
+from pylog.storage import AppendableFile, ReadableFile
 from tests.partition.logs import append_encoded, bases, batch, one, open_partition
 from tests.storage.filesystems import StandIn
 
@@ -74,25 +74,24 @@ def test_opening_to_write_and_opening_to_read_look_at_the_names_once(tmp_path: P
     assert (writing.listings, reading.listings) == (1, 1)
 
 
-class Compared(int):
-    """Counts how often it is compared."""
-
-    times = 0
-
-    def __eq__(self, other: object) -> bool:
-        Compared.times += 1
-        return int(self) == other
-
-    __hash__ = int.__hash__
+def test_what_lies_before_an_offset_is_listed_in_one_pass() -> None:
+    names = sorted(f"{at:020d}{kind}" for at in range(0, 500, 2) for kind in (".log", ".index"))
+    names += [f"{at:020d}.snapshot" for at in range(500)]
+    found = list(files_before(names, 401))
+    assert [name for name in found if name.endswith(".snapshot")] == [f"{at:020d}.snapshot" for at in range(400)]
+    assert [name for name in found if name.endswith(".log")] == [f"{at:020d}.log" for at in range(0, 400, 2)]
+    assert len(found) == 400 + 3 * 200
+    assert found.index(f"{6:020d}.log") < found.index(f"{6:020d}.index") < found.index(f"{8:020d}.log")
 
 
-def test_looking_for_stray_snapshots_compares_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for at in range(500):
-        (tmp_path / f"{at:020d}.snapshot").touch()
-    Compared.times = 0
-    snapshots.remove_stray(OsFileSystem(), str(tmp_path), Segments(tuple(map(Compared, range(0, 500, 2)))), 499)
-    assert Compared.times < 4 * 500
-    assert snapshots_in(tmp_path) == [*range(0, 500, 2), 499]
+def test_the_newest_snapshot_stays_wherever_it_stands() -> None:
+    names = [f"{at:020d}{kind}" for at in (0, 10, 20) for kind in (".log",)]
+    names += [f"{at:020d}.snapshot" for at in (3, 7, 10)]
+    assert [name for name in files_before(names, 25) if name.endswith(".snapshot")] == [
+        f"{at:020d}.snapshot" for at in (3, 7)
+    ]
+    assert list(files_before(names, 9)) == []
+    assert list(files_before([], 9)) == []
 
 
 def snapshots_in(directory: Path) -> list[int]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from pylog.partition import Partition
-from tests.partition.logs import append_encoded, batch, headers, log_file, open_partition
+from pylog.partition.verify import verify_partition
+from pylog.storage import OsFileSystem
+from tests.partition.logs import TP, append_encoded, batch, headers, log_file, open_partition
 from tests.storage.filesystems import OtherBoot
 
 INTERVAL = 1000
@@ -84,9 +87,60 @@ def test_a_roll_counts_from_the_new_segment(tmp_path: Path) -> None:
     assert len(taken) > 2
 
 
-def test_without_producers_there_is_nothing_to_write_down(tmp_path: Path) -> None:
+def test_without_producers_an_empty_snapshot_says_so(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     for _ in range(20):
         append_encoded(partition, batch(b"x" * 150))
-    assert list(directory.glob("*.snapshot")) == []
+    assert {path.stat().st_size for path in directory.glob("*.snapshot")} == {10}
+
+
+def test_one_is_taken_after_so_many_batches_too_counted_from_the_newest_whoever_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 1 << 20)
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 20)
+    directory = tmp_path / "t-0"
+    taken = []
+    for first in range(0, 90, 9):
+        taken += snapshots_seen(directory, open_partition(directory), first, first + 9)
+    assert taken == [20, 40, 60, 80]
+
+
+def test_many_producers_are_written_down_after_as_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 1 << 20)
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 5)
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory)
+    for producer_id in range(320):
+        append_encoded(partition, batch(b"x", producer_id=producer_id, epoch=0, sequence=0))
+    for _ in range(100):
+        append_encoded(partition, batch(b"x"))
+    first, second = (int(path.stem) for path in sorted(directory.glob("*.snapshot")))
+    assert second - first == 20, "one for each sixteen"
+
+
+def test_producers_are_the_same_after_any_number_of_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Ids that come in any order, in one handle after another: each knows the next sequence of every producer."""
+    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 5)
+    directory, random = tmp_path / "t-0", Random(seed)
+    following: dict[int, int] = {}
+    partition = open_partition(directory)
+    for _ in range(400):
+        producer_id = random.randrange(30)
+        sequence = following.get(producer_id, 0)
+        made = batch(b"x", producer_id=producer_id, epoch=0, sequence=sequence)
+        assert not partition.append_batch(bytearray(made)).duplicate
+        following[producer_id] = sequence + 1
+        if random.random() < 0.1:
+            partition = open_partition(directory)
+            assert partition.append_batch(made).duplicate
+    reopened = open_partition(directory)
+    assert {number: reopened.next_sequence(number) for number in range(30)} == {
+        number: following.get(number) for number in range(30)
+    }
+    states = partition._writer._producers  # type: ignore[union-attr]
+    assert len(states) == len(following) == len(states.entries)
+    assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []

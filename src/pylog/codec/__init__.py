@@ -6,6 +6,7 @@
     framing.py     what a record is, check by check    columns.py      a batch as columns
     fields.py      what one may be made of             faults.py       what can be wrong, in words
     varint.py      how its numbers are written        least_time.py   the least timestamp of a batch
+    producer_entries.py   the entries of a snapshot
 
 This file chooses between compiled and readable, for everyone: ``PYLOG_PURE_PYTHON=1``, or no compiled module, means
 readable. Nobody else imports either of the two.
@@ -23,15 +24,19 @@ try:
         Receipt,
         RecordDecoder,
         RecordEncoder,
+        check_producers,
         decode_columns,
+        find_producer,
         least_timestamp_ms,
         microseconds,
+        without_expired,
     )  # pragma: no cover - see below
 
     COMPILED = True  # pragma: no cover - scripts/coverage measures with the readable codec
 except ImportError:
     from pylog.codec.columns import microseconds
     from pylog.codec.least_time import least_timestamp_ms
+    from pylog.codec.producer_entries import check_producers, find_producer, without_expired
     from pylog.codec.receipt import Receipt
     from pylog.codec.records import RecordDecoder, RecordEncoder, decode_columns
 
@@ -43,7 +48,10 @@ __all__ = [
     "Receipt",
     "RecordDecoder",
     "RecordEncoder",
+    "check_producers",
     "decode_columns",
+    "find_producer",
     "least_timestamp_ms",
     "microseconds",
+    "without_expired",
 ]

@@ -1,6 +1,9 @@
 # The compiled twin has the interface of the readable one, whose annotations and docstrings hold for both.
 from pylog.codec.columns import microseconds as microseconds
 from pylog.codec.least_time import least_timestamp_ms as least_timestamp_ms
+from pylog.codec.producer_entries import check_producers as check_producers
+from pylog.codec.producer_entries import find_producer as find_producer
+from pylog.codec.producer_entries import without_expired as without_expired
 from pylog.codec.receipt import Receipt as Receipt
 from pylog.codec.records import RecordDecoder as RecordDecoder
 from pylog.codec.records import RecordEncoder as RecordEncoder

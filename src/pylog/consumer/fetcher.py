@@ -186,28 +186,31 @@ class Fetcher:
         if lane.partition is None:
             lane.partition = self._lookup.partition(lane.topic_partition)
         partition = lane.partition
-        token = partition.change_token()
-        if token == lane.quiet_token:
-            return False
-        lane.quiet_token = None
         if not self._budget.allows_fetch(self._fetch_bytes):
+            if lane.quiet_token is not None and partition.change_token() != lane.quiet_token:
+                lane.quiet_token = None
             return False
+        quiet_token, lane.quiet_token = lane.quiet_token, None
         try:
             fetched = partition.fetch(
                 lane.cursor,
                 max_bytes=self._fetch_bytes,
                 isolation_level=self._config.isolation_level,
                 visibility=self._config.visibility,
+                quiet_token=quiet_token,
             )
         except OffsetOutOfRange as error:
             self._reset_position(lane, partition, error)
+            return False
+        if quiet_token is not None and fetched.token == quiet_token:
+            lane.quiet_token = quiet_token
             return False
         self.fetches += 1
         self.fetched_bytes += sum(view.header.size_bytes for view in fetched.batches)
         self._undo.append((lane, lane.position))
         moved = lane.fill(fetched)
         if fetched.cursor.offset >= fetched.end_offset or not moved:
-            lane.quiet_token = token
+            lane.quiet_token = fetched.token
         return bool(fetched.batches)
 
     def _reset_position(self, lane: Lane, partition: Partition, error: OffsetOutOfRange) -> None:

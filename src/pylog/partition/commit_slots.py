@@ -151,6 +151,14 @@ class CommitSlotsReader:
         self._known = raw, state
         return state
 
+    def look(self) -> tuple[bytes, CommitState | None]:
+        """What is published, with the bytes that say so, of one and the same read."""
+        while True:
+            state = self.read()
+            known = self._known
+            if known[1] is state:  # else another thread has read since
+                return known
+
     def close(self) -> None:
         self._file.close()
 

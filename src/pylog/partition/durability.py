@@ -106,6 +106,7 @@ class Durability:
                 if self._is_synced(state) or self._publish(state, self._sync_segments(state), timeout_ms):
                     self._durable_offset = max(self._durable_offset, state.log_end_offset)
                     return
+                self._close_file()  # to be looked at again: another process may distrust it
             except FileNotFoundError as error:  # deleted meanwhile: what is published says what is left
                 missing = self._place.missing(error)
         raise missing or StorageError(
@@ -159,7 +160,9 @@ class Durability:
             except FileNotFoundError:
                 continue  # its records were deleted meanwhile
             try:
-                if following > state.durable_offset or self._writer.distrust.holds(base):
+                if self._is_replaced(base):
+                    synced.append(base)
+                elif following > state.durable_offset:
                     self._sync_file(file, base)
                     synced.append(base)
             finally:
@@ -184,19 +187,24 @@ class Durability:
             self._close_file()
             path = file_path(self._directory, state.active_base, LOG)
             self._file = self._filesystem.open_appendable(path, create=False)
+            if self._is_replaced(state.active_base):
+                return
             self._file_of = wanted
-        self._sync_file(self._file, state.active_base)
+        self._sync_file(self._file, state.active_base)  # what others distrust meanwhile is seen as it is published
+
+    def _is_replaced(self, base: int) -> bool:
+        """Put a durable copy in the place of a segment that must not be synced again; False for any other."""
+        if not self._writer.distrust.holds(base):
+            return False
+        self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
+        self._close_file()
+        return True
 
     def _sync_file(self, file: AppendableFile, base: int) -> None:
-        distrust = self._writer.distrust
-        if not distrust.holds(base):
-            try:
-                file.sync()
-            except StorageError as error:
-                self._replace(base, error)
-        else:
-            self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
-            self._close_file()
+        try:
+            file.sync()
+        except StorageError as error:
+            self._replace(base, error)
 
     def _replace(self, base: int, error: StorageError) -> None:
         logger.warning("%s; copying the segment to new files", error)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_TIMEOUT_MS = 120_000
 _DEFAULT_FETCH_BYTES = 1 << 20
+_SMALL_RECORD_BYTES = 256
 
 
 class Partition(OfOneProcess):
@@ -72,7 +73,7 @@ class Partition(OfOneProcess):
         if not read_only:
             self._writer = PartitionWriter(place)
             self._durability = Durability(place, self._writer, sync_catalog)
-        self._reader = PartitionReader(place, self._published, dense=not foreign)
+        self._reader = PartitionReader(place, self._published, dense=not foreign, look=self._look)
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.number} in {self._directory!r}>"
@@ -205,6 +206,13 @@ class Partition(OfOneProcess):
         ``OffsetOutOfRange``; ``CorruptRecord`` where the batch at the offset is damaged.
         """
         check_read(offset, max_bytes, max_records, isolation_level)
+        if max_records is not None and max_records * _SMALL_RECORD_BYTES < max_bytes:
+            records = self._read(offset, max_records * _SMALL_RECORD_BYTES, max_records, isolation_level)
+            if len(records) == max_records:
+                return records  # as most often: without a megabyte fetched and checked for it
+        return self._read(offset, max_bytes, max_records, isolation_level)
+
+    def _read(self, offset: int, max_bytes: int, max_records: int | None, isolation_level: str) -> list[Record]:
         records: list[Record] = []
         cursor = Cursor(offset)
         while not records:  # a batch may have lost all its records behind the offset to compaction
@@ -214,6 +222,8 @@ class Partition(OfOneProcess):
                 decoder.skip_to(offset)
                 while decoder.remaining and (max_records is None or len(records) < max_records):
                     records += decoder.take(decoder.remaining if max_records is None else max_records - len(records))
+                if len(records) == max_records:
+                    return records
             if fetched.cursor.offset == cursor.offset:
                 break
             cursor = fetched.cursor
@@ -269,10 +279,20 @@ class Partition(OfOneProcess):
                 return
             cursor = fetched.cursor
 
-    def fetch(self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str) -> Fetched:
-        """Whole batches at a cursor: how consumers read (see ``partition/reader.py``)."""
-        self._check_open()
-        return self._reader.fetch(cursor, max_bytes=max_bytes, isolation_level=isolation_level, visibility=visibility)
+    def fetch(
+        self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None
+    ) -> Fetched:
+        """Whole batches at a cursor: how consumers read (see ``partition/reader.py``).
+
+        None of them while ``change_token`` is the ``quiet_token``.
+        """
+        return self._reader.fetch(
+            cursor,
+            max_bytes=max_bytes,
+            isolation_level=isolation_level,
+            visibility=visibility,
+            quiet_token=quiet_token,
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -289,6 +309,12 @@ class Partition(OfOneProcess):
         if self._writer is None:
             return self._view.state()
         return self._writer.state(_DEFAULT_TIMEOUT_MS)  # recovers what another boot or a lost slot left
+
+    def _look(self) -> tuple[CommitState, object]:
+        """What is published, and the ``change_token`` that it was then."""
+        self._check_open()
+        state, token = self._view.look()
+        return self._published() if state is None else state, token
 
     @property
     def earliest_offset(self) -> int:

@@ -53,6 +53,14 @@ class PublishedView:
         state = None if self._foreign else self._slots_reader().read()
         return state if state is not None and state.boot == self._boot else None
 
+    def look(self) -> tuple[CommitState | None, tuple[object, ...]]:
+        """``published`` and ``token``, by one read of the slots."""
+        if not self._foreign:
+            raw, state = self._slots_reader().look()
+            if state is not None and state.boot == self._boot:
+                return state, (raw,)
+        return None, self.token()
+
     def token(self) -> tuple[object, ...]:
         """Something that changes with every publication, as cheap as can be."""
         if not self._foreign:
@@ -193,6 +201,9 @@ class _NothingPublished(CommitSlotsReader):
 
     def read(self) -> None:
         return None
+
+    def look(self) -> tuple[bytes, None]:
+        return _NO_SLOTS, None
 
     def raw(self) -> bytes:
         return _NO_SLOTS

@@ -41,24 +41,39 @@ class Cursor(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Batches with records for the application, the place to go on, and the visible end as it was."""
+    """Batches with records for the application, the place to go on, and the visible end as it was.
+
+    ``token`` is the partition's change token of the moment that they were looked for; None where nobody could say.
+    """
 
     batches: list[BatchView]
     cursor: Cursor
     end_offset: int
+    token: object = None
 
 
 class PartitionReader:
     """Reads what ``published`` says is there."""
 
-    def __init__(self, place: Place, published: Callable[[], CommitState], *, dense: bool) -> None:
-        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction)."""
+    def __init__(
+        self,
+        place: Place,
+        published: Callable[[], CommitState],
+        *,
+        dense: bool,
+        look: Callable[[], tuple[CommitState, object]] | None = None,
+    ) -> None:
+        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction).
+
+        ``look`` says what is published with the change token of that moment.
+        """
         self._place = place
         self._filesystem = place.filesystem
         self._directory = place.directory
         self._topic_partition = place.topic_partition
         self._home = place.home
         self._published = published
+        self._look = look or (lambda: (published(), None))
         self._dense = dense
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
@@ -129,18 +144,24 @@ class PartitionReader:
 
     # Fetching
 
-    def fetch(self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str) -> Fetched:
+    def fetch(
+        self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None
+    ) -> Fetched:
         """The next batches at ``cursor.offset``, about ``max_bytes`` of them; none at the visible end.
 
+        None either, and nothing is looked for, while the change token is the ``quiet_token``.
         The first batch may begin before the offset. ``OffsetOutOfRange``; ``CorruptSegment`` for damage at the offset.
         """
         is_reopened = False
         for _ in range(_REREADS_MAX):
-            state = self.state()
+            state, token = self._look()
+            if token is not None and token == quiet_token:
+                return Fetched([], cursor, cursor.offset, token)
             self._check_range(cursor.offset, state)
             limit = visible_end(state, isolation_level, visibility)
             try:
-                return self._fetch(cursor, state, max_bytes, limit, isolation_level)
+                batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level)
+                return Fetched(batches, cursor, limit, token)
             except FileNotFoundError:
                 pass  # deleted under us: look again at what is left
             except CorruptSegment as damage:
@@ -193,7 +214,9 @@ class PartitionReader:
                 latest=state.log_end_offset,
             )
 
-    def _fetch(self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str) -> Fetched:
+    def _fetch(
+        self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str
+    ) -> tuple[list[BatchView], Cursor]:
         while cursor.offset < limit:
             batches, cursor = self._read_at(cursor, state, max_bytes)
             if not batches:
@@ -205,8 +228,8 @@ class PartitionReader:
                     max((b.header.last_offset + 1 for b in batches if b.header.base_offset < limit), default=limit)
                 )
             if visible or cursor.offset >= limit:
-                return Fetched(visible, cursor, limit)
-        return Fetched([], cursor, limit)
+                return visible, cursor
+        return [], cursor
 
     def _read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
         """Checked batches at the cursor, from the segment that holds it or the first one behind that has any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylog.segment.naming import SNAPSHOT, base_offsets, offsets_of
@@ -26,7 +27,11 @@ class Segments(NamedTuple):
 
     @classmethod
     def list(cls, filesystem: FileSystem, directory: str) -> Segments:
-        names = filesystem.names(directory)
+        return cls.among(filesystem.names(directory))
+
+    @classmethod
+    def among(cls, names: Sequence[str]) -> Segments:
+        """Of the names in a directory."""
         return cls(tuple(base_offsets(names)), tuple(offsets_of(names, SNAPSHOT)))
 
     def floor(self, offset: int) -> int | None:

@@ -1,8 +1,8 @@
 """Brings producer state up to the end of a partition: the newest good snapshot, then the headers behind it.
 
-Snapshots are written at each roll, and in between after every ``INTERVAL_BYTES``, so that opening a partition reads at
-most that much. The one at a segment's base is synced with the segments before it; any other is lost with the power, which
-costs a longer replay.
+Snapshots are written at each roll, and in between after so many bytes or batches (``is_due``): opening a partition reads
+no more headers than that, whoever wrote them and however that writer ended. The snapshot at a segment's base is synced with
+the segments before it; any other is lost with the power, which costs a longer replay.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from pylog.storage import FileSystem, ReadableFile, read_whole, write_atomically
 logger = logging.getLogger("pylog.partition")
 
 INTERVAL_BYTES = 8 << 20
+INTERVAL_BATCHES = 1500  # to read so many headers takes 4 ms
 PRODUCER_EXPIRATION_MS = 86_400_000
 
+_PRODUCERS_PER_BATCH = 16
 _MARKER_LIMIT_BYTES = 64 << 10
 _FRONT_BYTES = 16
 _LIMIT_BYTES = 64 << 20  # more than a million producers
@@ -36,6 +38,7 @@ def fold(states: ProducerStates, header: BatchHeader, position: int, file: Reada
     A control batch that holds no marker ends nothing: a transaction that is open stays open, so that read_committed shows
     none of it. It is reported in the log, and named when it is read or verified.
     """
+    states.batches_since_snapshot += 1
     if header.producer_id < 0:
         return None
     if not header.is_control:
@@ -109,6 +112,8 @@ def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
     path = file_path(directory, offset, SNAPSHOT)
     wanted = ProducerStates.snapshot_bytes(read_whole(filesystem, path, _FRONT_BYTES))
     states = ProducerStates.decode(read_whole(filesystem, path, min(wanted + 1, _LIMIT_BYTES)), path)
+    if states.greatest_offset < offset:
+        return states
     for producer_id, entry in states.entries.items():
         last_offset = entry.batches[-1].last_offset if entry.batches else -1
         transaction_start = -1 if entry.transaction_start is None else entry.transaction_start
@@ -127,16 +132,19 @@ def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
     return states
 
 
+def is_due(states: ProducerStates, size_bytes: int) -> bool:
+    """Whether to take a snapshot, ``size_bytes`` after the last one that was taken or tried.
+
+    Of many producers after more batches, so that no batch pays for more than the bytes of a few.
+    """
+    batches = states.batches_since_snapshot
+    return size_bytes >= INTERVAL_BYTES or (
+        batches >= INTERVAL_BATCHES and batches * _PRODUCERS_PER_BATCH >= len(states)
+    )
+
+
 def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_offset: int) -> None:
     write_atomically(filesystem, file_path(directory, end_offset, SNAPSHOT), states.encode(), durable=False)
-
-
-def remove_stray(filesystem: FileSystem, directory: str, segments: Segments, end_offset: int) -> None:
-    """Remove snapshots beyond the end, and all but the newest of those that stand at no segment's base."""
-    offsets = offsets_of(filesystem.names(directory), SNAPSHOT)
-    newest = max((at for at in offsets if at <= end_offset), default=-1)
-    keep = {newest, *(base for base in segments.bases if base <= end_offset)}
-    remove(filesystem, directory, (at for at in offsets if at not in keep))
 
 
 def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:

@@ -11,13 +11,14 @@ Nothing is synced on the way of an append; ``durability.py`` does that, outside 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Collection
 from functools import partial
 
 from pylog.codec.batch import BatchHeader, read_header, stamp
 from pylog.errors import (
+    Closed,
     CorruptSegment,
+    DeliveryTimeout,
     NotAppended,
     OffsetConflict,
     OffsetOutOfRange,
@@ -26,12 +27,13 @@ from pylog.errors import (
     RecordTooLarge,
     StorageError,
     StorageFull,
+    TopicNotFound,
 )
 from pylog.model import AppendResult
-from pylog.partition import snapshots
+from pylog.partition import deletion, snapshots
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.place import Place
-from pylog.partition.recovery import remake_side_files, remove_segment
+from pylog.partition.recovery import remake_side_files
 from pylog.partition.rewrite import rewrite
 from pylog.partition.sealing import Sealer
 from pylog.partition.segments import Segments
@@ -53,7 +55,6 @@ class PartitionWriter(WriterView):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._sealer = Sealer(place)
-        self._inner_snapshots: list[int] = []  # that this process took inside of segments, since its last roll
 
     # Appending
 
@@ -108,6 +109,8 @@ class PartitionWriter(WriterView):
                 self._write_block_times(segment)
             if header.producer_id >= 0:
                 self._fold(segment, position, header)
+            else:
+                self._producers.batches_since_snapshot += 1  # what ``fold`` does, without two calls
             self._publish_end(state, segment)
         except BaseException as error:
             self._undo(error)
@@ -217,16 +220,12 @@ class PartitionWriter(WriterView):
         fresh = self._place.segment_writer(end)
         self._lock.check_held()
         fresh.cut(0, end)
-        self._snapshot_position = 0
+        self._snapshot_position = self._producers.batches_since_snapshot = 0
         self._segment = fresh
         inner = [at for at in self._inner_snapshots if base < at < end]
         self._inner_snapshots.clear()
         snapshots.remove(self._place.filesystem, self._place.directory, inner)  # others' are the sealer's to remove
         return state, fresh
-
-    def _snapshot(self, segment: SegmentWriter) -> None:
-        super()._snapshot(segment)
-        self._inner_snapshots.append(segment.next_offset)
 
     def roll(self, timeout_ms: int) -> None:
         """Close the active segment now, unless it is empty."""
@@ -249,9 +248,18 @@ class PartitionWriter(WriterView):
 
         Durable on return: the new log start is synced before any file goes.
         """
-        return self._lock.holding(timeout_ms, partial(self._delete_before, offset))
+        try:
+            names = self._place.names()
+        except FileNotFoundError as error:
+            raise self._place.missing(error) from error
+        first = Segments.among(names).floor(offset) or 0
+        log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first))
+        if log_start == offset:  # also where this was begun before, and could not be finished
+            self._remove_before(offset, names, timeout_ms)
+        return log_start
 
-    def _delete_before(self, offset: int) -> int:
+    def _advance_log_start(self, offset: int, first: int) -> int:
+        """``first`` is the oldest segment that will be left."""
         self._catch_up()
         state, _ = self._current()
         if not 0 <= offset <= state.high_watermark:
@@ -263,13 +271,11 @@ class PartitionWriter(WriterView):
                 latest=state.high_watermark,
             )
         if offset > state.log_start_offset:
-            self._make_snapshot_durable(self._place.segments().floor(offset) or 0, state)
+            self._make_snapshot_durable(first, state)
             self._state = self._lock.slots.publish(
                 state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
             )
         self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed
-        if offset >= state.log_start_offset:  # also where this was begun before, and could not be finished
-            self._remove_before(offset)
         return max(offset, state.log_start_offset)
 
     def _make_snapshot_durable(self, offset: int, state: CommitState) -> None:
@@ -281,15 +287,26 @@ class PartitionWriter(WriterView):
                 raise
             logger.warning("%s; deleting records all the same, to make room", error)
 
-    def _remove_before(self, offset: int) -> None:
-        segments, names = self._place.segments(), set(self._place.names())
-        first = max(bisect_right(segments.bases, offset) - 1, 0)  # the one that holds the offset stays
-        for base in segments.bases[:first]:
-            remove_segment(self._place, names, base)
-        remaining = Segments(segments.bases[first:])
-        snapshots.remove_stray(
-            self._place.filesystem, self._place.directory, remaining, self._current()[0].log_end_offset
-        )
+    def _remove_before(self, offset: int, names: list[str], timeout_ms: int) -> None:
+        """Remove files that hold no records any more. Others append in between."""
+        try:
+            for number, some in enumerate(deletion.at_once(deletion.files_before(names, offset))):
+                if number:
+                    self._lock.give_way()
+                if not self._lock.holding(timeout_ms, partial(self._take_away, some, offset)):
+                    return
+                deletion.free(self._place, some)
+            deletion.free_leftovers(self._place, names)
+        except (DeliveryTimeout, TopicNotFound, Closed) as error:
+            logger.warning("files of deleted records stay until the next deletion: %s", error)
+
+    def _take_away(self, names: list[str], offset: int) -> bool:
+        """False where the log that these are of is no more, or is to be recovered, which removes them too."""
+        state = self._lock.slots.read()
+        if state is None or state.boot != self._place.boot or state.log_start_offset < offset:
+            return False
+        deletion.take_away(self._place, names)
+        return True
 
     # For durability.py and partition.py
 

@@ -136,6 +136,10 @@ class WriterLock:
             clock.sleep(sleep_s)
             sleep_s = min(sleep_s * 1.5, _SLEEP_MAX_S)
 
+    def give_way(self) -> None:
+        """Between two holds that follow each other: sleep longer than those who wait do, so that one of them comes first."""
+        self._place.clock.sleep(1.5 * _SLEEP_MAX_S)
+
     def _timed_out(self, timeout_ms: int) -> DeliveryTimeout:
         return DeliveryTimeout(
             f"{self._place.directory} stayed locked by another writer for {timeout_ms} ms; nothing was written, try again",

@@ -24,6 +24,7 @@ from pylog.storage import after_fork_in_child
 logger = logging.getLogger("pylog.partition")
 
 RECOVERY_TIMEOUT_MS = 120_000
+_INNER_SNAPSHOTS = 2
 
 
 class WriterView:
@@ -36,6 +37,7 @@ class WriterView:
         self._state: CommitState | None = None
         self._producers = ProducerStates()
         self._snapshot_position = 0
+        self._inner_snapshots: list[int] = []  # inside of the active segment, rising: of this process, or found
         self.distrust = Distrust(place)
         after_fork_in_child(self._forget_parent)
 
@@ -125,6 +127,7 @@ class WriterView:
                 state.log_end_offset,
                 self._place.clock.now_ms(),
             )
+            self._inner_snapshots = [at for at in segments.snapshots if state.active_base < at <= state.log_end_offset]
         self._snapshot_position = state.written_end
         self._state = state
 
@@ -136,8 +139,7 @@ class WriterView:
         known, self._state = self._state, None  # an exception that leaves half of a batch taken in leaves nothing known
         for position, header in scan:
             segment.adopt(position, header)
-            if header.producer_id >= 0:
-                self._fold(segment, position, header)
+            self._fold(segment, position, header)
         self._state = known
         if not check_crc and scan.problem is not None:
             raise CorruptSegment(
@@ -169,7 +171,7 @@ class WriterView:
         self._drop_segment()
         segment, producers, recovered = recover(self._place, state, self.distrust, self._lock.check_held)
         self._producers, self._segment = producers, segment
-        self._snapshot_position = segment.size_bytes
+        self._snapshot_position, self._inner_snapshots = segment.size_bytes, []
         self._state = self._lock.slots.publish(recovered.successor())
 
     def _drop_segment(self) -> None:
@@ -203,19 +205,28 @@ class WriterView:
                 state.segments_version,
             )
         )
-        if segment.size_bytes - self._snapshot_position >= snapshots.INTERVAL_BYTES:
+        since_bytes = segment.size_bytes - self._snapshot_position
+        if (
+            self._producers.batches_since_snapshot >= snapshots.INTERVAL_BATCHES
+            or since_bytes >= snapshots.INTERVAL_BYTES
+        ) and snapshots.is_due(self._producers, since_bytes):
             self._snapshot(segment)
 
     def _snapshot(self, segment: SegmentWriter) -> None:
-        """Spare the next opener a long replay. What was appended stands whether this succeeds or not."""
+        """Spare the next opener a long replay. What was appended stands whether this succeeds or not.
+
+        Two are kept inside of the active segment: where the newest cannot be read, the one before it can.
+        """
+        place, offset, inner = self._place, segment.next_offset, self._inner_snapshots
         self._snapshot_position = segment.size_bytes
-        if self._producers.entries:
-            try:
-                snapshots.save(self._place.filesystem, self._place.directory, self._producers, segment.next_offset)
-            except StorageError as error:
-                logger.warning(
-                    "%r: no producer snapshot at offset %d: %s", self._place.directory, segment.next_offset, error
-                )
+        self._producers.batches_since_snapshot = 0
+        try:
+            snapshots.save(place.filesystem, place.directory, self._producers, offset)
+            inner.append(offset)
+            snapshots.remove(place.filesystem, place.directory, inner[:-_INNER_SNAPSHOTS])
+            del inner[:-_INNER_SNAPSHOTS]
+        except StorageError as error:
+            logger.warning("%r: no producer snapshot at offset %d: %s", place.directory, offset, error)
 
     def close(self) -> None:
         """Give the files back. Waits for an append under way."""

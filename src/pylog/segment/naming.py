@@ -7,7 +7,7 @@ pylog's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pylog.storage.atomic_file import TEMPORARY
 
@@ -81,12 +81,12 @@ def may_hold_records(name: str) -> bool:
     return offset_of(name.removesuffix(DELETED).removesuffix(REWRITE), LOG) is not None
 
 
-def base_offsets(names: list[str]) -> list[int]:
+def base_offsets(names: Sequence[str]) -> list[int]:
     """The base offsets of the segments among the names of a partition directory, rising."""
     return sorted(offsets_of(names, LOG))
 
 
-def offsets_of(names: list[str], kind: str) -> list[int]:
+def offsets_of(names: Sequence[str], kind: str) -> list[int]:
     """The offsets in the names of files of this kind, in the order of the names."""
     length = _DIGITS + len(kind)  # what offset_of says, without a call for each of many names
     return [

@@ -130,15 +130,15 @@ MUTANTS = (
     Mutant(
         "a sync that failed is tried again",
         "partition/durability.py",
-        "                file.sync()\n            except StorageError as error:\n                self._replace(base, error)\n",
-        "                file.sync()\n            except StorageError as error:\n                file.sync()\n",
+        "            file.sync()\n        except StorageError as error:\n            self._replace(base, error)\n",
+        "            file.sync()\n        except StorageError as error:\n            file.sync()\n",
         "the second sync succeeds although the pages of the first are gone",
         (f"{_DURABILITY}::test_a_sync_that_failed_once_is_answered_with_a_new_file",),
     ),
     Mutant(
         "other processes' failed syncs are not heard of",
         "partition/durability.py",
-        "        if not distrust.holds(base):\n",
+        "        if not self._writer.distrust.holds(base):\n",
         "        if True:\n",
         "a process syncs, without an error, a file whose pages another one's failed sync has lost",
         (f"{_DURABILITY}::test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied",),

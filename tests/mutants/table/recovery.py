@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _LEFT = "tests/simulation/test_leftovers.py"
 _WRITER = "tests/partition/test_disasters.py::test_a_writer_recovers_what_is_whole_and_goes_on"
+_DELETING = "tests/partition/test_deleting_many.py"
 MUTANTS = (
     Mutant(
         "files of deleted records that a crash has left count as the log's",
@@ -151,11 +152,27 @@ MUTANTS = (
     ),
     Mutant(
         "a deletion removes one segment too many",
-        "partition/writer.py",
-        "        first = max(bisect_right(segments.bases, offset) - 1, 0)",
-        "        first = max(bisect_right(segments.bases, offset), 0)",
+        "partition/deletion.py",
+        "        if base >= first:\n",
+        "        if base > first:\n",
         "records behind the new log start are gone, those of the active segment too",
         ("tests/partition/test_publication.py::test_a_deletion_by_one_process_takes_segments_from_the_others_lists",),
+    ),
+    Mutant(
+        "the files of a deletion go whatever the slots say by then",
+        "partition/writer.py",
+        " or state.log_start_offset < offset:\n            return False\n",
+        " or state.log_start_offset < offset:\n            pass\n",
+        "files go of a log that is to be recovered, or of a topic that is being deleted",
+        (f"{_DELETING}::test_files_go_only_while_the_log_says_that_they_may",),
+    ),
+    Mutant(
+        "a deletion gives nobody else a turn",
+        "partition/writer.py",
+        "                    self._lock.give_way()\n",
+        "                    pass\n",
+        "appends wait until thousands of files are gone",
+        (f"{_DELETING}::test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_lock",),
     ),
     Mutant(
         "a deletion takes more than was asked for",

@@ -55,9 +55,8 @@ MUTANTS = (
     Mutant(
         "the lock is released before what was appended is published",
         "partition/writer.py",
-        "                self._fold(segment, position, header)\n            self._publish_end(state, segment)\n",
-        "                self._fold(segment, position, header)\n            self._lock._release()\n"
-        "            self._publish_end(state, segment)\n",
+        "without two calls\n            self._publish_end(state, segment)\n",
+        "without two calls\n            self._lock._release()\n            self._publish_end(state, segment)\n",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
@@ -270,8 +269,8 @@ MUTANTS = (
     Mutant(
         "producers of others are not taken in",
         "partition/writer_view.py",
-        "            segment.adopt(position, header)\n            if header.producer_id >= 0:\n"
-        "                self._fold(segment, position, header)\n        self._state = known",
+        "            segment.adopt(position, header)\n            self._fold(segment, position, header)\n"
+        "        self._state = known",
         "            segment.adopt(position, header)\n        self._state = known",
         "a repeat that comes through another process is appended twice",
         ("tests/partition/test_producers.py::test_a_duplicate_sent_through_another_handle_is_recognised",),

@@ -1,0 +1,221 @@
+"""Deleting the records of many segments keeps nobody waiting: their files go a few at a time, most of it without the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import StorageError, TopicNotFound
+from pylog.partition import Partition
+from pylog.partition.deletion import FILES_AT_ONCE, files_before
+from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.verify import verify_partition
+from pylog.partition.writer_lock import _SLEEP_MAX_S
+from pylog.segment.naming import DELETED, LOCK
+from pylog.storage import FileLock, OsFileSystem
+from pylog.testing.manual_clock import ManualClock
+from tests.partition.logs import TP, bases, batch, boot_of, one, open_partition, values
+from tests.storage.filesystems import Faulty, Killed, StandIn
+
+FS = OsFileSystem()
+
+
+class Holding(StandIn):
+    """Notes how many names change, and files go, under each hold of the partition's lock, and outside of it."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self.renames: list[int] = [0]  # under each hold
+        self.removals_held: list[str] = []
+        self.removals = 0
+        self.on_release: Callable[[], None] = lambda: None
+
+    def lock(self, path: str) -> FileLock:
+        lock = super().lock(path)
+        return Noted(lock, self) if path.endswith(f"/{LOCK}") else lock  # type: ignore[return-value]
+
+    def replace(self, old: str, new: str) -> None:
+        if self.is_held and new.endswith(DELETED):
+            self.renames[-1] += 1
+        super().replace(old, new)
+
+    def remove(self, path: str) -> None:
+        if self.is_held:
+            self.removals_held.append(path)
+        else:
+            self.removals += 1
+        super().remove(path)
+
+
+class Noted:
+    def __init__(self, lock: FileLock, noting: Holding) -> None:
+        self._lock = lock
+        self._noting = noting
+        self.is_in_place, self.abandon, self.close = lock.is_in_place, lock.abandon, lock.close
+
+    def try_acquire(self) -> bool:
+        if not self._lock.try_acquire():
+            return False
+        self._noting.is_held = True
+        self._noting.renames.append(0)
+        return True
+
+    def release(self) -> None:
+        self._lock.release()
+        if self._noting.is_held:
+            self._noting.is_held = False
+            self._noting.on_release()
+
+
+def fill(partition: Partition, segments: int) -> None:
+    for number in range(segments):
+        partition.append(one(f"{number}"), acks=1)
+        partition.roll()
+
+
+@pytest.mark.parametrize("segments", [10, 100])
+def test_few_files_go_under_one_hold_of_the_lock_however_many_segments_there_are(tmp_path: Path, segments: int) -> None:
+    filesystem = Holding()
+    partition = open_partition(tmp_path / "t-0", filesystem)
+    fill(partition, segments)
+    filesystem.renames, filesystem.removals_held, filesystem.removals = [0], [], 0
+    assert partition.delete_before(segments - 1) == segments - 1
+    assert max(filesystem.renames) <= FILES_AT_ONCE
+    assert sum(filesystem.renames) >= 4 * (segments - 1), "a log, two indexes, a seal"
+    assert {Path(path).suffix for path in filesystem.removals_held} <= {".snapshot"}, "small ones"
+    assert filesystem.removals >= 4 * (segments - 1)
+    assert bases(tmp_path / "t-0") == [segments - 1, segments]
+    assert not list(tmp_path.glob("t-0/*.deleted"))
+
+
+def test_others_append_while_files_go(tmp_path: Path) -> None:
+    filesystem = Holding()
+    partition, other = open_partition(tmp_path / "t-0", filesystem), open_partition(tmp_path / "t-0")
+    fill(partition, 60)
+    appended: list[int] = []
+
+    def append() -> None:
+        appended.append(other.append(one("between"), acks=1, timeout_ms=0).base_offset)
+
+    filesystem.on_release = append
+    partition.delete_before(59)
+    filesystem.on_release = lambda: None
+    assert len(appended) >= 4
+    assert values(other.read(59)) == ["59"]
+    assert values(partition.read(60)) == ["between"] * len(appended)
+    assert list(verify_partition(FS, str(tmp_path / "t-0"), TP, dense=True)) == []
+
+
+def test_two_processes_delete_the_same(tmp_path: Path) -> None:
+    filesystem = Holding()
+    partition, other = open_partition(tmp_path / "t-0", filesystem), open_partition(tmp_path / "t-0")
+    fill(partition, 30)
+    others = iter([27, 29])
+
+    def delete() -> None:
+        for offset in others:
+            assert other.delete_before(offset) == offset
+
+    filesystem.on_release = delete
+    assert partition.delete_before(27) == 27
+    assert bases(tmp_path / "t-0") == [29, 30]
+    assert partition.earliest_offset == 29
+    assert not list(tmp_path.glob("t-0/*.deleted"))
+
+
+def test_nothing_of_a_new_topic_goes_that_stands_at_the_same_path(tmp_path: Path) -> None:
+    directory, filesystem = tmp_path / "t-0", Holding()
+    partition = open_partition(directory, filesystem)
+    fill(partition, 30)
+    holds = iter([False, True])
+
+    def exchange() -> None:
+        if next(holds, False):
+            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            directory.rename(tmp_path / "condemned")
+            directory.mkdir()
+            prepare_directory(FS, str(directory), "other", boot_of(FS))
+            fill(open_partition(directory), 20)
+
+    filesystem.on_release = exchange
+    with pytest.raises(StorageError, match="replaced"):
+        partition.delete_before(29)
+    assert bases(directory) == list(range(21))
+    assert [values(open_partition(directory).read(offset)) for offset in (0, 19)] == [["0"], ["19"]]
+
+
+def test_files_go_only_while_the_log_says_that_they_may(tmp_path: Path) -> None:
+    """Spoiled slots: the topic is being deleted, or they were lost, and a recovery is to look at the files."""
+    directory, filesystem = tmp_path / "t-0", Holding()
+    partition = open_partition(directory, filesystem)
+    fill(partition, 30)
+    holds = iter([True])
+
+    def spoil() -> None:
+        if next(holds, False):
+            retire_directory(FS, ManualClock(), str(directory), 1.0)
+
+    filesystem.on_release = spoil
+    assert partition.delete_before(29) == 29
+    assert bases(directory) == list(range(31))
+
+
+def test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_lock(tmp_path: Path) -> None:
+    slept: list[float] = []
+
+    class Slept(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            slept.append(seconds)
+
+    partition = open_partition(tmp_path / "t-0", clock=Slept())
+    fill(partition, 60)
+    files = list(files_before(FS.names(str(tmp_path / "t-0")), 59))
+    partition.delete_before(59)
+    assert len(slept) == (len(files) - 1) // FILES_AT_ONCE > 4
+    assert min(slept) > _SLEEP_MAX_S
+
+
+@pytest.mark.parametrize("operation", ["replace", "remove"])
+def test_what_a_killed_deletion_has_left_goes_with_the_next(tmp_path: Path, operation: str) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    partition = open_partition(directory, filesystem)
+    fill(partition, 20)
+    count = 0
+
+    def killed(what: str, path: str) -> None:
+        nonlocal count
+        count += what == operation and (DELETED in path or path.endswith((".log", ".index")))
+        if count == 30:
+            raise Killed
+
+    filesystem.hook = killed
+    with pytest.raises(Killed):
+        partition.delete_before(19)
+    reopened = open_partition(directory)
+    assert reopened.earliest_offset == 19
+    assert values(reopened.read(19)) == ["19"]
+    assert reopened.append_batch(batch(b"x")).base_offset == 20
+    assert len(bases(directory)) > 2 or list(directory.glob("*.deleted"))
+    assert reopened.delete_before(19) == 19
+    assert bases(directory) == [19, 20]
+    assert not list(directory.glob("*.deleted"))
+    assert list(verify_partition(FS, str(directory), TP, dense=True)) == []
+
+
+def test_a_topic_that_goes_meanwhile_ends_it(tmp_path: Path) -> None:
+    directory, filesystem = tmp_path / "t-0", Holding()
+    partition = open_partition(directory, filesystem)
+    fill(partition, 30)
+    holds = iter([False, True])
+
+    def delete_topic() -> None:
+        if next(holds, False):
+            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            directory.rename(tmp_path / "condemned")
+
+    filesystem.on_release = delete_topic
+    assert partition.delete_before(29) == 29, "they are gone"
+    with pytest.raises(TopicNotFound):
+        partition.append(one("x"), acks=1)
