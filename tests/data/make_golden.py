@@ -2,7 +2,8 @@
 
     python -m tests.data.make_golden tests/data/pylog-<version>[-<number>]
 
-To be run once for each version that writes anything else than the one before; tests/test_format_stability.py has every later version read the result.
+To be run once for each version that writes anything else than the one before;
+tests/test_format_stability.py has every later version read the result.
 Time, ids and the name of the boot are given, so that a second run writes the same bytes (but for what other versions of
 the compression libraries make of them).
 """
