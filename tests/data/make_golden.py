@@ -2,8 +2,8 @@
 
     python -m tests.data.make_golden tests/data/pylog-<version>[-<number>]
 
-To be run once for each version that writes anything else than the one before; tests/test_format_stability.py has every
-later version read the result.
+To be run once for each version that writes anything else than the one before;
+tests/test_format_stability.py has every later version read the result.
 Time, ids and the name of the boot are given, so that a second run writes the same bytes (but for what other versions of
 the compression libraries make of them).
 """
@@ -76,7 +76,7 @@ def write(root: Path) -> None:
         append_time(log, clock)
         transactions(log)
         log.create_topic("empty")
-        log.create_topic("Odd_name.1-x", partitions=3, max_message_bytes=5000)
+        log.create_topic("Odd_name.1-x", partitions=3, retention_ms=-1, max_message_bytes=5000)
         log.partition("Odd_name.1-x", 1).append([ProducerRecord(b"only here", timestamp_ms=START_MS)])
 
 
