@@ -11,6 +11,7 @@ import threading  # producers of one process share a block
 
 from pylog.clock import Clock
 from pylog.errors import CorruptSegment, LogLocked, LogNotFound
+from pylog.interrupts import own
 from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_holding, write_atomically
 from pylog.turn import is_mine
 
@@ -47,7 +48,7 @@ class ProducerIds:
     def _next_block(self) -> range:
         try:
             return while_holding(self._filesystem, self._clock, self._lock_path, self._reserve)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._path.rpartition("/")[0]) from error
 
     def _reserve(self) -> range:
@@ -59,7 +60,7 @@ class ProducerIds:
     def _read(self) -> int:
         try:
             data = read_whole(self._filesystem, self._path, _LIMIT_BYTES)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return FIRST_BLOCK.stop
         if not data.strip().isdigit() or not FIRST_BLOCK.stop <= int(data) <= _LAST_BLOCK:
             raise CorruptSegment(

@@ -39,6 +39,7 @@ from pylog.errors import (
     TopicExists,
     TopicNotFound,
 )
+from pylog.interrupts import own
 from pylog.segment.naming import LOCK, PARTITION_METADATA
 from pylog.storage import FileSystem, read_whole, sync_name, while_holding
 
@@ -74,7 +75,7 @@ class Catalog:
         """A number that changes whenever a topic is created, altered or deleted. Costs one stat. ``LogNotFound``."""
         try:
             return self._filesystem.modified_ns(self._layout.topics)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
 
     def names(self) -> list[str]:
@@ -85,7 +86,7 @@ class Catalog:
         """Every name found, lawful or not, and the path that bears it."""
         try:
             found = self._filesystem.names(self._layout.topics)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
         return {
             name.removesuffix(TOPIC_SUFFIX): f"{self._layout.topics}/{name}"
@@ -97,7 +98,7 @@ class Catalog:
         """The topic. ``TopicNotFound``, with ``advice``."""
         try:
             return self._read(name, self._layout.topic(check_topic_name(name)))
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             there = ", ".join(self.names()[:10]) or "none"
             raise TopicNotFound(
                 f"no topic {name!r} in {self._layout.root} (topics: {there}){advice}", topic=name
@@ -227,7 +228,7 @@ class Catalog:
         """Topics whose directories are being removed, or were when a process died. ``LogNotFound``."""
         try:
             found = self._filesystem.names(self._layout.topics)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
         return [name.removesuffix(DELETED_TOPIC_SUFFIX) for name in found if name.endswith(DELETED_TOPIC_SUFFIX)]
 
@@ -308,7 +309,7 @@ class Catalog:
         """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after the timeout, ``LogNotFound``."""
         try:
             return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work, timeout_s)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             if isinstance(error, LogNotFound) or self._filesystem.is_directory(self._layout.topics):
                 raise
             raise LogNotFound.while_open(self._layout.topics) from error
@@ -325,7 +326,7 @@ class KafkaCatalog:
     def version(self) -> int:
         try:
             return self._filesystem.modified_ns(self._layout.root)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.root) from error
 
     def names(self) -> list[str]:
@@ -347,7 +348,7 @@ class KafkaCatalog:
         found: dict[str, list[int]] = {}
         try:
             names = self._filesystem.names(self._layout.root)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.root) from error
         for entry in names:
             parsed = parse_partition(entry)
@@ -359,7 +360,7 @@ class KafkaCatalog:
         path = f"{self._layout.partition(name, number)}/{PARTITION_METADATA}"
         try:
             text = read_whole(self._filesystem, path, _METADATA_LIMIT_BYTES).decode("utf-8", "replace")
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return ""
         return next(
             (line[len("topic_id:") :].strip() for line in text.splitlines() if line.startswith("topic_id:")), ""

@@ -27,6 +27,7 @@ from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription
 from pylog.consumer.waiting import Taken, Waiting
 from pylog.errors import Closed, PylogError
+from pylog.interrupts import is_of_handler, own
 from pylog.model import Record, TopicPartition
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
@@ -248,7 +249,7 @@ class Consumer(Commits, LogOffsets, Positions):
                 self._fetcher.commit()
                 reading = self._reading = True
                 return self._waiting.take_within(timeout_s, take, max_records)
-        except PylogError:
+        except own(PylogError):
             raise
         except BaseException:
             if reading:
@@ -311,8 +312,8 @@ class Consumer(Commits, LogOffsets, Positions):
             self._land()
             try:
                 self._assignment.close(failed=failed)
-            except Exception:
-                self._closed = True
+            except Exception as error:
+                self._closed = not is_of_handler(error)
                 raise
             finally:
                 self._waiting.close()

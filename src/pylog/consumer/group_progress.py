@@ -20,6 +20,7 @@ from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import APPEND_TIMEOUT_MS
 from pylog.group.progress import make_records_durable
+from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class GroupProgress:
         try:
             committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
             self.commit(committed, durable=True, again=False, patience_s=patience_s)
-        except PylogError as error:
+        except own(PylogError) as error:
             return error
         return None
 
@@ -182,7 +183,7 @@ class GroupProgress:
     def _commit_alone(self, committed: Mapping[TopicPartition, Committed | None]) -> int:
         try:
             return self._groups.commit_alone(self._group_id, committed)
-        except GroupNotEmpty as error:
+        except own(GroupNotEmpty) as error:
             raise CommitFailed(
                 f"{error}; a consumer with partitions assigned by hand commits for a group without members",
                 **error.facts,

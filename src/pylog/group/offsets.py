@@ -33,6 +33,7 @@ from pylog.group.offset_records import (
     partition_of_group,
 )
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from pylog.interrupts import own
 from pylog.model import AppendResult, ProducerRecord, TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.isolation import READ_COMMITTED, WRITTEN
@@ -130,7 +131,7 @@ class OffsetStore:
     def _count(self) -> int | None:
         try:
             return self._log.describe_topic(OFFSETS_TOPIC).partitions
-        except TopicNotFound:
+        except own(TopicNotFound):
             return None
 
     def _known_of(self, group: str) -> _Known | None:
@@ -156,7 +157,7 @@ class OffsetStore:
                 fetched = known.partition.fetch(
                     known.cursor, max_bytes=_FETCH_BYTES, isolation_level=READ_COMMITTED, visibility=WRITTEN
                 )
-            except OffsetOutOfRange as error:
+            except own(OffsetOutOfRange) as error:
                 if known.cursor.offset == error.earliest:
                     raise
                 known.cursor = Cursor(error.earliest)
@@ -177,7 +178,7 @@ class OffsetStore:
         checkpoint = None
         try:
             checkpoint = read_checkpoint(self._filesystem, path)
-        except CorruptSegment as damage:
+        except own(CorruptSegment) as damage:
             logger.warning("%s; reading all of %s instead", damage, OFFSETS_TOPIC)
         known.is_new = False
         if (
@@ -215,7 +216,7 @@ class OffsetStore:
         check_held()
         try:
             return partition.append(records, acks=1, timeout_ms=timeout_ms)
-        except DeliveryTimeout as error:
+        except own(DeliveryTimeout) as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
     def settle(self, group: str, timeout_s: float) -> None:
@@ -227,7 +228,7 @@ class OffsetStore:
         if known is not None:
             try:
                 known.partition.settle(int(timeout_s * 1000))
-            except DeliveryTimeout as error:
+            except own(DeliveryTimeout) as error:
                 raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
     def sync(self, group: str, end_offset: int | None = None) -> None:
@@ -254,7 +255,7 @@ class OffsetStore:
             while_holding(
                 self._filesystem, self._log.clock, f"{path}.lock", lambda: self._write(path, checkpoint), timeout_s=0
             )
-        except LogLocked:
+        except own(LogLocked):
             pass  # another process is at it
         except (StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
@@ -263,7 +264,7 @@ class OffsetStore:
     def _write(self, path: str, checkpoint: Checkpoint) -> None:
         try:
             there = read_checkpoint(self._filesystem, path)
-        except CorruptSegment:
+        except own(CorruptSegment):
             there = None
         if there is None or there.topic_id != checkpoint.topic_id or there.next_offset < checkpoint.next_offset:
             write_checkpoint(self._filesystem, path, checkpoint)

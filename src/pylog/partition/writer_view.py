@@ -10,6 +10,7 @@ import logging
 
 from pylog.codec.batch import BatchHeader
 from pylog.errors import CorruptSegment, StorageError
+from pylog.interrupts import own
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitState, next_sequence
 from pylog.partition.distrust import Distrust
@@ -212,7 +213,7 @@ class WriterView:
         if self._producers.entries:
             try:
                 snapshots.save(self._place.filesystem, self._place.directory, self._producers, segment.next_offset)
-            except StorageError as error:
+            except own(StorageError) as error:
                 logger.warning(
                     "%r: no producer snapshot at offset %d: %s", self._place.directory, segment.next_offset, error
                 )

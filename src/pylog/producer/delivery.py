@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import require_callable, require_timeout
 from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
+from pylog.interrupts import is_of_handler, own
 from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
@@ -107,13 +108,15 @@ class PendingBatch:
         while self.callbacks:
             try:
                 function, delivery = self.callbacks.popleft()
-            except IndexError:  # another thread took the last one
+            except own(IndexError):  # another thread took the last one
                 return
             if self.error is not None:
                 self.observed.add(delivery.index)
             try:
                 function(delivery)
-            except Exception:
+            except Exception as error:
+                if is_of_handler(error):
+                    raise
                 logger.exception("callback %r of %r failed", function, delivery)
 
 
@@ -189,7 +192,7 @@ class Delivery(Receipt):
             def wake(_: Delivery) -> None:
                 try:
                     loop.call_soon_threadsafe(wake_loop)
-                except RuntimeError:
+                except own(RuntimeError):
                     logger.debug("event loop closed before %r was decided", self)
 
             self.add_done_callback(wake)

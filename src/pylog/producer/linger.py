@@ -15,6 +15,7 @@ import threading  # the linger thread itself
 import weakref
 from typing import Protocol
 
+from pylog.interrupts import own
 from pylog.storage import after_fork_in_child
 from pylog.turn import is_mine
 
@@ -76,7 +77,7 @@ class Linger:
         thread = threading.Thread(target=self._run, name="pylog-linger", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is ending
+        except own(RuntimeError):  # the interpreter is ending
             return False
         self._thread = thread
         multiprocessing = sys.modules.get("multiprocessing.util")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pylog.codec.batch import build_batch
 from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
 from pylog.errors import DeliveryTimeout, NotAppended, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
+from pylog.interrupts import own
 from pylog.producer.buffer import PartitionBuffer
 from pylog.producer.config import ACKS_ALL, ProducerConfig
 from pylog.producer.delivery import PendingBatch, without_frames
@@ -147,9 +148,9 @@ class Sender:
             was_tried = buffer.sealed is not None
             return self._append(buffer, end_s) and (not was_tried or self._append(buffer, end_s))
         finally:
-            try:  # noqa: SIM105 - see turn.py
+            try:  # see turn.py
                 turn.leave()
-            except NOT_MINE:
+            except own(NOT_MINE):
                 pass
 
     def _append(self, buffer: PartitionBuffer, end_s: float) -> bool:
@@ -160,7 +161,7 @@ class Sender:
         try:
             data = batch.data if batch.data is not None else self._build(batch)
             partition = buffer.partition or self._open(buffer)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the batch's deliveries get it
+        except own(Exception) as error:  # whatever it is, the batch's deliveries get it
             self._fail(batch, not_appended(error))
             return True
         except BaseException:
@@ -177,7 +178,7 @@ class Sender:
             batch.end_offset = result.last_offset + 1
             buffer.next_sequence = buffer.next_sequence + batch.count & MAX_SEQUENCE
             batch.data, batch.written = None, True
-        except Exception as error:  # noqa: BLE001 - as above
+        except own(Exception) as error:  # the same
             if isinstance(error, DeliveryTimeout):
                 if self._monotonic() < batch.deadline_s:
                     return False
@@ -277,7 +278,7 @@ class Sender:
         assert buffer.partition is not None  # something was appended
         try:
             buffer.partition.sync(end_offset)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the batches' deliveries get it
+        except own(Exception) as error:  # whatever it is, the batches' deliveries get it
             return unknown(error)
         return None
 
@@ -327,9 +328,9 @@ class Sender:
                 if turn.take(timeout=0):
                     self._give_up(buffer)
             finally:
-                try:  # noqa: SIM105 - see turn.py
+                try:  # see turn.py
                     turn.leave()
-                except NOT_MINE:
+                except own(NOT_MINE):
                     pass
             self._call_back(buffer, 0)
 
@@ -352,9 +353,9 @@ class Sender:
                     return False  # whoever has the turn looks again after leaving it
                 self._call_back_all(buffer)
             finally:
-                try:  # noqa: SIM105 - see turn.py
+                try:  # see turn.py
                     turn.leave()
-                except NOT_MINE:
+                except own(NOT_MINE):
                     pass
         return True
 
@@ -385,5 +386,5 @@ def _whole_ms(seconds: float) -> int:
 def _has_settled(buffer: PartitionBuffer) -> bool:
     try:
         return buffer.appended[0].settled
-    except IndexError:
+    except own(IndexError):
         return False

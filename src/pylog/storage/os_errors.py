@@ -7,12 +7,16 @@ import os
 from types import TracebackType
 
 from pylog.errors import StorageError, StorageFull
+from pylog.interrupts import is_foreign
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class translated:  # noqa: N801  (reads as a phrase: with translated("open", path))
-    """Turn an ``OSError`` of the block into ``StorageFull`` or ``StorageError``; ``FileNotFoundError`` passes."""
+    """Turn an ``OSError`` of the block into ``StorageFull`` or ``StorageError``.
+
+    ``FileNotFoundError`` passes, and so does every exception of a signal handler.
+    """
 
     __slots__ = ("_action", "_path")
 
@@ -24,7 +28,11 @@ class translated:  # noqa: N801  (reads as a phrase: with translated("open", pat
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | StorageError):
+        if (
+            isinstance(error, OSError)
+            and not isinstance(error, FileNotFoundError | StorageError)
+            and not is_foreign(error)
+        ):
             raise storage_error(self._action, self._path, error) from error
 
 
