@@ -20,12 +20,15 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import CodeType, TracebackType
-from typing import TypeVar
+from typing import Generic, TypeVar
+from weakref import ref
 
 from pylog.errors import PylogError
 
 E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
 
 _LIBRARIES = ("cramjam", "crc32c", "lz4", "mmh3", "numpy", "pandas", "pyarrow", "zstandard")
 _CALLED = frozenset(("pylog", *_LIBRARIES, *sys.stdlib_module_names)) - {"__main__"}
@@ -107,3 +110,23 @@ class suppress:  # noqa: N801  (as contextlib's)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         return isinstance(error, self._kinds) and not is_foreign(error)
+
+
+class WeakSet(Generic[T]):
+    """``weakref.WeakSet`` whose callbacks are C alone: Python drops what a signal handler raises in one that is not."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, ref[T]] = {}  # by ``id``
+
+    def add(self, item: T) -> None:
+        key = id(item)
+        self._references[key] = ref(item, partial(self._references.pop, key))
+
+    def discard(self, item: T) -> None:
+        self._references.pop(id(item), None)
+
+    def __iter__(self) -> Iterator[T]:
+        for reference in list(self._references.values()):
+            item = reference()
+            if item is not None:
+                yield item

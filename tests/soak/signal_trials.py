@@ -41,7 +41,7 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
 }
 FURTHER: dict[str, Callable[[], BaseException]] = {
     "FileNotFoundError": lambda: FileNotFoundError(errno.ENOENT, "of the handler"),
-    "RuntimeError": lambda: RuntimeError("of the handler"),
+    "KeyError": lambda: KeyError("of the handler"),
     "OutcomeUnknown": lambda: OutcomeUnknown("of the handler"),
 }
 PYLOG = f"{os.sep}pylog{os.sep}"

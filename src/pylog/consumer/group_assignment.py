@@ -14,7 +14,6 @@ import atexit
 import logging
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from pylog.consumer.assignment import Assignment, Callback
 from pylog.consumer.config import ConsumerConfig
@@ -30,7 +29,7 @@ from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.progress import next_offset
 from pylog.group.state import Group, GroupTopic
-from pylog.interrupts import own, suppress
+from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import TopicPartition
 from pylog.storage import after_fork_in_child
 

@@ -21,6 +21,7 @@ from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
     from pylog.codec import RecordEncoder
+    from pylog.codec.batch import TakenRecords
     from pylog.producer.buffer import PartitionBuffer
 
 logger = logging.getLogger("pylog.producer")
@@ -71,6 +72,7 @@ class PendingBatch:
         "raw_bytes",
         "reserved_bytes",
         "settled",
+        "taken",
         "was_interrupted",
         "written",
     )
@@ -82,6 +84,7 @@ class PendingBatch:
         self.limit_bytes = limit_bytes
         self.reserved_bytes = 0
         self.due_s = self.deadline_s = 0.0
+        self.taken: TakenRecords | None = None  # out of the encoder, while the batch is built
         self.data: bytearray | None = None  # the encoded batch, once it is built
         self.min_timestamp_ms: int | None = None  # as the encoder said
         self.count = self.raw_bytes = 0

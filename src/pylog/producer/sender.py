@@ -15,9 +15,9 @@ import threading  # the counters and the producer id are shared by all threads t
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pylog.codec.batch import build_batch
+from pylog.codec.batch import TakenRecords, build_batch
 from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
-from pylog.errors import DeliveryTimeout, NotAppended, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
+from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.producer.buffer import PartitionBuffer
 from pylog.producer.config import ACKS_ALL, ProducerConfig
@@ -201,17 +201,18 @@ class Sender:
         if batch.written:
             return
         batch.was_interrupted = batch.data is not None
-        if batch.data is None and batch.encoder.count == 0:
-            self._fail(batch, NotAppended("interrupted before it was appended"))
-        elif batch.data is not None and not self._config.enable_idempotence:
+        if batch.data is not None and not self._config.enable_idempotence:
             self._fail(batch, OutcomeUnknown("interrupted while it was appended; the records may be in the log or not"))
 
     def _build(self, batch: PendingBatch) -> bytearray:
         buffer, topic = batch.buffer, batch.buffer.topic
-        batch.count, batch.raw_bytes = batch.encoder.count, HEADER_BYTES + batch.encoder.size_bytes
-        batch.min_timestamp_ms = batch.encoder.min_timestamp_ms
+        if batch.taken is None:
+            batch.count, batch.raw_bytes = batch.encoder.count, HEADER_BYTES + batch.encoder.size_bytes
+            batch.min_timestamp_ms = batch.encoder.min_timestamp_ms
+            batch.taken = TakenRecords(batch.encoder)  # last: from here on the encoder may be empty
         if not self._config.enable_idempotence:
-            batch.data = build_batch(batch.encoder, codec=topic.codec, level=topic.level)
+            batch.data = build_batch(batch.taken, codec=topic.codec, level=topic.level)
+            batch.taken = None
             return batch.data
         producer_id = self._producer_id
         if producer_id == _NO_PRODUCER:
@@ -219,13 +220,14 @@ class Sender:
         if buffer.producer_id != producer_id:
             buffer.producer_id, buffer.next_sequence = producer_id, 0
         batch.data = build_batch(
-            batch.encoder,
+            batch.taken,
             codec=topic.codec,
             level=topic.level,
             producer_id=producer_id,
             producer_epoch=_PRODUCER_EPOCH,
             base_sequence=buffer.next_sequence,
         )
+        batch.taken = None
         return batch.data
 
     def _identify(self) -> int:
@@ -292,7 +294,7 @@ class Sender:
             if batch.settled:
                 return
             self._memory.release(batch)
-            batch.data = None
+            batch.data = batch.taken = None
             if error is not None:
                 self._note_failure(batch, error)
             if batch.settled:
