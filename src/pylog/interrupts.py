@@ -44,10 +44,11 @@ def is_foreign(error: BaseException) -> bool:
     """Whether a signal handler raised the exception, which the calling function has just caught.
 
     A handler that calls pylog may let a ``PylogError`` out; that one is recognized only by the function that is installed.
+    So is a ``MemoryError``, which Python raises in any frame.
     """
     if is_of_handler(error):
         return True
-    if isinstance(error, PylogError):
+    if isinstance(error, PylogError | MemoryError):
         return False
     trace = error.__traceback__
     if trace is None or trace.tb_next is None:

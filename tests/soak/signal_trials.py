@@ -3,10 +3,11 @@
     python -m tests.soak signals --seconds 60
     python -m tests.soak.signal_trials --trials 1000 --seed 7
 
-A trial is one call of ``send``, ``result``, ``flush``, ``commit``, ``poll`` or ``close`` in the main thread, during which a timer's
-handler has raised an exception from a frame below pylog's. It reached the caller unchanged if the call raised that very object.
-Then the application goes on. In the end every record that was accepted is in the log, none is twice, each poll went on where the
-one before it ended, ``verify`` finds nothing, another process can append, and no descriptor is left open.
+A trial is one call of ``send``, ``result``, ``flush``, ``commit``, ``poll`` or ``close`` in the main thread, in which the handler
+of a timer has raised an exception while a function of pylog was running. The exception reached the caller unchanged if the call
+raised that very object. Then the application goes on. In the end every record that was accepted is in the log, none is there
+twice, each poll has gone on where the one before it ended, ``verify`` finds nothing, another process can append, and no
+descriptor is left open.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
+import logging
 import os
 import random
 import signal
@@ -25,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pylog import Consumer, Delivery, Log, Producer, TopicPartition
 from pylog.errors import NotAppended, OutcomeUnknown, PylogError
@@ -54,6 +57,16 @@ with Log(sys.argv[1]) as log, Producer(log, acks="all") as producer:
 """
 
 
+def padded(text: str) -> bytes:
+    """A serializer in Python."""
+    return text.encode() + b" "
+
+
+def number_of(value: bytes) -> bytes:
+    """A deserializer in Python."""
+    return value.rstrip()
+
+
 class Trials:
     """One application, which is interrupted, and what it was told."""
 
@@ -68,6 +81,8 @@ class Trials:
         self.refused: set[int] = set()
         self.unknown: set[int] = set()
         self.next: dict[TopicPartition, int] = {}  # what the consumer's next poll must begin with
+        self.read: dict[TopicPartition, int] = {}  # where all that was polled ends, of each consumer there was
+        self.called_back = 0
         self.durations: dict[str, float] = {}
         self.error: BaseException | None = None  # what the handler is to raise, once
         self.raised: BaseException | None = None
@@ -79,24 +94,48 @@ class Trials:
 
     def open(self) -> None:
         self.log = Log(self.path)
-        self.producer = Producer(self.log, acks=self.random.choice(["all", 1]), batch_bytes=2_000)
+        serializer = self.random.choice([None, padded])
+        self.producer = Producer(
+            self.log,
+            acks=self.random.choice(["all", 1]),
+            batch_bytes=2_000,
+            on_delivery=self.random.choice([None, self.delivered]),
+            value_serializer=serializer,
+        )
+        self.serializes = serializer is not None
         self.consumer = Consumer(
-            self.log, group_id="g", enable_auto_commit=self.random.random() < 0.5, auto_commit_interval_ms=5
+            self.log,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=self.random.random() < 0.5,
+            auto_commit_interval_ms=5,
+            value_deserializer=self.random.choice([None, number_of]),
         )
         self.consumer.subscribe([TOPIC])
         self.next = {}
 
     # The calls, each as an application makes it
 
-    def send(self) -> None:
+    def value(self) -> Any:
         self.sent += 1
-        number = self.sent
-        delivery = self.producer.send(TOPIC, b"%d" % number + b" " * self.random.randrange(300))
-        self.deliveries.append((number, delivery))
+        text = str(self.sent) + " " * self.random.randrange(300)
+        return text if self.serializes else text.encode()
+
+    def send(self) -> None:
+        value, number = self.value(), self.sent
+        self.deliveries.append((number, self.producer.send(TOPIC, value)))
+
+    def send_many(self) -> None:
+        first = self.sent + 1
+        values = [self.value() for _ in range(self.random.randrange(30))]
+        self.deliveries.extend(enumerate(self.producer.send_many(TOPIC, values), first))
+
+    def delivered(self, delivery: Delivery) -> None:
+        self.called_back += delivery.done()
 
     def result(self) -> None:
         if self.deliveries:
-            number, delivery = self.random.choice(self.deliveries)
+            _, delivery = self.random.choice(self.deliveries)
             delivery.result(timeout=20)
 
     def flush(self) -> None:
@@ -108,7 +147,10 @@ class Trials:
             expected = self.next.get(name)
             if expected is not None and record.offset != expected:
                 self.problems.append(f"{name}: a poll went on at {record.offset}, the one before ended at {expected}")
+            if record.offset > self.read.get(name, 0):
+                self.problems.append(f"{name}: {self.read.get(name, 0)} to {record.offset} were passed over")
             self.next[name] = record.offset + 1
+            self.read[name] = max(self.read.get(name, 0), record.offset + 1)
 
     def commit(self) -> None:
         self.consumer.commit()
@@ -122,13 +164,23 @@ class Trials:
     def close_log(self) -> None:
         self.log.close()
 
+    def warm_up(self) -> None:
+        """Make every call once: what Python raises while it imports a module, it may drop by itself."""
+        for call in (self.send, self.send_many, self.result, self.flush, self.poll, self.commit):
+            call()
+        self.consumer.poll(0.01)
+        self.settle()
+        self.open()
+
     # A trial
 
     def trial(self, kind: str, exception: Callable[[], BaseException]) -> None:
         """Calls until the handler has raised in one."""
         while True:
             call = self.random.choice(
-                ["send"] * 4 + ["result", "flush", "poll", "commit"] * 4 + ["close_producer", "close_consumer", "close_log"]
+                ["send", "send_many"] * 2
+                + ["result", "flush", "poll", "commit"] * 4
+                + ["close_producer", "close_consumer", "close_log"]
             )
             if call in ("result", "flush"):
                 for _ in range(self.random.randrange(4)):
@@ -139,6 +191,7 @@ class Trials:
     def interrupted(self, call: str, kind: str, error: BaseException) -> bool:
         """Whether the handler has raised during the call."""
         operation = getattr(self, call)
+        before, wanted = (self.committed(), self.positions()) if call == "commit" else ({}, {})
         self.raised, self.place, self.eaten_by = None, "", ""
         outcome: BaseException | None = None
         began = time.perf_counter()
@@ -169,6 +222,8 @@ class Trials:
                 self.problems.append(f"{kind} in {call} at {self.place}: {what}{where}")
         raised = error = outcome = None  # type: ignore[assignment]  # its frames hold what was open
         self.raised = None
+        if call == "commit" and (after := self.committed()) not in (before, wanted):
+            self.problems.append(f"{before} was committed, then {after} of {wanted}")
         if call.startswith("close"):
             self.open_again(call)
         return bool(self.place)
@@ -186,6 +241,13 @@ class Trials:
         place = f"{innermost.f_code.co_filename.rpartition(PYLOG)[2]}:{innermost.f_lineno}"
         self.raised, self.place = error, f"{place} ({innermost.f_code.co_name})"
         raise error
+
+    def committed(self) -> dict[TopicPartition, int]:
+        found = {name: self.consumer.committed(name) for name in self.consumer.assignment()}
+        return {name: offset for name, offset in found.items() if offset is not None}
+
+    def positions(self) -> dict[TopicPartition, int]:
+        return {name: self.consumer.position(name) for name in self.consumer.assignment()}
 
     def unraisable(self, what: sys.UnraisableHookArgs) -> None:
         """A finalizer or a callback of a weak reference: Python drops what is raised there."""
@@ -247,18 +309,17 @@ class Trials:
                 self.problems.append(f"{self.figures[name]} records {name}")
 
 
-def run_trials(root: Path, seed: int, kinds: dict[str, Callable[[], BaseException]], trials: int, seconds: float) -> Outcome:
+def run_trials(
+    root: Path, seed: int, kinds: dict[str, Callable[[], BaseException]], trials: int, seconds: float
+) -> Outcome:
     """So many trials of each kind, or as many as fit into the time. In the main thread."""
     until_s = time.monotonic() + seconds
     state = Trials(root, seed)
     before = signal.signal(signal.SIGALRM, state.handler)
     hook, sys.unraisablehook = sys.unraisablehook, state.unraisable
+    logging.disable()  # what keeps the records of a log keeps the errors in them, and what their frames have open
     try:
-        state.settle()
-        state.open()
-        for _ in range(20):  # how long the calls take
-            for call in ("send", "result", "flush", "poll", "commit"):
-                state.durations[call] = state.durations.get(call, 5e-4)
+        state.warm_up()
         descriptors = state.settle()
         state.open()
         done = 0
@@ -271,6 +332,7 @@ def run_trials(root: Path, seed: int, kinds: dict[str, Callable[[], BaseExceptio
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = hook
+        logging.disable(logging.NOTSET)
     state.figures["descriptors left open"] = leaked
     if leaked > 0:
         state.problems.append(f"{leaked} descriptors were left open")
