@@ -18,6 +18,7 @@ from pylog.catalog.layout import PRIVATE
 from pylog.checks import meant
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
+from pylog.interrupts import own
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.producer_ids import FIRST_BLOCK
 from pylog.storage import (
@@ -48,7 +49,7 @@ def checked_path(path: object) -> str:
     """The path as a str. ``ConfigError`` for what cannot name a directory, an empty str among it: write ``"."`` for that."""
     try:
         text: object = fspath(path)  # type: ignore[call-overload]  # that is the question
-    except TypeError:
+    except own(TypeError):
         text = path
     if not isinstance(text, str):
         raise _wrong_path(path, f"got {type(path).__name__}")

@@ -75,7 +75,9 @@ class Sender:
         """Drive the batch until it is settled. False if that takes longer than the time."""
         end_s = float("inf") if timeout_s is None else self._monotonic() + timeout_s
         while not batch.settled:
-            is_written = batch.written or self.write(batch.buffer, end_s - self._monotonic())
+            # A batch that is written and still sealed was interrupted in between: ``write`` goes on with it.
+            is_done = batch.written and batch.buffer.sealed is not batch
+            is_written = is_done or self.write(batch.buffer, end_s - self._monotonic())
             if is_written and not self.acknowledge(batch.buffer):
                 return False
             if not batch.settled and (
