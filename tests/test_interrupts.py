@@ -19,14 +19,16 @@ from typing import Any
 
 import pytest
 
-from pylog import Consumer, Log, Producer, TopicPartition
-from pylog.errors import LogLocked, PylogError
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.errors import LogLocked, OutcomeUnknown, PylogError
 from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
+from pylog.producer.buffer import PartitionBuffer
 from pylog.storage import OsFileSystem
 from tests.consumer.interrupts import interrupt_at
 from tests.soak.signal_trials import EXCEPTIONS
-from tests.system import fail
+from tests.system import fail, of_the_system
 
+SYNCING = re.compile(r"/src/pylog/(storage|partition/(durability|distrust)|interrupts)")
 ROOMS = re.compile(r"/src/pylog/(?!cli|spark|testing)")
 
 
@@ -275,6 +277,59 @@ def test_a_handlers_error_in_a_sync_is_not_taken_for_the_disks(
         assert caplog.messages == []  # no segment was copied
         assert delivery.result().offset == 0
         producer.close()
+
+
+def test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was in the log, and still in its place in the buffer: ``result`` waited for it until its time was over."""
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        producer = Producer(log, linger_ms=10_000)
+        delivery = producer.send("t", b"1")
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionBuffer, "unseal", lambda _: raise_it(TimeoutError("of the handler")))
+            assert str(caught_from(delivery.result)) == "of the handler"
+        assert delivery.result(timeout=1).offset == 0
+        producer.close()
+
+
+@pytest.mark.slow
+def test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file(
+    tmpfs_dir: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The system reports a failure once: forgotten, the next sync would succeed without the records."""
+    random, step, interrupted_after, sync = Random(seed), 0, 0, os.fdatasync
+    for number in count():
+        step += random.randrange(1, 12)
+        with Log(tmpfs_dir / str(number)) as log:
+            log.create_topic("t")
+            producer = Producer(log, acks="all", linger_ms=10_000)
+            delivery = producer.send("t", b"1")
+            log.partition("t", 0).append([ProducerRecord(b"0")], acks=1)
+            file, failed = tmpfs_dir / str(number) / "t-0" / f"{0:020}.log", []
+            inode = file.stat().st_ino
+
+            @of_the_system
+            def refuse(descriptor: int, failed: list[int] = failed) -> None:
+                failed.append(1)
+                if len(failed) == 1:
+                    raise OSError(errno.EIO, "of the disk")
+                sync(descriptor)
+
+            error = TimeoutError()
+            with contextlib_suppress(TimeoutError, OutcomeUnknown), monkeypatch.context() as patched:
+                patched.setattr(os, "fdatasync", refuse)
+                with interrupt_at(step, SYNCING, error) as passed:
+                    delivery.result()
+            error.__traceback__ = None
+            delivery.exception()
+            assert not failed or file.stat().st_ino != inode, f"place {step}"
+            interrupted_after += bool(failed) and passed[0] >= step
+            producer.close()
+        if passed[0] < step:
+            break
+    assert interrupted_after > 5
 
 
 def test_a_handlers_error_of_pylog_is_not_the_outcome_of_a_batch(

@@ -74,6 +74,20 @@ def is_of_handler(error: BaseException) -> bool:
     return False
 
 
+def was_raised_meanwhile(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether a signal handler raised ``error`` while an answer of this kind was on its way to who would have handled it."""
+    if not is_foreign(error):
+        return False
+    seen: set[int] = set()
+    before = error.__context__
+    while before is not None and id(before) not in seen:
+        if isinstance(before, kind) and not is_foreign(before):
+            return True
+        seen.add(id(before))
+        before = before.__context__
+    return False
+
+
 def _module(trace: TracebackType) -> str:
     """The topmost package of the module that a frame's function stands in."""
     name = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

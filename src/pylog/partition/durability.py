@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
-from pylog.interrupts import own
+from pylog.interrupts import own, was_raised_meanwhile
 from pylog.partition.closed_files import closed_since, open_side_files
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
@@ -190,12 +190,20 @@ class Durability:
         distrust = self._writer.distrust
         if not distrust.holds(base):
             try:
-                file.sync()
-            except own(StorageError) as error:
-                self._replace(base, error)
+                self._try_to_sync(file, base)
+            except BaseException as error:
+                if was_raised_meanwhile(error, OSError):  # a signal handler came before the failure was answered
+                    distrust.put_on(base)
+                raise
         else:
             self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
             self._close_file()
+
+    def _try_to_sync(self, file: AppendableFile, base: int) -> None:
+        try:
+            file.sync()
+        except own(StorageError) as error:
+            self._replace(base, error)
 
     def _replace(self, base: int, error: StorageError) -> None:
         logger.warning("%s; copying the segment to new files", error)
