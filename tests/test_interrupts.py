@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import pylog
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.errors import LogLocked, OutcomeUnknown, PylogError
 from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
@@ -28,8 +29,9 @@ from tests.consumer.interrupts import interrupt_at
 from tests.soak.signal_trials import EXCEPTIONS
 from tests.system import fail, of_the_system
 
-SYNCING = re.compile(r"/src/pylog/(storage|partition/(durability|distrust)|interrupts)")
-ROOMS = re.compile(r"/src/pylog/(?!cli|spark|testing)")
+PACKAGE = re.escape(str(Path(pylog.__file__).parent))
+SYNCING = re.compile(PACKAGE + "/(storage|partition/(durability|distrust)|interrupts)")
+ROOMS = re.compile(PACKAGE + "/(?!cli|spark|testing)")
 
 
 @pytest.fixture

@@ -277,6 +277,7 @@ def test_a_batch_interrupted_while_it_is_built_is_built_again(is_taken: bool, mo
             with pytest.raises(KeyboardInterrupt):
                 producer.flush()
         assert delivery.result().offset == 0
+    assert log.partition("t").values == [b"1"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

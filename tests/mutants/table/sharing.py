@@ -348,7 +348,8 @@ MUTANTS = (
     Mutant(
         "a batch that was interrupted while it was built is empty",
         "codec/batch.py",
-        "        if not self._taken:\n            self._taken.extend(islice(iter(self._take, None), 1))\n        return self._taken[0]\n",
+        "        if not self._taken:\n            self._taken.extend(islice(iter(self._take, None), 1))\n"
+        "        return self._taken[0]\n",
         "        return self._take()\n",
         "records that were accepted are lost to an exception of a signal handler",
         ("tests/producer/test_failures.py::test_a_batch_interrupted_while_it_is_built_is_built_again",),
