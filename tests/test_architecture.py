@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 from collections.abc import Collection, Iterator
@@ -32,6 +33,7 @@ HOUSE = """
     index | changes
     codec | storage
     clock | observe | turn | checks
+    interrupts
     model
     errors
     kafka_names
@@ -41,7 +43,19 @@ NEVER = {"index -> codec": "an index knows positions, not records"}
 # Calls upwards that stand where a user looks for them. They are imported inside the function: loading stays one-way.
 DELEGATIONS = {"partition -> arrow", "log -> group", "log -> cleaner", "log -> replication", "log -> transaction"}
 # What a Spark executor loads, light and read-only. The driver's part of spark imports other rooms inside its functions.
-EXECUTOR = {"partition", "catalog", "segment", "index", "codec", "storage", "arrow", "clock", "model", "errors"}
+EXECUTOR = {
+    "partition",
+    "catalog",
+    "segment",
+    "index",
+    "codec",
+    "storage",
+    "arrow",
+    "clock",
+    "interrupts",
+    "model",
+    "errors",
+}
 
 OUTSIDE = frozenset({"storage", "cli", "testing"})  # the rooms that touch the operating system
 ROOMS_OF: dict[str, Collection[str]] = {
@@ -60,6 +74,9 @@ ROOMS_OF: dict[str, Collection[str]] = {
     "pytest": {"testing"},
     "rich": {"cli"},
 }
+# What no signal handler raises; what it may raise, an ``except`` names in ``own`` alone.
+NEVER_A_HANDLERS = {"ImportError", "ModuleNotFoundError", "RecursionError", "UnicodeDecodeError", "UnicodeEncodeError"}
+TAKES_ALL = {"cli", "testing"}  # programs: whatever it is, it ends them
 LAZILY = {"asyncio", "pyarrow", "pandas", "typing_extensions"}  # any room, in a function or for the type checker
 NEEDS_A_REASON = {"threading", "_thread", "queue", "concurrent"}  # in a comment on the import's line or just above it
 ON_A_PATH = {
@@ -72,6 +89,10 @@ COMPILED_MAY_USE = re.compile(r"cython|cpython|libc\.(string|stdint|limits|stdli
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "codec/__init__.py": {"os": "PYLOG_PURE_PYTHON=1 chooses the readable codec"},
     "codec/checksum.py": {"importlib": "loads one library's extension by a constant name, without its costly package"},
+    "interrupts.py": {"signal": "asks which signal handlers are installed"},
+    "producer/linger.py": {
+        "except": "handlers run in no thread but the main one; and at exit the other producers' records go first"
+    },
     "codec/_records.pyx": {"length": "one native module: encoder and decoders share the varints inlined into them"},
 }
 
@@ -105,8 +126,29 @@ def violations(file: str, source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (complaint := about_call(room, node.func, paths)):
             yield f"{file}:{node.lineno}: {complaint}"
+        if room not in TAKES_ALL and "except" not in excused and (complaint := about_except(node)):
+            yield f"{file}:{node.lineno}: {complaint}"
         if loop := loop_in_a_lock(node):
             yield f"{file}:{loop}: a loop where a lock is held; put it into a function, see turn.py"
+
+
+def about_except(node: ast.AST) -> str | None:
+    """What takes the exception of a signal handler for an answer to what pylog has asked."""
+    if (
+        isinstance(node, ast.ImportFrom)
+        and node.module == "contextlib"
+        and any(n.name == "suppress" for n in node.names)
+    ):
+        return "contextlib.suppress takes a signal handler's exception, too; use that of pylog.interrupts"
+    if not isinstance(node, ast.ExceptHandler) or node.type is None:
+        return None
+    names = {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
+    kinds = {name for name in names if isinstance(getattr(builtins, name, None), type)} | (names & {"NOT_MINE"})
+    passes_on = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+    asks = any("is_of_handler(" in ast.unparse(line) for line in node.body)
+    if "own" in names or passes_on or asks or not kinds - NEVER_A_HANDLERS:
+        return None
+    return f"a signal handler may raise {', '.join(sorted(kinds))}, too: except own(...), see pylog.interrupts"
 
 
 def loop_in_a_lock(node: ast.AST) -> int | None:
@@ -215,6 +257,8 @@ def test_an_exception_is_still_needed(file: str, what: str, monkeypatch: pytest.
             "producer/topics.py",
             "with self._lock:\n    self._refresh()\nfor x in y:\n    with self._lock:\n        pass\n",
         ),
+        ("log.py", "try:\n    f()\nexcept own(OSError, ValueError):\n    pass\nexcept PylogError:\n    pass"),
+        ("log.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
         ("codec/_records.pyx", "from libc.string cimport memcpy\nfrom pylog.model import Record\n"),
     ],
 )
@@ -251,6 +295,18 @@ def test_what_the_rules_allow_passes(file: str, source: str) -> None:
         ("producer/topics.py", "with a, self._lock:\n    x = [y for y in z]", "2: a loop where a lock is held"),
         ("producer/sender.py", "try:\n    while x:\n        f()\nfinally:\n    turn.leave()", "2: a loop where"),
         ("storage/holding.py", "try:\n    while x:\n        f()\nfinally:\n    lock.release()", "2: a loop where"),
+        ("log.py", "try:\n    f()\nexcept OSError:\n    pass", "3: a signal handler may raise OSError"),
+        (
+            "producer/sender.py",
+            "try:\n    f()\nexcept (A, ValueError) as error:\n    g()\n    raise B",
+            "may raise ValueError",
+        ),
+        (
+            "partition/writer.py",
+            "try:\n    f()\nfinally:\n    try:\n        g()\n    except NOT_MINE:\n        pass",
+            "NOT_MINE",
+        ),
+        ("group/files.py", "from contextlib import suppress", "contextlib.suppress takes"),
         ("codec/_records.pyx", "from libc.stdio cimport fopen", "libc.stdio in the compiled module"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from pylog import turn as turn_module
 from pylog.turn import NOT_MINE, Turn, Waiters, seconds_to_wait
 from tests.producer.fakes import call_in_thread
+from tests.system import fail
 
 
 def test_a_turn_is_one_threads_at_a_time() -> None:
@@ -100,7 +101,8 @@ def test_two_who_wake_at_once_wake_everybody_once() -> None:
     class Raced(deque[threading.Lock]):
         def popleft(self) -> threading.Lock:
             super().popleft().release()
-            raise IndexError  # another thread took the last one
+            fail(IndexError())  # another thread took the last one
+            raise AssertionError
 
     waiters._locks = Raced()
     assert waiters.wait(lambda: waiters.wake() is None)

@@ -6,6 +6,7 @@ import threading  # threads wait here for one another's appends
 from collections.abc import Callable
 
 from pylog.clock import Clock
+from pylog.interrupts import own
 from pylog.storage import Watch, after_fork_in_child
 from pylog.turn import NOT_MINE
 
@@ -67,9 +68,9 @@ class Changes:
             sleepers.lock.acquire()
             return self._wait(sleepers, ready, deadline_s)
         finally:
-            try:  # noqa: SIM105 - see turn.py
+            try:  # see turn.py
                 sleepers.lock.release()
-            except NOT_MINE:  # a signal handler's exception has come while the condition had given it back
+            except own(NOT_MINE):  # a signal handler's exception has come while the condition had given it back
                 pass
 
     def _wait_watching(self, ready: Callable[[], bool], deadline_s: float, watch: Watch) -> bool:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from pylog.errors import Closed, ConfigError
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -31,7 +32,7 @@ def require_count(option: str, value: object, least: int, most: int | None = Non
 def _shown(value: object) -> str:
     try:
         return f"{value!r:.80}"
-    except ValueError:  # Python writes no number of more than some thousand digits
+    except own(ValueError):  # Python writes no number of more than some thousand digits
         return "a number of thousands of digits"
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import threading  # threads share the table of open partitions
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from pylog.catalog import (
     Catalog,
@@ -26,6 +24,7 @@ from pylog.changes import Changes
 from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.interrupts import WeakSet, suppress
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Flushable, TopicPartition
 from pylog.opening import check_topic_options, checked_path, open_directory, why_read_only

@@ -20,6 +20,7 @@ from pylog.catalog.topic import RETENTION, UNLIMITED
 from pylog.checks import meant
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
+from pylog.interrupts import own
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.storage import (
     LOCK_KIND,
@@ -49,7 +50,7 @@ def checked_path(path: object) -> str:
     """The path as a str. ``ConfigError`` for what cannot name a directory, an empty str among it: write ``"."`` for that."""
     try:
         text: object = fspath(path)  # type: ignore[call-overload]  # that is the question
-    except TypeError:
+    except own(TypeError):
         text = path
     if not isinstance(text, str):
         raise _wrong_path(path, f"got {type(path).__name__}")

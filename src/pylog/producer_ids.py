@@ -14,6 +14,7 @@ import threading  # producers of one process share a block
 
 from pylog.clock import Clock
 from pylog.errors import CorruptSegment, LogLocked, LogNotFound
+from pylog.interrupts import own
 from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_holding, write_atomically
 from pylog.turn import is_mine
 
@@ -53,7 +54,7 @@ class ProducerIds:
     def _next_block(self) -> range:
         try:
             return while_holding(self._filesystem, self._clock, self._lock_path, self._reserve)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._path.rpartition("/")[0]) from error
 
     def _reserve(self) -> range:
@@ -77,7 +78,7 @@ def read_next_id(filesystem: FileSystem, path: str) -> int | None:
     """The next unreserved id, None without the file. ``CorruptSegment`` for what is no such number."""
     try:
         data = read_whole(filesystem, path, _LIMIT_BYTES)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return None
     if not data.strip().isdigit() or not _LEAST <= int(data) <= _LAST_BLOCK:
         raise CorruptSegment(

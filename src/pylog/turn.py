@@ -13,7 +13,7 @@ that it is nobody's turn:
     finally:
         try:
             turn.leave()
-        except NOT_MINE:        # it was not taken
+        except own(NOT_MINE):   # it was not taken
             pass
 
 The body calls what loops, and has no loop of its own: on the way back to a loop's beginning Python 3.13 runs signal handlers
@@ -26,6 +26,8 @@ from __future__ import annotations
 import threading  # that threads take turns is what this is about
 from collections import deque
 from collections.abc import Callable
+
+from pylog.interrupts import own
 
 NOT_MINE = RuntimeError
 new_lock = threading.Lock  # one name, which a simulated machine replaces while a log is made
@@ -76,7 +78,7 @@ class Waiters:
         while locks:
             try:
                 locks.popleft().release()
-            except IndexError:  # another thread took the last one
+            except own(IndexError):  # another thread took the last one
                 return
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicDescription, check_topic_name
 from pylog.catalog.layout import parse_partition, parse_stray
 from pylog.errors import CorruptSegment, InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.verify import Problem, ProducerIdCheck, ProducerIdRange, VerifyReport, verify_partition
 from pylog.producer_ids import LIKE_KAFKA_BELOW, read_next_id
@@ -105,7 +106,7 @@ def _while_there(
             if not _is_there(catalog, topic):
                 return
             yield problem
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         if _is_there(catalog, topic):
             path = layout.partition(*partition)
             yield Problem(*partition, "directory", path, 0, None, None, "it went while it was checked")
@@ -149,5 +150,5 @@ def segment_bytes(filesystem: FileSystem, directory: str) -> int:
     try:
         names = filesystem.names(directory)
         return sum(filesystem.size(f"{directory}/{name}") for name in names if name.endswith(LOG))
-    except (FileNotFoundError, StorageError):
+    except own(FileNotFoundError, StorageError):
         return 0

@@ -37,6 +37,7 @@ from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
 from tests.partition.logs import ManualClock, one, snapshot_of, values
 from tests.storage.filesystems import Network, StandIn
+from tests.system import fail
 
 LEGAL = set(string.ascii_letters + string.digits + "._-")
 
@@ -370,7 +371,7 @@ def test_a_partition_that_goes_while_a_directory_is_looked_at_is_no_error(tmp_pa
     class Vanishing(StandIn):
         def names(self, directory: str) -> list[str]:
             if directory.endswith("gone-0"):
-                raise FileNotFoundError(directory)
+                fail(FileNotFoundError(directory))
             return super().names(directory)
 
     for name in ("gone-0", "there-0"):

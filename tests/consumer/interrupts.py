@@ -16,8 +16,10 @@ class Interrupt(BaseException):
 
 
 @contextmanager
-def interrupt_at(step: int, rooms: re.Pattern[str]) -> Iterator[list[int]]:
-    """Raise at the ``step``-th place in these rooms where Python looks for signals.
+def interrupt_at(
+    step: int, rooms: re.Pattern[str], error: BaseException | type[BaseException] = Interrupt
+) -> Iterator[list[int]]:
+    """Raise ``error`` at the ``step``-th place in these rooms where Python looks for signals.
 
     Those are the start of a function, the end of a call of C and the turn of a loop, not the return of a function: no
     function could make up for that. The list says how many places were passed.
@@ -37,7 +39,7 @@ def interrupt_at(step: int, rooms: re.Pattern[str]) -> Iterator[list[int]]:
             if before.startswith(("CALL", "JUMP", "RESUME")):
                 passed[0] += 1
                 if passed[0] == step:
-                    raise Interrupt
+                    raise error
         return trace
 
     tracing = sys.gettrace()
@@ -46,3 +48,4 @@ def interrupt_at(step: int, rooms: re.Pattern[str]) -> Iterator[list[int]]:
         yield passed
     finally:
         sys.settrace(tracing)
+        last.clear()  # which holds frames, and what they have open

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pylog.storage import OsFileSystem, ReadableFile
+from tests.system import fail
 
 
 class BytesFile:
@@ -32,7 +33,7 @@ class Files(OsFileSystem):
 
     def open_readable(self, path: str) -> ReadableFile:
         if path not in self.contents:
-            raise FileNotFoundError(path)
+            fail(FileNotFoundError(path))
         return BytesFile(path, self.contents[path])
 
     def names(self, directory: str) -> list[str]:

@@ -50,6 +50,7 @@ from tests.partition.logs import (
     open_partition,
 )
 from tests.storage.filesystems import Faulty, Killed, OtherBoot, io_error
+from tests.system import fail
 
 FS = OsFileSystem()
 
@@ -276,7 +277,7 @@ def test_verify_passes_over_a_snapshot_that_a_newer_one_replaces_meanwhile(tmp_p
     class Vanishing(OsFileSystem):
         def open_readable(self, path: str) -> Any:
             if path.endswith(".snapshot"):
-                raise FileNotFoundError(path)
+                fail(FileNotFoundError(path))
             return super().open_readable(path)
 
     assert problems_of(directory, Vanishing()) == []

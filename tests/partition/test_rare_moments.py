@@ -30,6 +30,7 @@ from tests.partition.logs import (
     open_partition,
 )
 from tests.storage.filesystems import Faulty, io_error
+from tests.system import fail
 
 FS = OsFileSystem()
 STATE = CommitState(7, 1, 0, 0, 100, 3, 2, 3, 1, 3, 0)
@@ -320,7 +321,7 @@ def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_
     class Vanishing(OsFileSystem):
         def open_readable(self, path: str) -> Any:
             if path.endswith("4.snapshot"):
-                raise FileNotFoundError(path)
+                fail(FileNotFoundError(path))
             return super().open_readable(path)
 
     other = open_partition(directory, Vanishing())

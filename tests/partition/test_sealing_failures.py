@@ -12,6 +12,7 @@ from pylog.partition.sealing import Sealer
 from pylog.storage import OsFileSystem
 from tests.partition.logs import everything, file_of, log_file, one, open_partition
 from tests.storage.filesystems import io_error
+from tests.system import fail
 
 
 class Refusing(OsFileSystem):
@@ -23,12 +24,12 @@ class Refusing(OsFileSystem):
 
     def names(self, directory: str) -> list[str]:
         if self.names_error is not None:
-            raise self.names_error
+            fail(self.names_error)
         return super().names(directory)
 
     def open_readable(self, path: str) -> Any:
         if self.read_error is not None and path.endswith(".log"):
-            raise self.read_error
+            fail(self.read_error)
         return super().open_readable(path)
 
 

@@ -18,6 +18,7 @@ from pylog.log import Log
 from pylog.model import AppendResult, Record
 from pylog.producer import Producer
 from pylog.testing.manual_clock import ManualClock
+from tests.system import fail
 
 START_MS = ManualClock().start_ms
 
@@ -61,13 +62,13 @@ class FakePartition:
         self.timeouts_ms.append(timeout_ms)
         step = self.script.popleft() if self.script else None
         if isinstance(step, BaseException):
-            raise step
+            fail(step)
         if callable(step):
             step()
         with self._lock:
             result = self._append(batch)
         if isinstance(step, Late):
-            raise step.error
+            fail(step.error)
         return result
 
     def _append(self, batch: bytearray) -> AppendResult:
@@ -91,7 +92,7 @@ class FakePartition:
         self.syncs.append(end_offset)
         step = self.sync_script.popleft() if self.sync_script else None
         if isinstance(step, BaseException):
-            raise step
+            fail(step)
         if callable(step):
             step()
         self.durable_offset = max(self.durable_offset, self.end_offset)

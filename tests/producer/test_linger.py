@@ -11,6 +11,7 @@ import pytest
 from pylog.errors import DeliveryTimeout, StorageFull
 from pylog.producer.linger import LINGER, Linger
 from tests.producer.fakes import FakeLog, call_in_thread, wait_until
+from tests.system import of_the_system
 
 
 class Waiting:
@@ -185,6 +186,7 @@ def test_an_error_while_looking_is_logged_and_the_thread_goes_on(caplog: pytest.
 
 
 def test_where_no_thread_can_be_started_the_sender_writes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    @of_the_system
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread at interpreter shutdown")
 

@@ -25,6 +25,7 @@ from pylog.testing.manual_clock import ManualClock
 from tests.simulation.actors import World
 from tests.simulation.crashes import PROBLEMS_MAX, Found, of_a_topic_gone
 from tests.simulation.workloads import Workload
+from tests.system import of_the_system
 
 MODULES = (descriptors, modes, os_filesystem, os_lock, reaching, regular)
 CALLS: dict[str, tuple[str, ...]] = {
@@ -65,6 +66,7 @@ class Calls:
     def module(self, real: Any) -> Any:
         return _Module(self, real)
 
+    @of_the_system
     def call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         number, refusal = len(self.made), self.refusal
         self.made.append(name)
@@ -103,6 +105,7 @@ def in_place(calls: Calls) -> Iterator[None]:
             for real in (os, fcntl):
                 if hasattr(module, real.__name__):
                     patch.setattr(module, real.__name__, calls.module(real))
+        patch.setattr(descriptors, "_OWNER", descriptors.PythonDescriptor)  # whose close can be refused
         yield
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tests.fuzz import soak as fuzz
 from tests.simulation import soak as simulation
-from tests.soak import chaos, full_disk, group_chaos, overload, spark_copy
+from tests.soak import chaos, full_disk, group_chaos, overload, signal_trials, spark_copy
 from tests.soak.part import Run, run_apart
 
 TURN_S = 900.0  # of all parts together; a history that is checked at its end must not grow for hours
@@ -46,6 +46,7 @@ PARTS = {
     "kills-and-power": Part(2, simulation.kills_and_power),
     "faults": Part(3, simulation.faults),
     "syscalls": Part(1, simulation.syscalls),
+    "signals": Part(1, signal_trials.run),
     "recoveries": Part(2, simulation.recoveries),
     "schedules": Part(4, simulation.schedules),
     "random-schedules": Part(2, simulation.random_schedules),

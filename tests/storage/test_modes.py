@@ -14,6 +14,7 @@ from pylog.storage import OsFileSystem, modes
 from pylog.storage.regular import open_or_make
 from tests.partition.logs import one
 from tests.storage.every_file import KINDS, Watched, live, mode_of
+from tests.system import of_the_system
 
 UMASKS = (0o000, 0o002, 0o022, 0o027, 0o077)
 
@@ -133,8 +134,8 @@ def test_a_file_that_another_process_makes_meanwhile_is_opened_as_it_is(tmp_path
         return 0o600
 
     descriptor = open_or_make(f"{tmp_path}/f", os.O_RDWR | os.O_NOFOLLOW, f"{tmp_path}/f", None, other_is_first)
-    assert os.read(descriptor, 99) == b"kept"
-    os.close(descriptor)
+    assert os.read(descriptor.fileno(), 99) == b"kept"
+    descriptor.close()
     assert mode_of(tmp_path / "f") == 0o640
 
 
@@ -142,6 +143,7 @@ def test_a_file_that_another_process_makes_meanwhile_is_opened_as_it_is(tmp_path
 def test_a_mode_that_cannot_be_set_is_an_error_and_leaves_no_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, open_files: Callable[[], list[str]]
 ) -> None:
+    @of_the_system
     def fail(_descriptor: int, _mode: int) -> None:
         raise OSError(5, "")
 
@@ -177,6 +179,7 @@ def test_a_directory_that_is_swapped_for_a_link_when_it_was_just_made_keeps_what
 def test_a_filesystem_without_modes_keeps_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
+    @of_the_system
     def refuse(_descriptor: int, _mode: int) -> None:
         raise OSError(number, "no modes here")
 

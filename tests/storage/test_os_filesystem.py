@@ -16,6 +16,7 @@ from pylog.errors import NotAppended, StorageError, StorageFull
 from pylog.storage import OsFileSystem, os_filesystem, read_whole, write_atomically
 from pylog.storage.os_errors import translated
 from tests.storage.filesystems import Faulty, Killed, Nth, full, io_error
+from tests.system import of_the_system
 
 FS = OsFileSystem()
 
@@ -89,6 +90,7 @@ def test_a_short_write_that_ends_in_a_full_disk_is_storage_full(
 ) -> None:
     write, left = os.pwrite, [5]
 
+    @of_the_system
     def into_little_space(descriptor: int, data: bytes, position: int) -> int:
         if not left[0]:
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -12,11 +12,13 @@ import pytest
 
 from pylog.errors import StorageError
 from pylog.storage import OsFileSystem, after_fork_in_child, fork, os_filesystem, os_lock
+from tests.system import of_the_system
 
 FS = OsFileSystem()
 
 
 def refuse(number: int) -> Any:
+    @of_the_system
     def refused(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -107,6 +109,7 @@ def test_whatever_the_system_refuses_of_a_look_is_a_typed_error_with_the_path(
     path = f"{tmp_path}/f"
     real = os.stat
 
+    @of_the_system
     def stat(asked: Any, **options: Any) -> os.stat_result:
         if asked == path and not options:
             raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pylog.storage import OsFileSystem, os_watch
-from pylog.storage.descriptors import give_back
 from pylog.storage.os_watch import OsWatch, watch_files
+from tests.system import of_the_system
 
 FS = OsFileSystem()
 LONG_S = 60.0
@@ -109,6 +109,7 @@ def test_a_child_has_given_its_parents_watch_up(place: Path) -> None:
 
 
 def refuse(number: int) -> Any:
+    @of_the_system
     def call(*_: object, **__: object) -> Any:
         raise OSError(number, os.strerror(number))
 
@@ -175,7 +176,7 @@ def test_a_child_forked_within_a_wait_reads_nothing_of_it(place: Path) -> None:
         """What the poll of a process looks like that a signal handler has forked meanwhile."""
 
         def poll(self, _: int) -> list[tuple[int, int]]:
-            descriptors = [(descriptor, 1) for descriptor in watch._descriptors]
+            descriptors = [(descriptor.fileno(), 1) for descriptor in watch._descriptors]
             watch._forget_parent()
             return descriptors
 
@@ -248,23 +249,11 @@ def test_an_interrupt_while_a_watch_is_made_loses_no_descriptor(
     assert number > 50
 
 
-def test_an_interrupt_while_a_watch_is_closed_loses_no_descriptor(
-    place: Path, monkeypatch: pytest.MonkeyPatch, open_files: Callable[[], list[str]]
+def test_a_watch_that_is_dropped_without_a_close_loses_no_descriptor(
+    place: Path, open_files: Callable[[], list[str]]
 ) -> None:
     before = open_files()
     watch = watched(place)
-
-    def closed(descriptor: int) -> None:
-        give_back(descriptor)
-        raise Interrupted
-
-    monkeypatch.setattr(os_watch, "give_back", closed)
-    with pytest.raises(Interrupted):
-        watch.close()
-    monkeypatch.undo()
+    assert len(open_files()) == len(before) + 2
+    del watch
     assert open_files() == before
-    assert not watch.is_open
-
-
-def test_a_watch_that_was_interrupted_before_it_was_anything_gives_nothing_back() -> None:
-    object.__new__(OsWatch).__del__()

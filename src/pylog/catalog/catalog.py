@@ -44,6 +44,7 @@ from pylog.errors import (
     TopicExists,
     TopicNotFound,
 )
+from pylog.interrupts import own
 from pylog.segment.naming import LOCK
 from pylog.storage import FileSystem, sync_name, while_holding
 
@@ -84,7 +85,7 @@ class Catalog:
         """A number that changes whenever a topic is created, altered or deleted. Costs one stat. ``LogNotFound``."""
         try:
             return self._filesystem.modified_ns(self._layout.topics)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
 
     def names(self) -> list[str]:
@@ -95,7 +96,7 @@ class Catalog:
         """Every name found, lawful or not, and the path that bears it."""
         try:
             found = self._filesystem.names(self._layout.topics)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
         return {
             name.removesuffix(TOPIC_SUFFIX): f"{self._layout.topics}/{name}"
@@ -107,7 +108,7 @@ class Catalog:
         """The topic. ``TopicNotFound``, with ``advice``."""
         try:
             return self._read(name, self._layout.topic(check_topic_name(name)))
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             there = ", ".join(self.names()[:10]) or "none"
             raise TopicNotFound(
                 f"no topic {name!r} in {self._layout.root} (topics: {there}){advice}", topic=name
@@ -272,7 +273,7 @@ class Catalog:
         """Topics whose directories are being removed, or were when a process died. ``LogNotFound``."""
         try:
             found = self._filesystem.names(self._layout.topics)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
         return [name.removesuffix(DELETED_TOPIC_SUFFIX) for name in found if name.endswith(DELETED_TOPIC_SUFFIX)]
 
@@ -358,7 +359,7 @@ class Catalog:
         """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after the timeout, ``LogNotFound``."""
         try:
             return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work, timeout_s)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             if isinstance(error, LogNotFound) or self._filesystem.is_directory(self._layout.topics):
                 raise
             raise LogNotFound.while_open(self._layout.topics) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pylog.catalog.layout import Layout, parse_partition
 from pylog.catalog.topic import MURMUR2, LawfulNames, TopicConfig, TopicDescription, check_topic_name
 from pylog.errors import LogNotFound, StorageError, TopicNotFound
+from pylog.interrupts import own
 from pylog.segment.naming import PARTITION_METADATA
 from pylog.storage import FileSystem, read_whole
 
@@ -23,7 +24,7 @@ class KafkaCatalog:
     def version(self) -> int:
         try:
             return self._filesystem.modified_ns(self._layout.root)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.root) from error
 
     def names(self) -> list[str]:
@@ -45,7 +46,7 @@ class KafkaCatalog:
         found: dict[str, list[int]] = {}
         try:
             names = self._filesystem.names(self._layout.root)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.root) from error
         for entry in names:
             parsed = parse_partition(entry)
@@ -64,7 +65,7 @@ class KafkaCatalog:
         path = f"{self._layout.partition(name, number)}/{PARTITION_METADATA}"
         try:
             text = read_whole(self._filesystem, path, _METADATA_LIMIT_BYTES).decode("utf-8", "replace")
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return ""
         return next(
             (line[len("topic_id:") :].strip() for line in text.splitlines() if line.startswith("topic_id:")), ""

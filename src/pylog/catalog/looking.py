@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, META_PROPERTIES, TOPIC_SUFFIX, Layout, parse_partition
 from pylog.catalog.manifest import Manifest, read_manifest
 from pylog.errors import CorruptSegment, PylogError, StorageError
+from pylog.interrupts import own
 from pylog.segment.naming import COMMIT_SLOTS, base_offsets
 from pylog.storage import FileSystem
 
@@ -79,6 +80,6 @@ def _partitions(filesystem: FileSystem, root: str, names: list[str]) -> Iterator
             if not filesystem.is_directory(path):
                 continue
             files = filesystem.names(path)
-        except (PylogError, FileNotFoundError):  # unreadable, or just removed
+        except own(PylogError, FileNotFoundError):  # unreadable, or just removed
             continue
         yield path, files

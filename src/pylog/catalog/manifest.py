@@ -7,6 +7,7 @@ import reprlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.interrupts import own
 from pylog.storage import FileSystem, read_whole, write_atomically
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def read_manifest(filesystem: FileSystem, path: str) -> Manifest | None:
     """The manifest, or None where there is none. ``FormatVersionError`` for a newer format."""
     try:
         content = read_json(filesystem, path)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return None
     version = content.get("format")
     if not is_whole(version) or version != FORMAT:
@@ -78,7 +79,7 @@ def read_json(filesystem: FileSystem, path: str) -> dict[str, Any]:
     data = read_whole(filesystem, path, _LIMIT_BYTES)
     try:
         content = json.loads(data.decode())  # else json would look for an encoding, and import it
-    except (ValueError, RecursionError) as error:
+    except own(ValueError, RecursionError) as error:
         raise CorruptSegment(
             f"{path} is damaged: it is not JSON ({error}); restore the file from a copy", path=path, position=0
         ) from error

@@ -8,6 +8,7 @@ why 61 bytes cannot be a batch header, ``BatchView`` checks CRC and sizes before
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from pylog.codec import Columns, RecordDecoder, RecordEncoder, decode_columns, least_timestamp_ms
@@ -291,8 +292,29 @@ def scan_headers(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int,
         position += header.size_bytes
 
 
+class TakenRecords:
+    """The records of an encoder, for ``build_batch`` to build again if an exception of a signal handler came in between.
+
+    They pass from the encoder to this object in one call into C, so that no exception finds them in neither.
+    """
+
+    __slots__ = ("_take", "_taken", "count", "first_timestamp_ms", "max_timestamp_ms")
+
+    def __init__(self, encoder: RecordEncoder) -> None:
+        self.count = encoder.count
+        self.first_timestamp_ms = encoder.first_timestamp_ms
+        self.max_timestamp_ms = encoder.max_timestamp_ms
+        self._take = encoder.take_batch
+        self._taken: list[bytearray] = []
+
+    def take_batch(self) -> bytearray:
+        if not self._taken:
+            self._taken.extend(islice(iter(self._take, None), 1))
+        return self._taken[0]
+
+
 def build_batch(
-    encoder: RecordEncoder,
+    encoder: RecordEncoder | TakenRecords,
     *,
     codec: int = NONE,
     level: int | None = None,

@@ -33,6 +33,7 @@ from pylog.codec.format import (
     Buffer,
 )
 from pylog.errors import ConfigError, CorruptRecord, MissingCodec
+from pylog.interrupts import own
 
 DEFAULT_DECOMPRESSED_LIMIT = 128 * 1024 * 1024  # of one batch; nothing is written that would hold more
 
@@ -289,7 +290,7 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes | bytearray:
             room = min(limit_bytes - len(output) + 1, step)
             try:
                 piece, taken, is_whole = frame.decompress_chunk(context, data[position:], max_length=room)
-            except RuntimeError as error:
+            except own(RuntimeError) as error:
                 raise _invalid(LZ4, start, error) from error
             if not piece and not taken and not is_whole:
                 raise _invalid(LZ4, start, f"cut off at {len(data)}")
@@ -369,7 +370,7 @@ def _decompress_snappy_block(data: memoryview, start: int, end: int, room: int, 
         return bytes(snappy.decompress_raw(block))
     except CorruptRecord:
         raise
-    except Exception as error:  # cramjam.DecompressionError
+    except own(Exception) as error:  # cramjam.DecompressionError
         raise _invalid(SNAPPY, start, error) from error
 
 

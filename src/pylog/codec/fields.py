@@ -11,6 +11,7 @@ from pylog.codec import faults
 from pylog.codec.format import INT64_MAX, MAX_HEADERS
 from pylog.codec.varint import VARINTS, encode_varint, varint
 from pylog.errors import SerializationError
+from pylog.interrupts import own
 from pylog.model import Header
 
 _NULL = encode_varint(-1)
@@ -29,7 +30,7 @@ def bytes_of(field: str, value: object) -> bytes:
         raise faults.not_bytes(field, value)
     try:
         return memoryview(value).tobytes()
-    except ValueError as error:  # a released memoryview
+    except own(ValueError) as error:  # a released memoryview
         raise SerializationError(f"{field}: {error}", field=field) from error
 
 
@@ -43,7 +44,7 @@ def _sized(field: str, value: object) -> bytes:
 def encode_headers(headers: Sequence[Header]) -> bytes:
     try:
         listed = list(headers)
-    except TypeError:
+    except own(TypeError):
         raise faults.unusable_headers(headers) from None
     if len(listed) > MAX_HEADERS:
         raise faults.headers_too_many(len(listed))
@@ -51,7 +52,7 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
     for header in listed:
         try:
             name, value = header
-        except (TypeError, ValueError):
+        except own(TypeError, ValueError):
             raise faults.unusable_header(header, "no pair") from None
         if not isinstance(name, str):
             raise faults.unusable_header(header, f"key is {type(name).__name__}")
@@ -78,6 +79,6 @@ def encode_record(time: bytes, offset_delta: int, key: bytes | None, value: byte
             )
         )
         return VARINTS[len(fields)] + fields
-    except IndexError:  # a number is not in the table
+    except own(IndexError):  # a number is not in the table
         fields = b"".join((time, varint(offset_delta), _sized("key", key), _sized("value", value), headers))
         return varint(len(fields)) + fields

@@ -19,6 +19,7 @@ from pylog.codec.framing import Payload, read_fields, read_headers, read_place
 from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - part of what the compiled module has, too
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
 from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint, varint
+from pylog.interrupts import own
 from pylog.model import Header, Headers, Record
 
 _NO_HEADERS: Headers = ()
@@ -334,7 +335,7 @@ class RecordDecoder:
                     headers, at = read_headers(data, index, at, end)
                 if at != end:
                     raise IndexError
-            except IndexError:
+            except own(IndexError):
                 place = read_place(self._payload, index, position, lowest)
                 key, value, headers = read_fields(self._payload, index, place)
                 timestamp, delta, at = place.timestamp_ms, place.offset_delta, place.end

@@ -10,6 +10,7 @@ from pylog.codec.format import INT64_MAX
 from pylog.consumer.parts import Parts, of_consumer
 from pylog.errors import ConfigError, PylogError
 from pylog.group.offset_records import METADATA_LIMIT_BYTES
+from pylog.interrupts import own
 from pylog.kafka_names import answers_kafkas_names
 from pylog.model import OffsetAndMetadata, TopicPartition
 
@@ -61,7 +62,7 @@ class Commits(Parts):
             try:
                 group.progress.commit(wanted, durable=False, again=offsets is not None)
                 error = None
-            except PylogError as failure:
+            except own(PylogError) as failure:
                 error = failure
         if callback is not None:
             callback(wanted, error)
@@ -123,7 +124,7 @@ def _check_metadata(metadata: object) -> None:
     try:
         if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
             return
-    except UnicodeEncodeError:
+    except own(UnicodeEncodeError):
         pass
     raise ConfigError(
         f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",

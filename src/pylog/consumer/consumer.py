@@ -36,6 +36,7 @@ from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription
 from pylog.consumer.waiting import Taken, Waiting
 from pylog.errors import Closed, PylogError
+from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.model import Record, TopicPartition
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
@@ -270,7 +271,7 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
                 self._fetcher.commit()
                 reading = self._reading = True
                 return self._waiting.take_within(timeout_s, take, max_records)
-        except PylogError:
+        except own(PylogError):
             raise
         except BaseException:
             if reading:
@@ -338,8 +339,8 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
             self._land()
             try:
                 self._assignment.close(failed=failed, timeout_s=timeout_s)
-            except Exception:
-                self._closed = True
+            except Exception as error:
+                self._closed = not is_of_handler(error)
                 raise
             finally:
                 self._waiting.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pylog.consumer.config import Deserializer
 from pylog.consumer.subscription import name_of
 from pylog.errors import PylogError, SerializationError
+from pylog.interrupts import is_of_handler
 from pylog.model import Record, TopicPartition
 
 
@@ -29,7 +30,9 @@ class RecordDeserializer:
                 field = "value"
                 if self._value is not None and value is not None:
                     value = self._value(value)
-            except Exception as cause:  # noqa: BLE001 - whatever the application's code raises is reported with its record
+            except Exception as cause:  # whatever the application's code raises is reported with its record
+                if is_of_handler(cause):
+                    raise
                 return done, _failure(record, field, cause)
             done.append(Record(topic, partition, offset, timestamp_ms, key, value, headers))
         return done, None

@@ -20,6 +20,7 @@ from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.reset import OffsetReset, no_position
 from pylog.consumer.subscription import TopicId, name_of
 from pylog.errors import Closed, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
+from pylog.interrupts import own
 from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Fetcher:
             for lane in self.lanes.values():
                 if not lane.paused and (lane.partition is None or lane.partition.change_token() != lane.quiet_token):
                     return True
-        except (Closed, TopicNotFound, CorruptSegment):  # the directory is missing: whoever reads is told
+        except own(Closed, TopicNotFound, CorruptSegment):  # the directory is missing: whoever reads is told
             return True
         return False
 
@@ -141,7 +142,7 @@ class Fetcher:
             for lane in self.lanes.values():
                 if not lane.paused and lane.partition is not None:
                     lane.partition.look_anew()
-        except (Closed, TopicNotFound):
+        except own(Closed, TopicNotFound):
             return  # as ``changed`` says
 
     def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
@@ -170,9 +171,9 @@ class Fetcher:
         try:
             if lane.is_drained and lane.failure is None and not self._fetch(lane):
                 return form.nothing()
-        except Closed:
+        except own(Closed):
             lane.forget_partition()  # with its topic, or the whole log: whoever opens it again will be told
-        except PylogError as error:
+        except own(PylogError) as error:
             lane.failure = self._located(error, lane)
         self._undo.append((lane, lane.position))
         return lane.take(form, max_records)
@@ -199,7 +200,7 @@ class Fetcher:
                 visibility=self._config.visibility,
                 quiet_token=quiet_token,
             )
-        except OffsetOutOfRange as error:
+        except own(OffsetOutOfRange) as error:
             self._reset_position(lane, partition, error)
             return False
         if quiet_token is not None and fetched.token == quiet_token:

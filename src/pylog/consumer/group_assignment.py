@@ -13,9 +13,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from pylog.consumer.assignment import Assignment, Callback
 from pylog.consumer.config import ConsumerConfig
@@ -30,6 +28,7 @@ from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.progress import next_offset
 from pylog.group.state import Group, GroupTopic
+from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import TopicPartition
 from pylog.storage import after_fork_in_child
 
@@ -150,7 +149,7 @@ class GroupAssignment(Assignment):
         self._lose(gone)
         try:
             self._give_up([partition for partition in lanes if partition not in me.target], SHORT_S)
-        except LogLocked:
+        except own(LogLocked):
             self._is_late = True  # reading on what others wait for: they could not be told either
             return
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
@@ -180,7 +179,7 @@ class GroupAssignment(Assignment):
             return
         try:
             starts = self._begin(group, partitions, timeout_s)
-        except LogLocked:
+        except own(LogLocked):
             if timeout_s > SHORT_S:
                 raise
             self._is_late = True

@@ -22,6 +22,7 @@ from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
 from pylog.group.progress import make_records_durable
+from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class GroupProgress:
         try:
             committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
             self.commit(committed, durable=True, again=False, patience_s=patience_s)
-        except PylogError as error:
+        except own(PylogError) as error:
             return error
         return None
 
@@ -208,7 +209,7 @@ class GroupProgress:
     ) -> int:
         try:
             return self._groups.commit_alone(self._group_id, committed, left_s)
-        except GroupNotEmpty as error:
+        except own(GroupNotEmpty) as error:
             raise CommitFailed(
                 f"{error}; a consumer with partitions assigned by hand commits for a group without members",
                 **error.facts,

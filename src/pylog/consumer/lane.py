@@ -16,6 +16,7 @@ from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT
 from pylog.consumer.form import Decoder, Form, Taken
 from pylog.consumer.subscription import name_of
 from pylog.errors import CorruptRecord, PylogError
+from pylog.interrupts import own
 from pylog.model import Record, TopicPartition
 from pylog.partition import Cursor
 
@@ -183,7 +184,7 @@ class Lane:
                 if decoder is None:
                     break
                 more = decoder.take(min(max_records - len(chunk), form.at_once))
-            except PylogError as error:
+            except own(PylogError) as error:
                 failure = self._located(error, form.next_offset(chunk) if chunk else None)
                 break
             if chunk:

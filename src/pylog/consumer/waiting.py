@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pylog.consumer.assignment import Assignment
 from pylog.consumer.fetcher import Fetcher
 from pylog.errors import ConfigError, TopicNotFound, Wakeup
+from pylog.interrupts import own
 
 if TYPE_CHECKING:
     from pylog.log import Log
@@ -47,7 +48,7 @@ class Waiting:
             self._begin_round()
             try:
                 taken = take(max_records)
-            except TopicNotFound:
+            except own(TopicNotFound):
                 if not self._assignment.changed():
                     raise
                 continue  # deleted since the look at the catalog: look again

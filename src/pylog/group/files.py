@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from pylog.errors import ForkedHandle, LogLocked, PylogError, StorageError
 from pylog.group.place import GroupPlace
 from pylog.group.state import Group
 from pylog.group.state_file import StateFile
+from pylog.interrupts import own, suppress
 from pylog.storage import FileLock, after_fork_in_child
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class GroupFiles:
         self.check_held()
         try:
             return work(state)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             if isinstance(error, PylogError):
                 raise
             path = self._place.directory
@@ -93,7 +93,7 @@ class GroupFiles:
         mine = self.state.raw()
         try:
             there = StateFile(self._place.filesystem.open_readable(self._place.state), self._place.boot)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return False
         except StorageError:  # no descriptor is left, perhaps: the next look tells
             return True
@@ -160,7 +160,7 @@ def read_group(place: GroupPlace) -> Group:
     """What is published of a group, without its lock, and without making anything. An empty one where there is none."""
     try:
         state = StateFile(place.filesystem.open_readable(place.state), place.boot)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return Group()
     try:
         return state.read()

@@ -6,7 +6,6 @@ Nobody has to join a group to look at it, and looking needs no lock and no permi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout
@@ -30,6 +29,7 @@ from pylog.group.place import GroupPlace, check_group
 from pylog.group.progress import make_records_durable, next_offset
 from pylog.group.state import Group, GroupTopic, Member, left
 from pylog.group.state_file import StateFile
+from pylog.interrupts import own, suppress
 from pylog.model import OffsetAndMetadata, TopicPartition
 from pylog.storage import FileSystem
 
@@ -349,7 +349,7 @@ class Groups:
         """The groups that have a directory: those that have, or had, members."""
         try:
             names = self._filesystem.names(self._layout.groups)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             names = []
         return sorted(group for group in map(decoded_group, names) if group is not None)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
@@ -31,6 +30,7 @@ from pylog.group.state import (
     started,
 )
 from pylog.group.state_file import StateFile
+from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.storage import FileLock
 
@@ -127,7 +127,7 @@ class Membership:
         try:
             if self.id and not self._options.instance_id:
                 self._files.holding(lambda state: self._publish_without(state, {self.id}), min(timeout_s, _LEAVE_S))
-        except PylogError as error:
+        except own(PylogError) as error:
             logger.info("member %s leaves group %r without a word: %s", self.id, self._place.group, error)
         finally:
             self._drop()
@@ -184,7 +184,7 @@ class Membership:
         """
         try:
             return self._files.holding(lambda state: self._reconcile(state, released), SHORT_S)
-        except LogLocked:
+        except own(LogLocked):
             return None
 
     def _reconcile(self, state: StateFile, released: Partitions) -> Group:
@@ -257,7 +257,7 @@ class Membership:
         """The file that stands there now: who counts in one that was removed seems silent to the others, and they to him."""
         try:
             there = self._open_heartbeats()
-        except (
+        except own(
             StorageError,
             FileNotFoundError,
         ):  # no descriptor is left, perhaps, or no group: the next tick looks again
@@ -272,7 +272,7 @@ class Membership:
     def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
             self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), SHORT_S)
-        except LogLocked:
+        except own(LogLocked):
             return  # whoever has the lock may be at it; else the next tick
 
     def _expel_now(self, state: StateFile, gone: set[str], now: tuple[int, ...], counters: tuple[int, ...]) -> None:

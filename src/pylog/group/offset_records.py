@@ -17,6 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pylog.errors import CorruptRecord
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -84,7 +85,7 @@ def decode_value(value: bytes) -> Committed:
             epoch, at = _INT32.unpack_from(value, at)[0], at + 4
         metadata, at = _read_string(value, at)
         return Committed(offset, epoch, metadata, _INT64.unpack_from(value, at)[0], "")
-    except (struct.error, UnicodeDecodeError, IndexError) as error:
+    except own(struct.error, UnicodeDecodeError, IndexError) as error:
         raise CorruptRecord(f"a committed offset is damaged: {error}", value=value) from error
 
 
@@ -154,7 +155,7 @@ def _read_unsigned(data: bytes, at: int) -> tuple[int, int]:
 def _id_bytes(topic_id: str) -> bytes:
     try:
         data = base64.urlsafe_b64decode(topic_id + "=" * (-len(topic_id) % 4))
-    except (binascii.Error, ValueError):
+    except own(binascii.Error, ValueError):
         return _NO_ID
     return data if len(data) == _ID_BYTES else _NO_ID
 

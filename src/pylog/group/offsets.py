@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading  # consumers of several threads share what is known
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.catalog import Layout, TopicConfig
@@ -35,6 +34,7 @@ from pylog.group.offset_records import (
     partition_of_group,
 )
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from pylog.interrupts import own, suppress
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.isolation import READ_COMMITTED, WRITTEN
@@ -135,7 +135,7 @@ class OffsetStore:
     def _count(self) -> int | None:
         try:
             return self._log.describe_topic(OFFSETS_TOPIC).partitions
-        except TopicNotFound:
+        except own(TopicNotFound):
             return None
 
     def _known_of(self, group: str) -> _Known | None:
@@ -161,7 +161,7 @@ class OffsetStore:
                 fetched = known.partition.fetch(
                     known.cursor, max_bytes=_FETCH_BYTES, isolation_level=READ_COMMITTED, visibility=WRITTEN
                 )
-            except OffsetOutOfRange as error:
+            except own(OffsetOutOfRange) as error:
                 if known.cursor.offset == error.earliest:
                     raise
                 known.cursor = Cursor(error.earliest)
@@ -182,7 +182,7 @@ class OffsetStore:
         checkpoint = None
         try:
             checkpoint = read_checkpoint(self._filesystem, path)
-        except (CorruptSegment, StorageError) as damage:
+        except own(CorruptSegment, StorageError) as damage:
             logger.warning("%s; reading all of %s instead", damage, OFFSETS_TOPIC)
         known.is_new = False
         if (
@@ -230,7 +230,7 @@ class OffsetStore:
         check_held()
         try:
             return partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000)).last_offset + 1
-        except DeliveryTimeout as error:
+        except own(DeliveryTimeout) as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
     def _of_topics_there(
@@ -256,7 +256,7 @@ class OffsetStore:
         if known is not None:
             try:
                 known.partition.settle(int(timeout_s * 1000))
-            except DeliveryTimeout as error:
+            except own(DeliveryTimeout) as error:
                 raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
     def sync(self, group: str, end_offset: int | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> None:
@@ -290,7 +290,7 @@ class OffsetStore:
             while_holding(
                 self._filesystem, self._log.clock, f"{path}.lock", lambda: self._write(path, checkpoint), timeout_s=0
             )
-        except LogLocked:
+        except own(LogLocked):
             pass  # another process is at it
         except (StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
@@ -299,7 +299,7 @@ class OffsetStore:
     def _write(self, path: str, checkpoint: Checkpoint) -> None:
         try:
             there = read_checkpoint(self._filesystem, path)
-        except (CorruptSegment, StorageError):  # a FIFO, perhaps: it is replaced
+        except own(CorruptSegment, StorageError):  # a FIFO, perhaps: it is replaced
             there = None
         if there is None or there.topic_id != checkpoint.topic_id or there.next_offset < checkpoint.next_offset:
             write_checkpoint(self._filesystem, path, checkpoint)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment
+from pylog.interrupts import own
 from pylog.storage import FileSystem, read_whole, write_atomically
 
 MAGIC = b"PYLGOFFS"
@@ -51,7 +52,7 @@ def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint | None:
     """None where there is none. ``CorruptSegment`` for what is no checkpoint, or of a version that is not known."""
     try:
         data = read_whole(filesystem, path, LIMIT_BYTES + 1)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return None
     if not _HEAD.size + _FACTS.size <= len(data) <= LIMIT_BYTES:
         raise _damage(path, f"{len(data)} bytes")

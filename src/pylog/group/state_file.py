@@ -26,6 +26,7 @@ from pylog.group.assignor import ASSIGNORS
 from pylog.group.heartbeats import CELLS_MAX
 from pylog.group.place import MEMBER_ID_BYTES
 from pylog.group.state import Group, GroupTopic, Member
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.storage import AppendableFile, ReadableFile
 
@@ -192,7 +193,7 @@ class GroupDecoder:
             }
             members = {id_: member for id_, (_, member) in known.items()}
             group = Group(_generation(content["generation"]), _name(content["assignor"]), members, topics, starts)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except own(ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
         if members and group.assignor not in ASSIGNORS:
             raise CorruptSegment(f"the state of a group names an assignor {group.assignor!r}", position=0)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.interrupts import own
 from pylog.storage import FileSystem, read_whole, write_atomically
 
 VERSION = 0
@@ -31,7 +32,7 @@ def read_checkpoint(filesystem: FileSystem, path: str, fields: int) -> list[list
     """The entries, each as its ``fields`` words; [] where the file is missing or empty. ``CorruptSegment`` if malformed."""
     try:
         text = read_whole(filesystem, path, _LIMIT_BYTES).decode()
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return []
     except UnicodeDecodeError as error:
         raise CorruptSegment(f"{path} is not text: {error}", path=path, position=error.start) from error

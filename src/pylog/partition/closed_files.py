@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+from pylog.interrupts import own
 from pylog.partition.segments import Segments
 from pylog.segment.naming import OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.storage import AppendableFile, FileSystem
@@ -25,7 +26,7 @@ def open_side_files(filesystem: FileSystem, directory: str, base: int, following
     for offset, kind in ((base, OFFSET_INDEX), (base, TIME_INDEX), (base, TRANSACTION_INDEX), (following, SNAPSHOT)):
         try:
             file = filesystem.open_appendable(file_path(directory, offset, kind), create=False)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             continue
         try:
             yield file

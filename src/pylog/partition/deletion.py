@@ -9,9 +9,9 @@ same ones.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 
+from pylog.interrupts import suppress
 from pylog.partition.place import Place
 from pylog.partition.segments import Segments
 from pylog.segment.naming import DELETED, LOG, SEAL, SNAPSHOT, file_name, is_leftover, segment_files

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.partition.place import Place
 from pylog.segment.naming import UNSYNCED
 
@@ -30,7 +31,7 @@ class Distrust:
         self._unmarked.add(base)
         try:
             self._place.filesystem.open_appendable(self._place.path(base, UNSYNCED)).close()
-        except StorageError as error:
+        except own(StorageError) as error:
             logger.warning("%s; only this process knows that the segment's sync failed", error)
         else:
             self._unmarked.discard(base)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
+from pylog.interrupts import own, was_raised_meanwhile
 from pylog.partition.closed_files import closed_since, open_side_files
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
@@ -67,12 +68,12 @@ class Durability:
                 return False
             if self._durable_offset < end_offset:
                 self._sync_published(end_offset, timeout_ms)
-        except (StorageError, CorruptSegment, NotAppended) as error:
+        except own(StorageError, CorruptSegment, NotAppended) as error:
             raise self._unknown(end_offset, error) from error
         finally:
             try:
                 turn.leave()
-            except NOT_MINE:  # it was not taken: see turn.py
+            except own(NOT_MINE):  # it was not taken: see turn.py
                 pass
             else:
                 self._waiters.wake()
@@ -107,7 +108,7 @@ class Durability:
                     self._durable_offset = max(self._durable_offset, state.log_end_offset)
                     return
                 self._close_file()  # to be looked at again: another process may distrust it
-            except FileNotFoundError as error:  # deleted meanwhile: what is published says what is left
+            except own(FileNotFoundError) as error:  # deleted meanwhile: what is published says what is left
                 missing = self._place.missing(error)
         raise missing or StorageError(
             f"syncs of {self._directory} keep failing in other processes", path=self._directory
@@ -145,7 +146,7 @@ class Durability:
         """Tell everybody. False where the syncs prove nothing: another process saw one fail, or the log was cut meanwhile."""
         try:
             return self._writer.publish_durable(state.log_end_offset, synced, timeout_ms)
-        except PylogError as error:  # the records are durable all the same; the next sync publishes it
+        except own(PylogError) as error:  # the records are durable all the same; the next sync publishes it
             logger.warning("%r: durable end %d not published: %s", self._directory, state.log_end_offset, error)
             return not any(map(self._writer.distrust.holds, synced))
 
@@ -157,7 +158,7 @@ class Durability:
             following = segments.after(base) or state.active_base
             try:
                 file = self._filesystem.open_appendable(file_path(self._directory, base, LOG), create=False)
-            except FileNotFoundError:
+            except own(FileNotFoundError):
                 continue  # its records were deleted meanwhile
             try:
                 if self._is_replaced(base):
@@ -176,7 +177,7 @@ class Durability:
             try:
                 if failure is None:
                     file.sync()
-            except StorageError as error:
+            except own(StorageError) as error:
                 failure = error
         if failure is not None:
             self._replace(base, failure)  # all of them are made anew
@@ -202,8 +203,16 @@ class Durability:
 
     def _sync_file(self, file: AppendableFile, base: int) -> None:
         try:
+            self._try_to_sync(file, base)
+        except BaseException as error:
+            if was_raised_meanwhile(error, OSError):  # a signal handler came before the failure was answered
+                self._writer.distrust.put_on(base)
+            raise
+
+    def _try_to_sync(self, file: AppendableFile, base: int) -> None:
+        try:
             file.sync()
-        except StorageError as error:
+        except own(StorageError) as error:
             self._replace(base, error)
 
     def _replace(self, base: int, error: StorageError) -> None:
@@ -225,9 +234,9 @@ class Durability:
             turn.take()
             self._close_file()
         finally:
-            try:  # noqa: SIM105 - see turn.py
+            try:  # see turn.py
                 turn.leave()
-            except NOT_MINE:
+            except own(NOT_MINE):
                 pass
 
     def _forget_parent(self) -> None:

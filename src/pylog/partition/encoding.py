@@ -8,6 +8,7 @@ from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header, read_header
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import ConfigError, CorruptRecord, RecordTooLarge
+from pylog.interrupts import own
 from pylog.model import ProducerRecord
 
 _NONE_YET = ProducerRecord(None)
@@ -37,7 +38,7 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
                 raise _too_many(records, encoder.count, limit_bytes)
     except RecordTooLarge as error:
         raise _with_advice(error) from None
-    except (TypeError, ValueError):
+    except own(TypeError, ValueError):
         if isinstance(record, ProducerRecord):  # then it is about what is in the record, or from the iterable itself
             raise
         raise _no_record(record, encoder.count) from None

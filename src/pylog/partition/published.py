@@ -7,9 +7,9 @@ without touching them; the answer is kept until something there changes.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 
 from pylog.errors import CorruptSegment, StorageError, TopicNotFound
+from pylog.interrupts import own, suppress
 from pylog.partition import snapshots
 from pylog.partition.assessment import Assessment, assess
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
@@ -71,7 +71,7 @@ class PublishedView:
         last = segments.bases[-1] if segments.bases else None
         try:
             return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
-        except FileNotFoundError:  # removed meanwhile, or a link that leads nowhere
+        except own(FileNotFoundError):  # removed meanwhile, or a link that leads nowhere
             return last, -1
 
     def let_go(self) -> None:
@@ -85,9 +85,9 @@ class PublishedView:
             return
         try:
             self._slots_reader()
-        except TopicNotFound:
+        except own(TopicNotFound):
             pass  # who asks next is told
-        except StorageError:  # no descriptor is left: those that are open will do
+        except own(StorageError):  # no descriptor is left: those that are open will do
             self._slots = known
 
     def _slots_reader(self) -> CommitSlotsReader:
@@ -95,7 +95,7 @@ class PublishedView:
         if slots is None:
             try:
                 slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}"))
-            except FileNotFoundError:
+            except own(FileNotFoundError):
                 return _NothingPublished()
             self._place.check_topic()
             self._slots = slots
@@ -104,7 +104,7 @@ class PublishedView:
     def _list(self) -> Segments:
         try:
             return self._place.segments()
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise self._place.gone() from error
 
     def _assess(self, slots: CommitState | None) -> CommitState:
@@ -113,7 +113,7 @@ class PublishedView:
                 return self._assess_listed(slots)
         try:
             return self._assess_listed(slots)
-        except FileNotFoundError as error:  # a link that leads nowhere
+        except own(FileNotFoundError) as error:  # a link that leads nowhere
             raise self._place.missing(error) from error
 
     def _assess_listed(self, slots: CommitState | None) -> CommitState:

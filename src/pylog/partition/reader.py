@@ -8,7 +8,7 @@ list changed. A file that vanishes under it was deleted: the list is read again,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from pylog.codec.batch import BatchView
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.index import AbortedTransaction, TransactionIndexReader
+from pylog.interrupts import own, suppress
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, WRITTEN, aborted_among, readable, visible_end
@@ -93,7 +94,7 @@ class PartitionReader:
             return listed[1]
         try:
             segments = self._place.segments().ending_with(state.active_base)
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise self._place.gone() from error
         self._open, self._without_aborts = {}, set()
         self._listed = wanted, segments
@@ -108,7 +109,7 @@ class PartitionReader:
         for _ in range(_REREADS_MAX):
             try:
                 return look()
-            except (FileNotFoundError, OffsetOutOfRange):
+            except own(FileNotFoundError, OffsetOutOfRange):
                 self._listed = None
         raise CorruptSegment(f"{self._directory}: a segment file is missing", path=self._directory, position=0)
 
@@ -162,7 +163,7 @@ class PartitionReader:
             try:
                 batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level)
                 return Fetched(batches, cursor, limit, token)
-            except FileNotFoundError:
+            except own(FileNotFoundError):
                 pass  # deleted under us: look again at what is left
             except CorruptSegment as damage:
                 if is_reopened:
@@ -310,7 +311,7 @@ class PartitionReader:
                     index = TransactionIndexReader(
                         self._filesystem.open_readable(file_path(self._directory, base, TRANSACTION_INDEX))
                     )
-                except FileNotFoundError:
+                except own(FileNotFoundError):
                     if base != state.active_base:
                         self._without_aborts.add(base)
                     continue

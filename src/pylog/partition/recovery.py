@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import encode_transactions
+from pylog.interrupts import own, suppress
 from pylog.partition import snapshots
 from pylog.partition.assessment import Assessment, assess
 from pylog.partition.closed_files import closed_since, sync_closed
@@ -202,7 +203,7 @@ def _has_indexes(place: Place, base: int) -> bool:
         return all(
             place.filesystem.size(place.path(base, kind)) % size == 0 for kind, size in INDEX_ENTRY_BYTES.items()
         )
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return False
 
 

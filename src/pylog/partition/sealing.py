@@ -18,6 +18,7 @@ from typing import NamedTuple
 from pylog.codec.batch import header_crc
 from pylog.codec.format import HEADER_BYTES, INT64_MIN
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
+from pylog.interrupts import own
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.place import Place
@@ -82,15 +83,15 @@ class Sealer:
         try:
             if turn.take(blocking=wait):
                 self._go_on(size_bytes)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             self._drop()  # the topic was deleted meanwhile
-        except PylogError as error:
+        except own(PylogError) as error:
             self._drop()
             logger.warning("%r: could not look for unsealed segments: %s", self._place.directory, error)
         finally:
-            try:  # noqa: SIM105 - see turn.py
+            try:  # see turn.py
                 turn.leave()
-            except NOT_MINE:
+            except own(NOT_MINE):
                 pass
 
     def _drop(self) -> None:
@@ -160,18 +161,18 @@ class Sealer:
             if not (yield from self._is_sealed(base)):
                 yield from self._seal(base)
             self._place.filesystem.remove(self._place.path(base, TIMES))  # the seal says as much
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             pass  # deleted meanwhile
-        except PylogError as error:
+        except own(PylogError) as error:
             logger.warning("%r: could not seal a closed segment: %s", self._place.directory, error)
 
     def _is_sealed(self, base: int) -> Generator[int, None, bool]:
         yield 0
         try:
             home = yield from check_seal(self._place.filesystem, self._place.directory, base)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return False
-        except CorruptSegment as damage:
+        except own(CorruptSegment) as damage:
             logger.warning("%s; making it anew", damage)
             return False
         check_home(home, self._place.home, self._place.path(base, SEAL))  # if it is another's, it stays, and accuses
@@ -216,7 +217,7 @@ class Sealer:
         place = self._place
         try:
             place.check_topic()  # another one's segment can be the same, byte for byte
-        except TopicNotFound:
+        except own(TopicNotFound):
             return False
         try:
             slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
@@ -227,7 +228,7 @@ class Sealer:
             if state is None or state.boot != place.boot or state.active_base <= base:
                 return False
             file = place.filesystem.open_readable(place.path(base, LOG))
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return False
         try:
             return file.size() == seal.size_bytes and (

@@ -14,6 +14,7 @@ from pylog.codec.batch import BatchHeader, BatchView
 from pylog.codec.control import ControlType, Marker, read_marker
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import AbortedTransaction
+from pylog.interrupts import own
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentReader, SegmentScan
@@ -102,7 +103,7 @@ def _newest(filesystem: FileSystem, directory: str, segments: Segments, end_offs
             return read(filesystem, directory, offset), offset
         except (CorruptSegment, FormatVersionError) as damage:
             logger.warning("%s; going back to an older snapshot", damage)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             continue  # removed meanwhile: a reader looks without the lock, and a sealer tidies without it
     return ProducerStates(), 0
 
@@ -174,7 +175,7 @@ def is_whole(filesystem: FileSystem, directory: str, offset: int) -> bool:
     """Whether there is a snapshot of this offset that can be read."""
     try:
         read(filesystem, directory, offset)
-    except (CorruptSegment, FormatVersionError, FileNotFoundError):
+    except own(CorruptSegment, FormatVersionError, FileNotFoundError):
         return False
     return True
 

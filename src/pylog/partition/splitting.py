@@ -11,6 +11,7 @@ from contextlib import closing
 from itertools import pairwise
 
 from pylog.index import OffsetIndexReader
+from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
 from pylog.partition.segments import Segments
@@ -51,7 +52,7 @@ def _cuts_in_segment(
         is_active = base == state.active_base
         size = state.written_end if is_active else place.filesystem.size(place.path(base, LOG))
         index = OffsetIndexReader(place.filesystem.open_readable(place.path(base, OFFSET_INDEX)), base)
-    except FileNotFoundError:  # deleted meanwhile, or an index that was lost: who reads it goes without
+    except own(FileNotFoundError):  # deleted meanwhile, or an index that was lost: who reads it goes without
         return left
     with closing(index):
         at = index.floor(start).position if start > base else 0
@@ -85,7 +86,7 @@ def size_bytes(
                 with closing(index):
                     low = index.floor(start).position if start > base else 0
                     high = index.floor(end).position if end < following else high
-        except FileNotFoundError:  # deleted meanwhile, or an index that was lost
+        except own(FileNotFoundError):  # deleted meanwhile, or an index that was lost
             pass
         total += max(high - low, 0)
     return total

@@ -29,6 +29,7 @@ from pylog.errors import (
     StorageFull,
     TopicNotFound,
 )
+from pylog.interrupts import is_foreign, own
 from pylog.model import AppendResult
 from pylog.partition import deletion, snapshots
 from pylog.partition.commit_slots import CommitState, next_version
@@ -73,7 +74,7 @@ class PartitionWriter(WriterView):
         """
         try:
             result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset, min_timestamp_ms))
-        except (CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
+        except own(CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
             raise self._not_appended(error) from error
         if not self._sealer.is_idle:
             self._sealer.go_on()
@@ -161,15 +162,15 @@ class PartitionWriter(WriterView):
         directory = self._place.directory
         before, segment = self._state, self._segment
         self._state = self._segment = None  # the next use reads everything anew
-        if not isinstance(error, Exception):
-            return  # KeyboardInterrupt and its like go on as they are, and leave what a kill would leave
+        if not isinstance(error, Exception) or is_foreign(error):
+            return  # what a signal handler raised goes on as it is, and leaves what a kill would leave
         try:
             if before is None or self._lock.slots.read() != before:
                 raise OutcomeUnknown(f"{directory}: the append failed while it was being published: {error}") from error
             if segment is not None:
                 segment.cut(before.written_end, before.log_end_offset)
                 segment.close()
-        except StorageError as second:
+        except own(StorageError) as second:
             raise OutcomeUnknown(
                 f"{directory}: the append failed ({error}) and could not be taken back ({second})"
             ) from error
@@ -190,7 +191,7 @@ class PartitionWriter(WriterView):
         """Before anything is made by path: it must be the place whose slots this process publishes to. ``StorageError``."""
         try:
             self._lock.check_slots_in_place()
-        except StorageError:
+        except own(StorageError):
             self._drop_segment()  # the next use looks at everything anew
             raise
 
@@ -250,7 +251,7 @@ class PartitionWriter(WriterView):
         """
         try:
             names = self._place.names()
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise self._place.missing(error) from error
         first = Segments.among(names).floor(offset) or 0
         log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first))
@@ -282,7 +283,7 @@ class PartitionWriter(WriterView):
         """All that will be left of the producers before. On a full disk, one that was synced with its segment will do."""
         try:
             snapshots.make_durable(self._place.filesystem, self._place.directory, offset)
-        except StorageFull as error:
+        except own(StorageFull) as error:
             if offset >= state.durable_offset:
                 raise
             logger.warning("%s; deleting records all the same, to make room", error)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError, StorageError
+from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
 from pylog.partition.place import Place
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
@@ -76,16 +77,16 @@ class WriterLock:
             try:
                 self._take(timeout_ms)
                 return work()
-            except FileNotFoundError as error:
+            except own(FileNotFoundError) as error:
                 if isinstance(error, PylogError):
                     raise
                 raise self._place.missing(error) from error
             finally:
                 self._release()
         finally:
-            try:  # noqa: SIM105 - see turn.py
+            try:  # see turn.py
                 turn.leave()
-            except NOT_MINE:
+            except own(NOT_MINE):
                 pass
 
     def _take(self, timeout_ms: int) -> None:
@@ -108,7 +109,7 @@ class WriterLock:
         path = f"{self._place.directory}/{COMMIT_SLOTS}"
         try:
             there = CommitSlotsReader(self._place.filesystem.open_readable(path))
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             raise self._refuse(COMMIT_SLOTS) from None
         try:
             if there.raw() != self.slots.raw():
@@ -152,7 +153,7 @@ class WriterLock:
         try:
             lock = place.filesystem.lock(f"{place.directory}/{LOCK}")
             self._slots = CommitSlots(place.filesystem.open_appendable(f"{place.directory}/{COMMIT_SLOTS}"))
-        except FileNotFoundError as error:
+        except own(FileNotFoundError) as error:
             raise place.gone() from error
         self._lock, self._release = lock, lock.release
         try:
@@ -188,9 +189,9 @@ class WriterLock:
             turn.take()
             self._drop()
         finally:
-            try:  # noqa: SIM105 - see turn.py
+            try:  # see turn.py
                 turn.leave()
-            except NOT_MINE:
+            except own(NOT_MINE):
                 pass
         return True
 

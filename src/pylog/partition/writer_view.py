@@ -10,6 +10,7 @@ import logging
 
 from pylog.codec.batch import BatchHeader
 from pylog.errors import CorruptSegment, StorageError
+from pylog.interrupts import own
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitState, next_sequence
 from pylog.partition.distrust import Distrust
@@ -225,7 +226,7 @@ class WriterView:
             inner.append(offset)
             snapshots.remove(place.filesystem, place.directory, inner[:-_INNER_SNAPSHOTS])
             del inner[:-_INNER_SNAPSHOTS]
-        except StorageError as error:
+        except own(StorageError) as error:
             logger.warning("%r: no producer snapshot at offset %d: %s", place.directory, offset, error)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pylog.codec import RecordEncoder
 from pylog.errors import PylogError
+from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
@@ -137,10 +138,10 @@ class BulkSender:
         spread: dict[int, Runs] = {way: Runs() for way in places}
         all_runs.extend(spread.values())
         unsent = dict(places)
-        for way, own in places.items():
-            part = load.part(own)
+        for way, chosen in places.items():
+            part = load.part(chosen)
             self._fill(topic.buffers[way], timestamp_ms, part, spread[way])
-            unsent[way] = own[len(part.values) :]
+            unsent[way] = chosen[len(part.values) :]
             if part.refusal is not None:  # no fault of the record, those were found: the producer is closed, or stuck
                 load.cut(min(rest[0] for rest in unsent.values() if rest), part.refusal)
                 break
@@ -162,7 +163,7 @@ class BulkSender:
                     continue
                 try:
                     ways.append((key_hash(key) & POSITIVE) % count)
-                except UNHASHABLE:
+                except own(*UNHASHABLE):
                     ways.append((key_hash(key_bytes(key)) & POSITIVE) % count)
         except PylogError as error:
             load.cut(len(ways), error)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pylog.codec.compression import codec_id, compress
 from pylog.codec.format import CODEC_NAMES, HEADER_BYTES, INT32_MAX, MAX_RECORD_OVERHEAD
 from pylog.errors import ConfigError, SerializationError
+from pylog.interrupts import is_of_handler, own
 from pylog.producer.partitioner import NAMED_PARTITIONERS, PartitionerOption, PartitionFunction
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ def serialized(field: str, serializer: Serializer | None, data: Any) -> Any:
     try:
         return serializer(data)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         raise SerializationError(f"the {field} serializer failed: {error!r}", field=field) from error
 
 
@@ -172,5 +175,5 @@ def key_bytes(key: object) -> bytes:
     """The bytes of a key that is not ``bytes`` itself, to be hashed. ``SerializationError`` if it has none."""
     try:
         return memoryview(key).tobytes()  # type: ignore[arg-type]  # that is the question
-    except (TypeError, ValueError):
+    except own(TypeError, ValueError):
         raise SerializationError(f"key is {type(key).__name__}, expected bytes or None", field="key") from None

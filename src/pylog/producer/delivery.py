@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import OfOneProcess, require_callable, require_timeout
 from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
+from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
     from pylog.codec import RecordEncoder
+    from pylog.codec.batch import TakenRecords
     from pylog.producer.buffer import PartitionBuffer
 
 logger = logging.getLogger("pylog.producer")
@@ -71,6 +73,7 @@ class PendingBatch:
         "raw_bytes",
         "reserved_bytes",
         "settled",
+        "taken",
         "was_interrupted",
         "written",
     )
@@ -82,6 +85,7 @@ class PendingBatch:
         self.limit_bytes = limit_bytes
         self.reserved_bytes = 0
         self.due_s = self.deadline_s = 0.0
+        self.taken: TakenRecords | None = None  # out of the encoder, while the batch is built
         self.data: bytearray | None = None  # the encoded batch, once it is built
         self.min_timestamp_ms: int | None = None  # as the encoder said
         self.count = self.raw_bytes = 0
@@ -108,13 +112,15 @@ class PendingBatch:
         while self.callbacks:
             try:
                 function, delivery = self.callbacks.popleft()
-            except IndexError:  # another thread took the last one
+            except own(IndexError):  # another thread took the last one
                 return
             if self.error is not None:
                 self.observed.add(delivery.index)
             try:
                 function(delivery)
-            except Exception:
+            except Exception as error:
+                if is_of_handler(error):
+                    raise
                 logger.exception("callback %r of %r failed", function, delivery)
 
 
@@ -193,7 +199,7 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
             def wake(_: Delivery) -> None:
                 try:
                     loop.call_soon_threadsafe(wake_loop)
-                except RuntimeError:
+                except own(RuntimeError):
                     logger.debug("event loop closed before %r was decided", self)
 
             self.add_done_callback(wake)

@@ -12,9 +12,9 @@ import atexit
 import logging
 import sys
 import threading  # the linger thread itself
-import weakref
 from typing import Protocol
 
+from pylog.interrupts import WeakSet, own
 from pylog.storage import after_fork_in_child
 from pylog.turn import is_mine
 
@@ -40,7 +40,7 @@ class Linger:
     """Watches senders from their first waiting batch to their last."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakSet[LingeringSender] = weakref.WeakSet()
+        self._known: WeakSet[LingeringSender] = WeakSet()
         self._start_anew()
         after_fork_in_child(self._start_anew)
 
@@ -76,7 +76,7 @@ class Linger:
         thread = threading.Thread(target=self._run, name="pylog-linger", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is ending
+        except own(RuntimeError):  # the interpreter is ending
             return False
         self._thread = thread
         multiprocessing = sys.modules.get("multiprocessing.util")

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 import mmh3
 
 from pylog.errors import ConfigError, InvalidPartition
+from pylog.interrupts import own
 
 PartitionFunction = Callable[[bytes | None, int], int]
 KeyHash = Callable[[bytes], int]
@@ -121,7 +122,7 @@ class Custom:
         answer = self._function(key, partition_count)
         try:
             partition = operator.index(answer)
-        except TypeError:
+        except own(TypeError):
             partition = -1
         if not 0 <= partition < partition_count:
             raise InvalidPartition(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.catalog import check_topic_name
 from pylog.checks import OfOneProcess, refuses_other_options, require_log, require_several, require_timeout
 from pylog.errors import ConfigError, ForkedHandle, PylogError
+from pylog.interrupts import own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
@@ -143,7 +144,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             key, value = self._serialize(key, value)
         try:
             topic_buffers = self._known_topics[topic]
-        except (KeyError, TypeError):
+        except own(KeyError, TypeError):
             topic_buffers = self._find(topic)
         buffer = topic_buffers.only
         if buffer is None or partition is not None:
@@ -156,7 +157,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             else:
                 try:
                     buffer = buffers[(key_hash(key) & POSITIVE) % len(buffers)]
-                except UNHASHABLE:
+                except own(*UNHASHABLE):
                     buffer = buffers[(key_hash(key_bytes(key)) & POSITIVE) % len(buffers)]
         if headers is not _NO_HEADERS and isinstance(headers, Mapping):
             headers = tuple(headers.items())

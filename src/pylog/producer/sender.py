@@ -15,9 +15,10 @@ import threading  # the counters and the producer id are shared by all threads t
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pylog.codec.batch import build_batch
+from pylog.codec.batch import TakenRecords, build_batch
 from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
-from pylog.errors import DeliveryTimeout, NotAppended, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
+from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
+from pylog.interrupts import own
 from pylog.producer.buffer import PartitionBuffer
 from pylog.producer.config import ACKS_ALL, ProducerConfig
 from pylog.producer.delivery import PendingBatch, without_frames
@@ -74,7 +75,9 @@ class Sender:
         """Drive the batch until it is settled. False if that takes longer than the time."""
         end_s = float("inf") if timeout_s is None else self._monotonic() + timeout_s
         while not batch.settled:
-            is_written = batch.written or self.write(batch.buffer, end_s - self._monotonic())
+            # A batch that is written and still sealed was interrupted in between: ``write`` goes on with it.
+            is_done = batch.written and batch.buffer.sealed is not batch
+            is_written = is_done or self.write(batch.buffer, end_s - self._monotonic())
             if is_written and not self.acknowledge(batch.buffer):
                 return False
             if not batch.settled and (
@@ -147,9 +150,9 @@ class Sender:
             was_tried = buffer.sealed is not None
             return self._append(buffer, end_s) and (not was_tried or self._append(buffer, end_s))
         finally:
-            try:  # noqa: SIM105 - see turn.py
+            try:  # see turn.py
                 turn.leave()
-            except NOT_MINE:
+            except own(NOT_MINE):
                 pass
 
     def _append(self, buffer: PartitionBuffer, end_s: float) -> bool:
@@ -160,7 +163,7 @@ class Sender:
         try:
             data = batch.data if batch.data is not None else self._build(batch)
             partition = buffer.partition or self._open(buffer)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the batch's deliveries get it
+        except own(Exception) as error:  # whatever it is, the batch's deliveries get it
             self._fail(batch, not_appended(error))
             return True
         except BaseException:
@@ -177,7 +180,7 @@ class Sender:
             batch.end_offset = result.last_offset + 1
             buffer.next_sequence = buffer.next_sequence + batch.count & MAX_SEQUENCE
             batch.data, batch.written = None, True
-        except Exception as error:  # noqa: BLE001 - as above
+        except own(Exception) as error:  # the same
             if isinstance(error, DeliveryTimeout):
                 if self._monotonic() < batch.deadline_s:
                     return False
@@ -200,17 +203,18 @@ class Sender:
         if batch.written:
             return
         batch.was_interrupted = batch.data is not None
-        if batch.data is None and batch.encoder.count == 0:
-            self._fail(batch, NotAppended("interrupted before it was appended"))
-        elif batch.data is not None and not self._config.enable_idempotence:
+        if batch.data is not None and not self._config.enable_idempotence:
             self._fail(batch, OutcomeUnknown("interrupted while it was appended; the records may be in the log or not"))
 
     def _build(self, batch: PendingBatch) -> bytearray:
         buffer, topic = batch.buffer, batch.buffer.topic
-        batch.count, batch.raw_bytes = batch.encoder.count, HEADER_BYTES + batch.encoder.size_bytes
-        batch.min_timestamp_ms = batch.encoder.min_timestamp_ms
+        if batch.taken is None:
+            batch.count, batch.raw_bytes = batch.encoder.count, HEADER_BYTES + batch.encoder.size_bytes
+            batch.min_timestamp_ms = batch.encoder.min_timestamp_ms
+            batch.taken = TakenRecords(batch.encoder)  # last: from here on the encoder may be empty
         if not self._config.enable_idempotence:
-            batch.data = build_batch(batch.encoder, codec=topic.codec, level=topic.level)
+            batch.data = build_batch(batch.taken, codec=topic.codec, level=topic.level)
+            batch.taken = None
             return batch.data
         producer_id = self._producer_id
         if producer_id == _NO_PRODUCER:
@@ -218,13 +222,14 @@ class Sender:
         if buffer.producer_id != producer_id:
             buffer.producer_id, buffer.next_sequence = producer_id, 0
         batch.data = build_batch(
-            batch.encoder,
+            batch.taken,
             codec=topic.codec,
             level=topic.level,
             producer_id=producer_id,
             producer_epoch=_PRODUCER_EPOCH,
             base_sequence=buffer.next_sequence,
         )
+        batch.taken = None
         return batch.data
 
     def _identify(self) -> int:
@@ -277,7 +282,7 @@ class Sender:
         assert buffer.partition is not None  # something was appended
         try:
             buffer.partition.sync(end_offset)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the batches' deliveries get it
+        except own(Exception) as error:  # whatever it is, the batches' deliveries get it
             return unknown(error)
         return None
 
@@ -291,7 +296,7 @@ class Sender:
             if batch.settled:
                 return
             self._memory.release(batch)
-            batch.data = None
+            batch.data = batch.taken = None
             if error is not None:
                 self._note_failure(batch, error)
             if batch.settled:
@@ -327,9 +332,9 @@ class Sender:
                 if turn.take(timeout=0):
                     self._give_up(buffer)
             finally:
-                try:  # noqa: SIM105 - see turn.py
+                try:  # see turn.py
                     turn.leave()
-                except NOT_MINE:
+                except own(NOT_MINE):
                     pass
             self._call_back(buffer, 0)
 
@@ -352,9 +357,9 @@ class Sender:
                     return False  # whoever has the turn looks again after leaving it
                 self._call_back_all(buffer)
             finally:
-                try:  # noqa: SIM105 - see turn.py
+                try:  # see turn.py
                     turn.leave()
-                except NOT_MINE:
+                except own(NOT_MINE):
                     pass
         return True
 
@@ -385,5 +390,5 @@ def _whole_ms(seconds: float) -> int:
 def _has_settled(buffer: PartitionBuffer) -> bool:
     try:
         return buffer.appended[0].settled
-    except IndexError:
+    except own(IndexError):
         return False

@@ -29,6 +29,7 @@ from pylog.codec.batch import BatchHeader, BatchView, header_crc
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import CONTROL_BIT, INT32_MAX, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.storage import AppendableFile, Buffer, FileSystem
 
 logger = logging.getLogger("pylog.segment")
@@ -87,7 +88,7 @@ def read_block_times(filesystem: FileSystem, path: str, end: int, *, closed: boo
         return []
     try:
         file = filesystem.open_readable(path)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return []
     try:
         blocks = list(decode(file.pread((block_of(end - 1) + 1) * ENTRY.size, 0)))
@@ -103,7 +104,7 @@ def known_block_times(filesystem: FileSystem, path: str, end: int, *, closed: bo
     """As ``read_block_times``; nothing, and a warning, where the system refuses to read it: only speed hangs on it."""
     try:
         return read_block_times(filesystem, path, end, closed=closed)
-    except StorageError as error:
+    except own(StorageError) as error:
         logger.warning("%s; going on without the times of blocks", error)
         return []
 
@@ -169,7 +170,7 @@ class BlockTimesWriter:
         self._number = last >> _SHIFT
         try:
             self._go_on(end)
-        except StorageError as error:
+        except own(StorageError) as error:
             if not end:  # it may be an earlier segment's, and would be taken for this one's
                 raise
             self._refused(error)
@@ -256,7 +257,7 @@ class BlockTimesWriter:
         try:
             if not self._is_refused:
                 self._write(due)
-        except StorageError as error:
+        except own(StorageError) as error:
             self._refused(error)
 
     def _write(self, due: list[tuple[int, BlockTimes]]) -> None:

@@ -16,6 +16,7 @@ from pylog.codec.control import read_marker
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import OffsetIndexReader
+from pylog.interrupts import own
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, file_path
 from pylog.segment.recovery import SegmentScan
 from pylog.segment.seal import Seal, check_home, read_seal
@@ -111,7 +112,7 @@ class SegmentReader:
                 self._filesystem.open_readable(file_path(self._directory, self.base_offset, OFFSET_INDEX)),
                 self.base_offset,
             )
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return 0
         try:
             indexed, position = index.floor(offset)

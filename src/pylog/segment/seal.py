@@ -31,6 +31,7 @@ from pylog.codec.batch import BatchHeader, header_crc
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.interrupts import own
 from pylog.segment.block_times import BLOCK_BYTES
 from pylog.segment.naming import LOG, SEAL, file_path, temporary_path
 from pylog.storage import FileSystem, ReadableFile
@@ -330,7 +331,7 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
     path = file_path(directory, base_offset, SEAL)
     try:
         file: ReadableFile = filesystem.open_readable(path)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return None
     try:
         size = _plausible_size(file, segment_bytes)

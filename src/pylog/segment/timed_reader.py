@@ -8,6 +8,7 @@ from pylog.codec.batch import BatchHeader, check_header, header_crc, read_header
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment
 from pylog.index import TimeIndexReader
+from pylog.interrupts import own
 from pylog.segment import times
 from pylog.segment.block_times import BlockTimes, block_of, known_block_times, runs_that_may_hold
 from pylog.segment.naming import TIME_INDEX, TIMES, file_path
@@ -67,7 +68,7 @@ class TimedSegmentReader(SegmentReader):
                 self._filesystem.open_readable(file_path(self._directory, self.base_offset, TIME_INDEX)),
                 self.base_offset,
             )
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return 0
         try:
             entry = index.before(timestamp_ms)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pylog.errors import ConfigError
+from pylog.interrupts import own
 from pylog.model import EARLIEST, LATEST, TopicPartition
 
 _INT64_MAX = 2**63 - 1
@@ -124,7 +125,7 @@ def wrong(option: str, value: object, expected: str) -> ConfigError:
 def json_object(option: str, text: str, expected: str) -> dict[str, Any]:
     try:
         content = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+    except own(ValueError, RecursionError) as error:
         raise wrong(option, text, f"{expected} ({error})") from error
     if not isinstance(content, dict):
         raise wrong(option, text, expected)

@@ -14,6 +14,7 @@ from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, look_at
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.checkpoint import LOG_START, read_offsets
 from pylog.partition.commit_slots import CommitState
@@ -80,7 +81,7 @@ def identity_of(filesystem: FileSystem, directory: str) -> bytes:
     """What tells this partition from a later one of the same name: its ``partition.metadata``, which has the topic's id."""
     try:
         return read_whole(filesystem, f"{directory}/{PARTITION_METADATA}", _IDENTITY_LIMIT_BYTES)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return b""
 
 

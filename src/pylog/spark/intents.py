@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment, FormatVersionError, NotAppended
+from pylog.interrupts import own
 from pylog.partition.producer_state import SEQUENCE_LIMIT
 from pylog.spark.sink_place import SinkPlace, is_staged_name
 from pylog.spark.staging import Staged, Target
@@ -78,7 +79,7 @@ def read_intent(place: SinkPlace) -> Intent | None:
         files = tuple(Staged(*entry) for entry in content["files"])
         shares = tuple(Share(Target(*entry[:3]), *entry[3:]) for entry in content["shares"])
         intent = Intent(content["batch_id"], content["producer_id"], files, shares)
-    except (KeyError, TypeError) as error:
+    except own(KeyError, TypeError) as error:
         raise _damaged(place.intent, f"it is no commit ({error!r})") from error
     for problem in _problems(intent):
         raise _damaged(place.intent, problem)
@@ -139,14 +140,14 @@ def _encoded(content: dict[str, Any]) -> bytes:
 def _read(filesystem: FileSystem, path: str) -> dict[str, Any] | None:
     try:
         data = read_whole(filesystem, path, LIMIT_BYTES + 1)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return None
     body = data[_CRC_BYTES:]
     if len(data) > LIMIT_BYTES or data[:_CRC_BYTES] != b"%08x\n" % crc32c(body):
         raise _damaged(path, f"{len(data)} bytes that don't fit their checksum")
     try:
         content = json.loads(body.decode())
-    except (ValueError, RecursionError) as error:
+    except own(ValueError, RecursionError) as error:
         raise _damaged(path, f"it is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise _damaged(path, "it is no JSON object")

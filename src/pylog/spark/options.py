@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from pylog.errors import ConfigError
+from pylog.interrupts import suppress
 from pylog.model import TopicPartition
 from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from pylog.spark.bounds import Bound, check_order, end_bound, is_int, json_object, start_bound, wrong

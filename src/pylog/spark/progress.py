@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pylog.errors import ConfigError
+from pylog.interrupts import own
 from pylog.spark.stream_offsets import Positions, decode
 
 
@@ -37,5 +38,5 @@ def _offsets(source: Any, name: str) -> Positions:
     try:
         offsets = json.loads(text or "null")
         return decode(offsets) if isinstance(offsets, dict) else {}
-    except (ValueError, ConfigError):  # of another source
+    except own(ValueError, ConfigError):  # of another source
         return {}

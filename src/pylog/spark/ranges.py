@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pylog import arrow
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
+from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.isolation import WRITTEN
 from pylog.partition.reader import Cursor, PartitionReader
@@ -138,7 +139,7 @@ class _RangeReader:
         """Kafka's logs have gaps; one that begins before the first segment is what retention left."""
         try:
             first = min(self._place.segments().bases, default=offset)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return  # all is gone: the check of what was planned says why
         if first > offset:
             self._report_loss(offset, f"retention has removed what is before offset {first}")

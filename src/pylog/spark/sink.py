@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from pylog.clock import Clock, SystemClock
 from pylog.errors import ConfigError, PylogError
+from pylog.interrupts import suppress
 from pylog.spark.sink_columns import check_columns, tables
 from pylog.spark.sink_commit import SinkCommit, finish_others
 from pylog.spark.sink_options import SinkOptions

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pylog.errors import LogLocked, OutcomeUnknown, PylogError, StorageError
+from pylog.interrupts import own, suppress
 from pylog.spark.intents import Intent, SinkState, read_intent, read_state, write_intent, write_state
 from pylog.spark.publishing import Publication, prepare
 from pylog.spark.sink_place import SinkPlace, batch_of, is_sink_id, while_holding_sink
@@ -51,7 +51,7 @@ class SinkCommit:
             while_holding_sink(self._place, partial(self._commit, batch_id, files), self._timeout_ms / 1000)
         try:
             finish_others(self._log, self._place, self._timeout_ms, self._decided_ns)
-        except PylogError as error:  # the commit itself stands
+        except own(PylogError) as error:  # the commit itself stands
             logger.warning("could not look for what other sinks have not finished: %s", error)
 
     def abort(self, files: Collection[Staged]) -> None:
@@ -93,7 +93,9 @@ class SinkCommit:
             self._decided_ns = place.filesystem.modified_ns(place.intent)
             publication.run(again=False)
             self._published(intent)
-        except Exception as error:  # of any kind, a MemoryError, too: who saves again must know whether it is decided
+        except own(
+            Exception
+        ) as error:  # of any kind, a MemoryError, too: who saves again must know whether it is decided
             outcome = self._unfinished(error) if publication.may_have_begun else self._withdrawn(error)
             if outcome is error:
                 raise
@@ -103,11 +105,11 @@ class SinkCommit:
         """Nothing of the commit is in the log: have it as if it had never been decided. What is to be said then."""
         try:
             self._place.filesystem.remove(self._place.intent)
-        except StorageError:
+        except own(StorageError):
             return self._unfinished(error)
         try:
             self._place.filesystem.sync_directory(self._place.directory)
-        except StorageError as second:
+        except own(StorageError) as second:
             return OutcomeUnknown(
                 f"nothing was written: {error}; but the disk may still hold what was decided ({second}), and after a loss of "
                 "power it would be carried out: look into the log then, before you write again",
@@ -204,9 +206,9 @@ def finish_others(log: Log, place: SinkPlace, timeout_ms: int, now_ns: int | Non
                 while_holding_sink(other, sink.recover, 0)
             elif now_ns is not None and (leftovers := sink.leftovers(now_ns)):
                 while_holding_sink(other, partial(sink.sweep, leftovers), 0)
-        except (LogLocked, FileNotFoundError):
+        except own(LogLocked, FileNotFoundError):
             continue  # its own driver is at it, or was faster
-        except PylogError as error:
+        except own(PylogError) as error:
             failed += 1
             logger.warning("what sink %s has decided could not be finished: %s", name, error)
     return failed
@@ -215,6 +217,6 @@ def finish_others(log: Log, place: SinkPlace, timeout_ms: int, now_ns: int | Non
 def _others(place: SinkPlace) -> list[str]:
     try:
         names = place.filesystem.names(place.sinks)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return []
     return [name for name in names if is_sink_id(name) and name != place.sink_id]

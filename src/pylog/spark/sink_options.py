@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pylog.errors import ConfigError
+from pylog.interrupts import own
 from pylog.spark.bounds import wrong
 from pylog.spark.options import SUPPORTED as OF_THE_SOURCE
 from pylog.spark.options import absolute_path, boolean, count, refuse_a_brokers
@@ -123,7 +124,7 @@ def _number(given: Mapping[str, str], option: str) -> int:
     text = given[option.lower()].strip()
     try:
         return int(text)
-    except ValueError:
+    except own(ValueError):
         raise wrong(option, text, "a whole number") from None
 
 

@@ -21,6 +21,7 @@ from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import HEADER_BYTES, NO_PRODUCER_ID
 from pylog.errors import CorruptSegment, NotAppended
+from pylog.interrupts import own
 from pylog.model import AppendResult
 from pylog.spark.sink_place import SinkPlace
 
@@ -69,7 +70,7 @@ class StagedFile:
     def append(self, target: Target, batch: bytearray, min_timestamp_ms: int) -> None:
         try:
             self._append(target, batch, min_timestamp_ms)
-        except Exception as error:
+        except own(Exception) as error:
             self.failure = self.failure or error
             raise
 
@@ -156,7 +157,7 @@ def staged_batches(place: SinkPlace, staged: Staged) -> Iterator[StagedBatch]:
     path = place.staged(staged.name)
     try:
         file = place.filesystem.open_readable(path)
-    except FileNotFoundError as error:
+    except own(FileNotFoundError) as error:
         raise CorruptSegment(f"{path}, which a task has staged, is gone", path=path, position=0) from error
     try:
         yield from _Reader(file, staged).batches()

@@ -6,9 +6,8 @@ for each partition; Kafka's directories, which have neither, are listed each tim
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from pylog.errors import InvalidPartition, PylogError, TopicNotFound
+from pylog.interrupts import suppress
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.published import PublishedView

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any
 
 _methods: dict[int, tuple[weakref.ref[object], Callable[[object], None]]] = {}  # in the order of registration
 _numbers = count()
@@ -22,12 +21,8 @@ _forks = 0
 def after_fork_in_child(method: Callable[[], None]) -> None:
     """Call the bound ``method`` in every child forked from now on, for as long as its object lives."""
     number = next(_numbers)
-    forget = partial(_forget, _methods, number)  # at the interpreter's end, when this module has no names any more, too
+    forget = partial(_methods.pop, number)  # all in C: Python drops a signal handler's exception in such a callback
     _methods[number] = weakref.ref(method.__self__, forget), method.__func__  # type: ignore[attr-defined]
-
-
-def _forget(methods: dict[int, Any], number: int, _reference: object) -> None:
-    methods.pop(number, None)
 
 
 def forks() -> int:

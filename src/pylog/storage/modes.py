@@ -11,6 +11,8 @@ import errno
 import os
 import stat
 
+from pylog.interrupts import own
+
 PRIVATE = 0o700
 SHARED_GROUP = 0o2770
 
@@ -44,6 +46,6 @@ def give(descriptor: int, mode: int) -> None:
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
         try:
             os.fchmod(descriptor, mode)
-        except OSError as error:
+        except own(OSError) as error:
             if error.errno not in _NO_MODES_HERE:  # vfat and the like: who mounted it decides
                 raise

@@ -8,12 +8,16 @@ import stat
 from types import TracebackType
 
 from pylog.errors import StorageError, StorageFull
+from pylog.interrupts import is_foreign, own
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class translated:  # noqa: N801  (reads as a phrase: with translated("open", path))
-    """Turn an ``OSError`` of the block into ``StorageFull`` or ``StorageError``; ``FileNotFoundError`` passes."""
+    """Turn an ``OSError`` of the block into ``StorageFull`` or ``StorageError``.
+
+    ``FileNotFoundError`` passes, and so does every exception of a signal handler.
+    """
 
     __slots__ = ("_action", "_path")
 
@@ -25,7 +29,11 @@ class translated:  # noqa: N801  (reads as a phrase: with translated("open", pat
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | StorageError):
+        if (
+            isinstance(error, OSError)
+            and not isinstance(error, FileNotFoundError | StorageError)
+            and not is_foreign(error)
+        ):
             raise storage_error(self._action, self._path, error) from error
 
 
@@ -55,7 +63,7 @@ def why_denied(path: str) -> str:
             return f" to user {me} ({_whose(path)})"
         above = path.rpartition("/")[0] or "."
         return "" if _allows(above, os.W_OK) else f", since user {me} may not write in {above!r} ({_whose(above)})"
-    except OSError:
+    except own(OSError):
         return ""
 
 

@@ -13,11 +13,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 from pylog.errors import StorageError
-from pylog.storage import modes, owners
-from pylog.storage.descriptors import give_back
+from pylog.interrupts import own
+from pylog.storage import modes, owners, status
+from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile, Watch
 from pylog.storage.fork import forks
 from pylog.storage.os_errors import storage_error, translated
@@ -37,11 +37,12 @@ _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at 
 class OsReadableFile:
     """A file open for reading."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "_owner", "path")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, owner: Descriptor) -> None:
         self.path = path
-        self._descriptor = descriptor
+        self._owner = owner  # closes it when this file is dropped, at the latest
+        self._descriptor = owner.fileno()
 
     def pread(self, size: int, position: int) -> bytes:
         if size > _LARGE_BYTES:  # Python allocates all that is asked for; a caller may only know a bound
@@ -57,25 +58,19 @@ class OsReadableFile:
                 parts.append(data)
                 got += len(data)
             return b"".join(parts)
-        except OSError as error:
+        except own(OSError) as error:
             raise storage_error("read", self.path, error) from error
 
     def size(self) -> int:
         try:
             return os.lseek(self._descriptor, 0, os.SEEK_END)  # half the price of fstat; nothing reads where it stands
-        except OSError as error:
+        except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with translated("close", self.path):
-                os.close(descriptor)
-
-    def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
-            with suppress(StorageError):  # of a file that was let go, which tells nobody
-                self.close()
+        self._descriptor = -1
+        with translated("close", self.path):
+            self._owner.close()
 
 
 class OsAppendableFile(OsReadableFile):
@@ -90,7 +85,7 @@ class OsAppendableFile(OsReadableFile):
                 rest = memoryview(data)
                 while written < len(data):  # a short write: go on until all is written or the system says why not
                     written += os.pwrite(self._descriptor, rest[written:], position + written)
-        except OSError as error:
+        except own(OSError) as error:
             raise storage_error("write", self.path, error) from error
 
     def truncate(self, size: int) -> None:
@@ -120,7 +115,7 @@ class OsFileSystem:
     def absolute(self, path: str) -> str:
         try:
             here = os.getcwd()
-        except FileNotFoundError:  # it was removed, so nothing is there, and nothing can be made
+        except own(FileNotFoundError):  # it was removed, so nothing is there, and nothing can be made
             return path
         return here if path == "." else os.path.join(here, path)
 
@@ -142,10 +137,10 @@ class OsFileSystem:
         try:
             with reached(self._root, "open the lock file", path) as (directory, name, no_follow):
                 descriptor = open_regular(name, os.O_RDONLY | no_follow, path, directory)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return False
         try:
-            return is_held(path, descriptor)
+            return is_held(path, descriptor.fileno())
         finally:
             give_back(descriptor)
 
@@ -180,7 +175,7 @@ class OsFileSystem:
                 return sorted(os.listdir(name))
             descriptor = _open_directory(name, directory, above, no_follow)
             try:
-                return sorted(os.listdir(descriptor))
+                return sorted(os.listdir(descriptor.fileno()))
             finally:
                 give_back(descriptor)
 
@@ -191,9 +186,9 @@ class OsFileSystem:
     def modified_ns(self, path: str) -> int:
         try:
             return os.stat(path).st_mtime_ns
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             raise
-        except OSError as error:
+        except own(OSError) as error:
             raise storage_error("inspect", path, error) from error
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
@@ -202,15 +197,15 @@ class OsFileSystem:
                 around = status_around(above, path)
                 wanted = modes.of_directory(stat.S_IMODE(around.st_mode)) if mode is None else mode
                 is_new = _made(name, path, wanted, above)
-            except FileNotFoundError as error:  # where none can be made, as in /proc
+            except own(FileNotFoundError) as error:  # where none can be made, as in /proc
                 raise storage_error("create the directory", path, error) from error
             if not is_new and (mode is not None or not owners.works_for_another(around)):
                 return
             descriptor = _open_directory(name, path, above, os.O_NOFOLLOW)
             try:
-                is_given = mode is None and owners.give_directory_to_owner(descriptor, around, path)
+                is_given = mode is None and owners.give_directory_to_owner(descriptor.fileno(), around, path)
                 if is_new or is_given:
-                    modes.give(descriptor, wanted)
+                    modes.give(descriptor.fileno(), wanted)
             finally:
                 give_back(descriptor)
 
@@ -225,21 +220,21 @@ class OsFileSystem:
         with reached(self._root, "remove", path) as (directory, name, _):
             try:
                 os.unlink(name, dir_fd=directory)
-            except FileNotFoundError:
+            except own(FileNotFoundError):
                 return
 
     def remove_directory(self, path: str) -> None:
         with reached(self._root, "remove the directory", path) as (above, name, _):
             try:
                 os.rmdir(name, dir_fd=above)
-            except FileNotFoundError:
+            except own(FileNotFoundError):
                 return
 
     def sync_directory(self, path: str) -> None:
         with reached(self._root, "sync the directory", path) as (above, name, no_follow):
             descriptor = _open_directory(name, path, above, no_follow)
             try:
-                os.fsync(descriptor)
+                os.fsync(descriptor.fileno())
             finally:
                 give_back(descriptor)
 
@@ -252,13 +247,13 @@ class OsFileSystem:
         return os.access(path, os.W_OK | os.X_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
     def kind(self, path: str) -> str:
-        return _mount_kind(os.path.realpath(path))
+        return _mount_kind(status.resolved(path))
 
     def boot_id(self) -> str:
         """``StorageError`` where it cannot be read now: another name would make every published state another boot's."""
         try:
             return _read_of_proc(_BOOT_ID).strip()
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return sys.platform  # no such file: every start looks like the same boot, and CRCs alone find a torn tail
 
     def watch(self, paths: Collection[str]) -> Watch | None:
@@ -282,9 +277,9 @@ def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_resu
     """What is at ``path``, or None if nothing is. ``StorageError`` if the system does not say which of the two."""
     try:
         return look(path)
-    except ValueError:  # no path: it has a null character
+    except own(ValueError):  # no path: it has a null character
         return None
-    except OSError as error:
+    except own(OSError) as error:
         if error.errno in _NOTHING_THERE:
             return None
         raise storage_error("inspect", path, error) from error
@@ -298,7 +293,7 @@ def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
         if forks() == before:
             break
         lock.abandon()  # a child that came before the lock was known has the descriptor, and would keep the lock alive
-    modes.keep_readers_out(descriptor)
+    modes.keep_readers_out(descriptor.fileno())
     return lock
 
 
@@ -306,18 +301,18 @@ def _made(name: str, path: str, mode: int, above: int | None) -> bool:
     """Make a directory. False if there is one already."""
     try:
         os.mkdir(name, mode, dir_fd=above)
-    except FileExistsError:
-        if not os.path.isdir(path):
+    except own(FileExistsError):
+        if not status.is_directory(path):
             raise
         return False
     return True
 
 
-def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> int:
+def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> Descriptor:
     try:
-        return os.open(name, DIRECTORY | no_follow, dir_fd=above)
-    except NotADirectoryError as error:
-        if no_follow and os.path.islink(path):
+        return open_descriptor(name, DIRECTORY | no_follow, directory=above)
+    except own(NotADirectoryError) as error:
+        if no_follow and status.is_link(path):
             raise link_refused(path) from error
         raise
 
@@ -332,7 +327,7 @@ def _mount_kind(path: str) -> str:
     """The type of the mount that holds ``path``, from Linux's ``/proc/self/mountinfo`` (proc(5)); "" elsewhere."""
     try:
         lines = _read_of_proc(_MOUNTS).splitlines()
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         return ""
     best, kind = "", ""
     for line in lines:

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from functools import partial
 
 from pylog.errors import StorageError
-from pylog.storage.descriptors import give_back
+from pylog.interrupts import own
+from pylog.storage.descriptors import Descriptor, give_back
 from pylog.storage.fork import after_fork_in_child
 from pylog.storage.os_errors import storage_error, translated
 
@@ -33,13 +34,14 @@ _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 class OsFileLock:
     """An exclusive lock on a file of its own; the file never holds data."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_identity", "path", "release")
+    __slots__ = ("__weakref__", "_descriptor", "_identity", "_owner", "path", "release")
 
-    def __init__(self, path: str, descriptor: int) -> None:
-        """Owns ``descriptor``, which is open for writing."""
+    def __init__(self, path: str, owner: Descriptor) -> None:
+        """Of a file that is open for writing. A lock that is dropped is free."""
         self.path = path
-        self._descriptor = descriptor
-        status = os.fstat(descriptor)
+        self._owner = owner
+        self._descriptor = owner.fileno()
+        status = os.fstat(self._descriptor)
         self._identity = status.st_dev, status.st_ino  # no other file's while this one is open
         self.release: Callable[[], object] = (
             partial(fcntl.fcntl, self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
@@ -58,7 +60,7 @@ class OsFileLock:
                 fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _ACQUIRE)
             else:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except own(OSError) as error:
             if error.errno in _BUSY:
                 return False
             with translated("lock", self.path):
@@ -68,17 +70,16 @@ class OsFileLock:
     def is_in_place(self) -> bool:
         try:
             status = os.stat(self.path)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return False
-        except OSError as error:
+        except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
         return (status.st_dev, status.st_ino) == self._identity
 
     def abandon(self) -> None:
         """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""
-        descriptor, self._descriptor, self.release = self._descriptor, -1, bool
-        if descriptor >= 0:
-            give_back(descriptor)
+        self._descriptor, self.release = -1, bool
+        give_back(self._owner)
 
     def close(self) -> None:
         """Unlock, then give the descriptor back: a child that inherited it must not keep the lock alive."""
@@ -88,10 +89,6 @@ class OsFileLock:
                     self.release()
             finally:
                 self.abandon()
-
-    def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
-            self.abandon()
 
 
 def is_held(path: str, descriptor: int) -> bool:
@@ -103,7 +100,7 @@ def is_held(path: str, descriptor: int) -> bool:
             return kind != fcntl.F_UNLCK
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except own(BlockingIOError):
             return True
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         return False

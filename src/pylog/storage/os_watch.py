@@ -13,11 +13,11 @@ import select
 import sys
 import threading  # ``wake`` is for other threads
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from math import ceil
 from typing import Any
 
-from pylog.storage.descriptors import give_back
+from pylog.interrupts import own, suppress
+from pylog.storage.descriptors import Descriptor, owned
 from pylog.storage.fork import after_fork_in_child
 
 LOCAL_FILESYSTEMS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "tmpfs", "xfs", "zfs"})
@@ -35,7 +35,7 @@ class OsWatch:
 
     def __init__(self, paths: Collection[str]) -> None:
         """``OSError`` where they can't all be watched."""
-        self._descriptors: list[int] = []  # of the events and of the wakeups; both, or it is closed
+        self._descriptors: list[Descriptor] = []  # of the events and of the wakeups; both, or it is closed
         self._lock = threading.RLock()  # a descriptor must not be closed, and be another file's, while it is written to
         after_fork_in_child(self._forget_parent)
         try:
@@ -44,20 +44,19 @@ class OsWatch:
             self.close()
             raise
 
-    def _opened(self, descriptors: list[int], paths: Collection[str]) -> select.poll:
+    def _opened(self, descriptors: list[Descriptor], paths: Collection[str]) -> select.poll:
         library, errno_of_call = _c_library()
-        # Each goes into the list within a call into C: else it would be lost to an exception of a signal handler, which
-        # comes behind the call as a rule, since others get the interpreter meanwhile.
-        descriptors.extend(map(library.inotify_init1, (os.O_CLOEXEC | os.O_NONBLOCK,)))
-        if descriptors[0] < 0:
+        descriptors.extend(owned(map(library.inotify_init1, (os.O_CLOEXEC | os.O_NONBLOCK,))))
+        if not descriptors:
             raise OSError(errno_of_call(), "inotify_init1")
+        events = descriptors[0].fileno()
         for path in paths:
-            if library.inotify_add_watch(descriptors[0], os.fsencode(path), _CHANGES) < 0:
+            if library.inotify_add_watch(events, os.fsencode(path), _CHANGES) < 0:
                 raise OSError(errno_of_call(), "inotify_add_watch")
-        descriptors.extend(map(os.eventfd, (0,), (os.EFD_CLOEXEC | os.EFD_NONBLOCK,)))
+        descriptors.extend(owned(map(os.eventfd, (0,), (os.EFD_CLOEXEC | os.EFD_NONBLOCK,))))
         poll = select.poll()
         for descriptor in descriptors:
-            poll.register(descriptor, select.POLLIN)
+            poll.register(descriptor.fileno(), select.POLLIN)
         return poll
 
     def wait(self, seconds: float) -> None:
@@ -74,26 +73,16 @@ class OsWatch:
         with self._lock:
             if self.is_open:
                 with suppress(BlockingIOError):  # it was woken very often already
-                    os.eventfd_write(self._descriptors[1], 1)
+                    os.eventfd_write(self._descriptors[1].fileno(), 1)
 
     def close(self) -> None:
         with self._lock:
-            descriptors, self._descriptors = self._descriptors, []
-            try:
-                if descriptors:
-                    give_back(descriptors[0])
-            finally:  # the kernel takes its time above: this is where an interrupt comes
-                if len(descriptors) > 1:
-                    give_back(descriptors[1])
+            self._descriptors = []  # which closes them
 
     def _forget_parent(self) -> None:
         """A child would take away the events that the parent waits for."""
         self._lock = threading.RLock()
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_lock", None) is not None:  # else it was interrupted before it was anything
-            self.close()
 
 
 def _c_library() -> tuple[Any, Callable[[], int]]:
@@ -113,5 +102,7 @@ def watch_files(paths: Collection[str], filesystem_kind: str) -> OsWatch | None:
         ):  # another one is mounted below: of what kind, nobody has asked
             return None
         return OsWatch(paths)
-    except (OSError, AttributeError, ImportError):  # limits used up, a path is gone; a C library without it; no ctypes
+    except own(
+        OSError, AttributeError, ImportError
+    ):  # limits used up, a path is gone; a C library without it; no ctypes
         return None

@@ -12,6 +12,8 @@ import logging
 import os
 from functools import cache
 
+from pylog.interrupts import own
+
 logger = logging.getLogger("pylog.storage")
 
 ROOT = 0
@@ -33,7 +35,7 @@ def give_to_owner(descriptor: int, above: os.stat_result, path: str) -> None:
         return
     try:
         os.fchown(descriptor, user if user != found.st_uid else -1, group)
-    except OSError as error:
+    except own(OSError) as error:
         if error.errno not in _NO_OWNERS_HERE:
             raise
         _warn(path.rpartition("/")[0] or ".", user, group, error.errno)

@@ -12,8 +12,10 @@ import os
 from types import TracebackType
 
 from pylog.errors import StorageError
-from pylog.storage.descriptors import give_back
+from pylog.interrupts import is_foreign, own
+from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
 from pylog.storage.os_errors import storage_error, translated
+from pylog.storage.status import is_link
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INTO = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)  # to pass, not to list
@@ -32,7 +34,7 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
         self._root = root
         self._action = action
         self._path = path
-        self._descriptor: int | None = None
+        self._descriptor: Descriptor | None = None
 
     def __enter__(self) -> tuple[int | None, str, int]:
         root, path = self._root, self._path
@@ -44,26 +46,21 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
         name = path[:end]
         try:
             while True:
-                self._step(name)
+                above = None if self._descriptor is None else self._descriptor.fileno()
+                self._descriptor = open_descriptor(name, _INTO, directory=above)
                 start, end = end + 1, path.find("/", end + 1)
                 if end < 0:
-                    return self._descriptor, path[start:], os.O_NOFOLLOW
+                    return self._descriptor.fileno(), path[start:], os.O_NOFOLLOW
                 name = path[start:end]
-        except OSError as error:
+        except own(OSError) as error:
             self._close()
-            if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(path[:end]):
+            if error.errno in (errno.ELOOP, errno.ENOTDIR) and is_link(path[:end]):
                 raise link_refused(path[:end]) from error
             with translated(self._action, path):
                 raise
         except BaseException:
             self._close()
             raise
-
-    def _step(self, name: str) -> None:
-        above = self._descriptor
-        self._descriptor = os.open(name, _INTO, dir_fd=above)
-        if above is not None:
-            give_back(above)
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -73,7 +70,11 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._descriptor is not None:
             self._close()
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | StorageError):
+        if (
+            isinstance(error, OSError)
+            and not isinstance(error, FileNotFoundError | StorageError)
+            and not is_foreign(error)
+        ):
             raise storage_error(self._action, self._path, error) from error
 
 

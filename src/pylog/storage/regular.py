@@ -8,8 +8,9 @@ import stat
 from collections.abc import Callable
 
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.storage import modes, owners
-from pylog.storage.descriptors import give_back
+from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
 from pylog.storage.directories import parent_of
 from pylog.storage.reaching import link_refused
 
@@ -23,21 +24,21 @@ _KINDS = {
 }
 
 
-def open_regular(name: str, flags: int, path: str, directory: int | None = None) -> int:
+def open_regular(name: str, flags: int, path: str, directory: int | None = None) -> Descriptor:
     """A descriptor of the file ``name`` in ``directory``, which is at ``path``; never made here.
 
     ``StorageError`` where it is no regular file, or is to be written and has other names; else the system's own error.
     """
     try:
-        descriptor = os.open(name, flags | _NEVER_WAIT, dir_fd=directory)
-    except OSError as error:
+        descriptor = open_descriptor(name, flags | _NEVER_WAIT, directory=directory)
+    except own(OSError) as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise link_refused(path) from error
         if error.errno == errno.ENXIO:
             raise _kind_refused(path, "a socket, or a device that is not there") from error
         raise
     try:
-        found = os.fstat(descriptor)
+        found = os.fstat(descriptor.fileno())
         if stat.S_ISREG(found.st_mode) and (found.st_nlink < 2 or not flags & os.O_RDWR):
             return descriptor
         raise _refused(path, found)
@@ -46,7 +47,7 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
         raise
 
 
-def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_of: Callable[[int], int]) -> int:
+def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_of: Callable[[int], int]) -> Descriptor:
     """The same, and if there is none, a new file with the mode that ``mode_of`` finds for its directory's.
 
     The new file belongs to the owner of its directory, if this process may give it to that one.
@@ -54,16 +55,16 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
     while True:
         try:
             return open_regular(name, flags, path, directory)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             above = status_around(directory, path)
             mode = mode_of(stat.S_IMODE(above.st_mode))
         try:
-            descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT, mode, dir_fd=directory)
-        except FileExistsError:
+            descriptor = open_descriptor(name, flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT, mode, directory)
+        except own(FileExistsError):
             continue  # another process made it meanwhile
         try:
-            owners.give_to_owner(descriptor, above, path)
-            modes.give(descriptor, mode)
+            owners.give_to_owner(descriptor.fileno(), above, path)
+            modes.give(descriptor.fileno(), mode)
         except BaseException:
             give_back(descriptor)
             raise

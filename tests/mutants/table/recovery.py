@@ -27,7 +27,7 @@ MUTANTS = (
     Mutant(
         "a seal stays beside a segment that was removed while it was made",
         "partition/sealing.py",
-        "        except FileNotFoundError:\n            return False\n        try:\n            return file.size()",
+        "        except own(FileNotFoundError):\n            return False\n        try:\n            return file.size()",
         "        except FileNotFoundError:\n            raise\n        try:\n            return file.size()",
         "the next segment of that name is said to be another one's",
         ("tests/partition/test_sealing.py::test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay",),

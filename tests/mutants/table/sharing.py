@@ -10,6 +10,7 @@ _FULL = "tests/partition/test_durability.py::test_with_the_disk_full_at_any_mome
 _OS = "tests/storage/test_os_filesystem.py"
 _PUBLICATION = "tests/partition/test_publication.py"
 _SLOTS = "tests/partition/test_commit_slots.py"
+_INTERRUPTS = "tests/test_interrupts.py"
 
 MUTANTS = (
     Mutant(
@@ -79,9 +80,8 @@ MUTANTS = (
     Mutant(
         "a forked child unlocks what it inherited",
         "storage/os_lock.py",
-        "        descriptor, self._descriptor, self.release = self._descriptor, -1, bool\n        if descriptor >= 0:\n",
-        "        self.release()\n        descriptor, self._descriptor, self.release = self._descriptor, -1, bool\n"
-        "        if descriptor >= 0:\n",
+        "        self._descriptor, self.release = -1, bool\n",
+        "        self.release()\n        self._descriptor, self.release = -1, bool\n",
         "the parent's lock is gone while it appends",
         (f"{_OS}::test_a_forked_child_that_abandons_a_lock_leaves_it_to_the_parent",),
     ),
@@ -351,5 +351,54 @@ MUTANTS = (
         " if lane.partition is not None)",
         "a consumer is woken by every append to what it has paused, for nothing",
         ("tests/consumer/test_real_log.py::test_what_is_paused_wakes_nobody",),
+    ),
+    Mutant(
+        "a signal handler's exception is taken for an answer",
+        "interrupts.py",
+        "    return () if isinstance(error, kinds) and is_foreign(error) else kinds\n",
+        "    return kinds\n",
+        "a TimeoutError of pytest-timeout is swallowed, or a segment is copied as if its sync had failed",
+        (f"{_INTERRUPTS}::test_a_handlers_error_in_a_sync_is_not_taken_for_the_disks",),
+    ),
+    Mutant(
+        "an error of pylog that a signal handler lets out is the outcome of a batch",
+        "interrupts.py",
+        "    if is_of_handler(error):\n        return True\n",
+        "",
+        "records fail with what the handler was told of others",
+        (f"{_INTERRUPTS}::test_a_handlers_error_of_pylog_is_not_the_outcome_of_a_batch",),
+    ),
+    Mutant(
+        "a failed sync is forgotten if a signal handler raises before the answer",
+        "partition/durability.py",
+        "                self._writer.distrust.put_on(base)\n            raise\n",
+        "                pass\n            raise\n",
+        "the next sync succeeds although the pages of the first are gone",
+        (f"{_INTERRUPTS}::test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file",),
+    ),
+    Mutant(
+        "a descriptor is a number for a moment",
+        "storage/descriptors.py",
+        "    return next(owned(map(partial(os.open, dir_fd=directory), (name,), (flags,), (mode,))))\n",
+        "    number = os.open(name, flags, mode, dir_fd=directory)\n    return _OWNER(number)\n",
+        "each exception of a signal handler right after an open leaves a descriptor open",
+        (f"{_INTERRUPTS}::test_an_exception_at_any_place_leaves_no_descriptor",),
+    ),
+    Mutant(
+        "a batch that was interrupted while it was built is empty",
+        "codec/batch.py",
+        "        if not self._taken:\n            self._taken.extend(islice(iter(self._take, None), 1))\n"
+        "        return self._taken[0]\n",
+        "        return self._take()\n",
+        "records that were accepted are lost to an exception of a signal handler",
+        ("tests/producer/test_failures.py::test_a_batch_interrupted_while_it_is_built_is_built_again",),
+    ),
+    Mutant(
+        "a batch that was interrupted between append and note is waited for in vain",
+        "producer/sender.py",
+        "            is_done = batch.written and batch.buffer.sealed is not batch\n",
+        "            is_done = batch.written\n",
+        "result() runs into its timeout although the record is in the log",
+        (f"{_INTERRUPTS}::test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_result",),
     ),
 )

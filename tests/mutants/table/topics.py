@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "Kafka's directories are hashed as pylog's",
-        "catalog/catalog.py",
+        "catalog/kafka_catalog.py",
         "TopicConfig(partitioner=MURMUR2)",
         "TopicConfig(partitioner=MURMUR3)",
         "who looks for a key's partition looks into the wrong one",

@@ -14,6 +14,7 @@ from pylog.codec.batch import BatchHeader
 from pylog.codec.control import ControlType, Marker
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import AbortedTransaction
+from pylog.interrupts import own
 from pylog.partition import snapshots
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producer_state import ProducerEntry, ProducerStates
@@ -69,7 +70,7 @@ class History:
     def _read_snapshot(self, offset: int) -> Iterator[Finding]:
         try:
             states = self._snapshots[offset] = snapshots.read(self._filesystem, self._directory, offset)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return  # a newer one took its place
         except (CorruptSegment, FormatVersionError, StorageError) as damage:
             path = file_path(self._directory, offset, SNAPSHOT)

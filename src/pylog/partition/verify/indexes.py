@@ -15,6 +15,7 @@ from pylog.codec.format import HEADER_BYTES
 from pylog.errors import StorageError
 from pylog.index import AbortedTransaction, offset_index, time_index, transaction_index
 from pylog.index.entries import EntryFile
+from pylog.interrupts import own
 from pylog.partition.verify.findings import Finding, FirstFinding
 from pylog.storage import FileSystem, ReadableFile
 
@@ -163,7 +164,7 @@ def _entries(
     """
     try:
         file = filesystem.open_readable(findings.path)
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         if segment_bytes:  # a segment nobody has written to has none yet
             findings.add(0, None, None, "is missing; lookups read the segment instead")
         return
@@ -243,7 +244,7 @@ def check_aborted(
             if problem is not None:
                 findings.add(at, entry.first_offset, entry.last_offset + 1, problem)
             end_before = entry.last_offset
-    except FileNotFoundError:
+    except own(FileNotFoundError):
         pass  # as it should be, unless an abort is expected
     except StorageError as error:
         yield Finding("txnindex", path, 0, None, None, str(error))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from pylog.codec.format import INT32_MAX
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
 from pylog.partition.place import boot_of, home_of
@@ -81,7 +82,7 @@ class _PartitionCheck:
     def run(self) -> Iterator[Finding]:
         try:
             self._filesystem.names(self._directory)
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             yield Finding("directory", self._directory, 0, None, None, "the partition's directory is missing")
             return
         except StorageError as error:  # no permission, a link: the other partitions are checked all the same
@@ -120,7 +121,7 @@ class _PartitionCheck:
     def _published(self) -> CommitState | None:
         try:
             return latest(read_whole(self._filesystem, f"{self._directory}/{COMMIT_SLOTS}", FILE_BYTES))
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             return None
 
     def _check_beginning(self, segments: Segments) -> Iterator[Finding]:
@@ -187,7 +188,7 @@ class _PartitionCheck:
             )  # fmt: skip
             check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
             yield from check.run()
-        except FileNotFoundError:
+        except own(FileNotFoundError):
             self._expected = None
             self._history.forget()
             if not self._was_deleted(base, following):
@@ -233,7 +234,7 @@ class _PartitionCheck:
     def _add_unfinished(self, base: int) -> None:
         try:
             self._report.unfinished_bytes += self._filesystem.size(file_path(self._directory, base, LOG))
-        except FileNotFoundError:  # pragma: no cover - cut off meanwhile
+        except own(FileNotFoundError):  # pragma: no cover - cut off meanwhile
             return
 
     def _check_end(self) -> Iterator[Finding]:
