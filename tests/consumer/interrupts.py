@@ -33,6 +33,8 @@ def interrupt_at(
         frame.f_trace_opcodes = True
         if event == "return" and frame.f_back is not None:
             last[frame.f_back] = event
+        if event == "exception":  # of a function of C, too: what handles it comes next, and no signal before
+            last[frame] = event
         if event == "opcode":
             before = last.get(frame, "RESUME")
             last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
