@@ -161,16 +161,18 @@ class WriterView:
             size - scan.position,
         )
         self._lock.check_held()
+        self._state = None  # the segment is ahead of it: after an error here, the next use begins again
         segment.cut(scan.position, scan.next_offset)
         self._publish_end(state, segment)
 
     def _recover(self, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
         self._drop_segment()
-        segment, producers, recovered = recover(self._place, state, self.distrust, self._lock.check_held)
+        slots = self._lock.slots
+        segment, producers, recovered = recover(self._place, state, self.distrust, self._lock.check_held, slots.publish)
         self._producers, self._segment = producers, segment
         self._snapshot_position = segment.size_bytes
-        self._state = self._lock.slots.publish(recovered.successor())
+        self._state = slots.publish(recovered.successor())
 
     def _drop_segment(self) -> None:
         segment, self._segment, self._state = self._segment, None, None
