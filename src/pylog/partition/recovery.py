@@ -131,7 +131,8 @@ def _rebuild_from(
     end = found.log_end_offset
     epochs = _epochs(place, slots, kept, end)
     bases = _bases_to_rebuild(kept, durable)
-    snapshots.remove_unsynced(place.filesystem, place.directory, kept, max(durable, start))
+    torn = snapshots.unsynced(place.filesystem, place.directory, kept, max(durable, start))
+    snapshots.remove(place.filesystem, place.directory, torn)
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
     for base in bases[:-1]:
         _rebuild_closed(place, base, producers, distrust, check_held)

@@ -208,7 +208,7 @@ MUTANTS = (
     Mutant(
         "snapshots that power has torn stay",
         "partition/recovery.py",
-        "    snapshots.remove_unsynced(place.filesystem, place.directory, kept, max(durable, start))\n",
+        "    snapshots.remove(place.filesystem, place.directory, torn)\n",
         "",
         "verify calls a log damaged that has lost nothing",
         (f"{_LEFT}::test_a_snapshot_inside_a_segment_that_a_loss_of_power_has_torn_is_removed",),
