@@ -21,6 +21,7 @@ from tests.simulation.faults import FAULTS, error_of
 
 ROOT = "/log"
 DIRECTORY = f"{ROOT}/t-0"
+CLOSED = f"{DIRECTORY}/00000000000000000000.log"
 ACTIVE = f"{DIRECTORY}/00000000000000000003"
 T0 = TopicPartition("t", 0)
 
@@ -60,10 +61,14 @@ def with_a_dead_writers_tail(*, whole: bool) -> Machine:
 def with_a_wrong_index() -> Machine:
     """The same without a tail. The active segment's index leads into a batch, so that a writer recovers of its own accord."""
     machine = two_segments()
+    spoil_index(machine)
+    return machine
+
+
+def spoil_index(machine: Machine) -> None:
     index = machine.process().filesystem.open_appendable(f"{ACTIVE}.index")
     position = int.from_bytes(index.pread(4, index.size() - 4), "big")
     index.pwrite((position + 1).to_bytes(4, "big"), index.size() - 4)
-    return machine
 
 
 def append_while(machine: Machine, failing: set[int], attempts: int) -> tuple[Log, int]:
@@ -182,3 +187,76 @@ def test_an_epoch_that_nobody_wrote_under_is_dropped_by_the_next_recovery() -> N
     log.partition("t", 0).append([record(6)])
     assert log.verify().problems == []
     assert LeaderEpochs.load(process.filesystem, DIRECTORY).starts == [(0, 0), (3, committed)]
+
+
+def test_a_closed_segments_indexes_stay_whole_if_its_copy_after_a_failed_sync_is_cut_short_at_any_step() -> None:
+    """Its time index stayed without entries until somebody synced again."""
+    steps = steps_after_a_failed_sync(two_segments(), 0)
+    assert steps > 40
+    for failing in range(1, steps):
+        machine = two_segments()
+        steps_after_a_failed_sync(machine, failing)
+        with machine.process().open_log(ROOT) as log:
+            assert log.verify().problems == []
+
+
+def steps_after_a_failed_sync(machine: Machine, failing: int) -> int:
+    """How many steps a process takes after a sync of the closed segment was refused; one of them is refused, too."""
+    partition = machine.process().open_log(ROOT).partition("t", 0)
+    taken = -1
+
+    def before(_process: Process, step: Step) -> None:
+        nonlocal taken
+        if taken >= 0 or (step.name == "sync" and step.path == CLOSED):
+            taken += 1
+        if taken == 0:
+            raise error_of("dirty", step)
+        if taken == failing and "EIO" in FAULTS[step.name]:
+            raise error_of("EIO", step)
+
+    machine.before_step.append(before)
+    with suppress(PylogError):  # as it was meant to be
+        partition.sync(5)
+    machine.before_step.clear()
+    return taken
+
+
+def test_a_sync_that_meets_an_unfinished_recovery_finishes_it_before_it_acknowledges() -> None:
+    machine = two_segments()
+    process = machine.process()
+    partition = process.open_log(ROOT).partition("t", 0)
+    partition.append([record(5)], acks=1)
+    is_cut_short = False
+
+    def before(acting: Process, step: Step) -> None:
+        nonlocal is_cut_short
+        if acting is process and step.name == "sync" and not is_cut_short:
+            is_cut_short = True
+            spoil_index(machine)
+            begin_a_recovery(machine)
+
+    machine.before_step.append(before)
+    partition.sync(6)
+    assert is_cut_short
+    with machine.process().open_log(ROOT) as log:
+        assert log.partition("t", 0).durable_offset == 6
+        assert log.verify().problems == []
+
+
+def begin_a_recovery(machine: Machine) -> None:
+    """By a process that is killed when it has published that it recovers."""
+    process = machine.process()
+    published = 0
+
+    def before(acting: Process, step: Step) -> None:
+        nonlocal published
+        if acting is process:
+            if published:
+                process.kill()
+                raise Killed
+            published += step.name == "pwrite" and step.path.endswith(".commit")
+
+    machine.before_step.append(before)
+    with pytest.raises(Killed):
+        process.open_log(ROOT).partition("t", 0).append([record(6)], acks=1)
+    machine.before_step.remove(before)

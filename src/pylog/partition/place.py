@@ -58,7 +58,7 @@ class Place(NamedTuple):
     def segments(self) -> Segments:
         return Segments.list(self.filesystem, self.directory)
 
-    def segment_writer(self, base: int) -> SegmentWriter:
+    def segment_writer(self, base: int, index_suffix: str = "") -> SegmentWriter:
         settings = self.settings()
         return SegmentWriter(
             self.filesystem,
@@ -66,6 +66,7 @@ class Place(NamedTuple):
             base,
             index_interval_bytes=settings.index_interval_bytes,
             index_max_bytes=settings.segment_index_bytes,
+            index_suffix=index_suffix,
         )
 
     def check_topic(self) -> None:

@@ -31,6 +31,7 @@ from pylog.segment.naming import (
     DELETED,
     LOG,
     OFFSET_INDEX,
+    REWRITE,
     SEAL,
     TIME_INDEX,
     TIMES,
@@ -256,22 +257,24 @@ def _reindex(place: Place, base: int) -> None:
 def remake_side_files(place: Place, base: int, check_held: Callable[[], None]) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
-    For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again.
+    For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again: then
+    each file is the old one or the new one.
     """
     producers = snapshots.load(place.filesystem, place.directory, place.segments(), base, place.clock.now_ms())
     check_held()
-    for kind in INDEX_ENTRY_BYTES:
-        place.filesystem.remove(place.path(base, kind))
-    segment = place.segment_writer(base)
+    segment = place.segment_writer(base, REWRITE)
     _rebuild(place, segment, segment.file.size(), producers)
-    _finish_closed(place, segment, producers)
+    _finish_closed(place, segment, producers, REWRITE)
 
 
-def _finish_closed(place: Place, segment: SegmentWriter, producers: ProducerStates) -> None:
+def _finish_closed(place: Place, segment: SegmentWriter, producers: ProducerStates, index_suffix: str = "") -> None:
     """Make durable what is beside a closed segment whose batches were all taken in."""
     base, following = segment.base_offset, segment.next_offset
     segment.finish()
     segment.close()
+    if index_suffix:
+        for kind in INDEX_ENTRY_BYTES:
+            place.filesystem.replace(place.path(base, kind + index_suffix), place.path(base, kind))
     snapshots.save(place.filesystem, place.directory, producers, following)
     sync_closed(place.filesystem, place.directory, base, following)
 
