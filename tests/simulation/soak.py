@@ -26,7 +26,7 @@ from tests.simulation.workloads import drawn
 from tests.soak.part import Outcome
 
 _SHARE = 40  # of the faults of one workload; others are drawn from the next
-_SHARE_IN_A_ROW = 160
+_SHARE_IN_A_ROW = 80
 
 
 def _until(seconds: float, seed: int, once: Callable[[int, Callable[[], bool]], Found]) -> Found:

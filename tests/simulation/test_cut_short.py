@@ -108,8 +108,10 @@ def test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps(whole: bo
     random, first, steps = Random(seed), 0, 1
     while first < steps:
         for second in random.sample(range(first + 1, first + 100), 6):
-            log, taken = append_while(left.copy(), {first, second}, 3)
+            log, taken = append_while(machine := left.copy(), {first, second}, 3)
             assert_whole_and_goes_on(log)
+            epochs = LeaderEpochs.load(machine.process().filesystem, DIRECTORY)
+            assert epochs.starts == [(0, 0)], "nothing was lost, so there is no reason for another epoch"
             steps = max(steps, min(taken, 120))
         first += 1
     assert first > 50
