@@ -13,7 +13,9 @@ import pytest
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.errors import PylogError
+from pylog.partition.commit_slots import latest
 from pylog.partition.epochs import EpochStart, LeaderEpochs
+from pylog.partition.place import boot_of
 from pylog.testing.machine import Image, Interrupted, Killed, Machine, Process, Step
 from pylog.testing.machine.images import pending_units
 from pylog.testing.machine.machine import SECTOR_BYTES
@@ -240,6 +242,9 @@ def test_a_sync_that_meets_an_unfinished_recovery_finishes_it_before_it_acknowle
     machine.before_step.append(before)
     partition.sync(6)
     assert is_cut_short
+    state = latest(machine.disk.contents()[f"{DIRECTORY}/.commit"] or b"")
+    assert state is not None
+    assert (state.boot, state.durable_offset) == (boot_of(process.filesystem), 6)
     with machine.process().open_log(ROOT) as log:
         assert log.partition("t", 0).durable_offset == 6
         assert log.verify().problems == []
