@@ -16,7 +16,6 @@ from _pytest.mark import ParameterSet
 
 from pylog.errors import CorruptSegment, PylogError
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
-from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.partition import Partition
 from pylog.partition.commit_slots import CommitSlots, latest, next_version
 from pylog.storage import OsFileSystem
@@ -151,13 +150,7 @@ def roll_was_published(directory: Path) -> None:
     slots.publish(
         state.successor(active_base=RECORDS, written_end=0, segments_version=next_version(state.segments_version))
     )
-    slots.close()
-    close_time_index(directory)
-
-
-def close_time_index(directory: Path) -> None:
-    """A writer's entry for the greatest timestamp, made before a roll is published."""
-    add(file_of(directory, 20, ".timeindex"), TIME_ENTRY.pack(START_MS + 29, 9))
+    slots.close()  # the time index has its closing entry: the partition was closed
 
 
 def new_segment_is_empty(directory: Path) -> None:

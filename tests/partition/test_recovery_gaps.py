@@ -295,3 +295,19 @@ def test_leader_epochs_end_at_the_greatest_there_can_be(tmp_path: Path) -> None:
         assert again.leader_epoch == 2**31 - 1
         again.append(one("x"), acks=1)
         again.close()
+
+
+def test_verify_judges_after_a_loss_of_power_only_indexes_that_were_synced(tmp_path: Path) -> None:
+    """The others are made again by the next writer, whatever they are."""
+    directory = tmp_path / "t-0"
+    three_segments(directory, durable=15)
+    for base in (10, 20):
+        cut(file_of(directory, base, ".timeindex"), 0)
+    file_of(directory, 20, ".index").write_bytes(b"?" * 9)
+    (directory / "leader-epoch-checkpoint").write_bytes(b"?")
+    file_of(directory, 20, ".snapshot").write_bytes(b"?")
+    assert list(verify_partition(OtherBoot(2), str(directory), TP, dense=True)) == []
+    cut(file_of(directory, 0, ".timeindex"), 0)
+    (problem,) = verify_partition(OtherBoot(2), str(directory), TP, dense=True)
+    assert (problem.kind, problem.path) == ("timeindex", str(file_of(directory, 0, ".timeindex")))
+    assert len(list(verify_partition(OtherBoot(1), str(directory), TP, dense=True))) > 3

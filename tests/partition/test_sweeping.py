@@ -14,7 +14,7 @@ from tests.partition.logs import TP, ManualClock, everything, file_of, one, open
 from tests.storage.filesystems import Faulty, io_error
 
 LEFTOVERS = [
-    f"{10:020d}.log.rewrite",
+    *(f"{10:020d}{kind}.rewrite" for kind in (".log", ".index", ".timeindex")),
     f"{10:020d}.seal.4711-0123456789abcdef.tmp",
     *(f"{10:020d}{kind}.deleted" for kind in (".log", ".index", ".timeindex", ".txnindex", ".seal")),
 ]
@@ -31,7 +31,7 @@ NOT_OURS = [
         f"{10:020d}.seal.mine.tmp",
         f"{10:020d}.log.4711-0123456789abcdef.tmp",
     ),
-    *(f"{10:020d}.index.rewrite", f"{10:020d}.log.rewrite.old", f"{10:020d}.txt.deleted", f"{10:019d}x.log.deleted"),
+    *(f"{10:020d}.seal.rewrite", f"{10:020d}.log.rewrite.old", f"{10:020d}.txt.deleted", f"{10:019d}x.log.deleted"),
 ]
 
 

@@ -120,9 +120,8 @@ def kill_points(steps: list[Step]) -> Iterator[tuple[int, int]]:
         yield from ((number, written) for written in sorted({0, 1, size // 3, size - 1, size}) if 0 <= written <= size)
 
 
-def killed_at(workload: Workload, seed: int, number: int, written: int) -> list[str]:
-    """Kill the process that takes step ``number``, in its middle. The others go on. What is wrong afterwards."""
-    world = World(Machine(seed))
+def killing(number: int, written: int) -> Callable[[Process, Step], None]:
+    """A hook that kills the process which takes step ``number``, with so many bytes written if it is a write."""
     taken = -1
 
     def before(process: Process, step: Step) -> None:
@@ -132,7 +131,13 @@ def killed_at(workload: Workload, seed: int, number: int, written: int) -> list[
             process.kill()
             raise Interrupted(written, Killed()) if step.name == "pwrite" else Killed
 
-    world.machine.before_step.append(before)
+    return before
+
+
+def killed_at(workload: Workload, seed: int, number: int, written: int) -> list[str]:
+    """Kill the process that takes step ``number``, in its middle. The others go on. What is wrong afterwards."""
+    world = World(Machine(seed))
+    world.machine.before_step.append(killing(number, written))
     workload(world)
     world.machine.before_step.clear()
     errors = [str(error) for error in world.errors if not of_a_topic_gone(error, world)]

@@ -1,4 +1,5 @@
-"""Lets the system refuse one step of a workload, or every step from one on, or raises in the midst; and checks what is left.
+"""Lets the system refuse one step of a workload, or two in a row, or every step from one on, or raises in the midst; and checks
+what is left. Also two refusals while a new process repairs what one that was killed has left.
 
 A refusal is what ``OsFileSystem`` makes of the system's error. Which steps can fail how is in ``FAULTS``. The actors go on
 after it: what they are told must be so, no lock may stay behind, and a new process must find everything in order.
@@ -10,6 +11,7 @@ import errno
 import os
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
+from random import Random
 from typing import NamedTuple
 
 from pylog import Log
@@ -17,7 +19,7 @@ from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.storage.os_errors import storage_error
 from pylog.testing.machine import Interrupted, Machine, Process, Step, SyncFailure
 from tests.simulation.actors import ROOT, World
-from tests.simulation.crashes import PROBLEMS_MAX, Found, steps_of, without_power
+from tests.simulation.crashes import PROBLEMS_MAX, Found, kill_points, killing, steps_of, without_power
 from tests.simulation.ledger import Ledger
 from tests.simulation.oracle import problems
 from tests.simulation.workloads import Workload
@@ -48,12 +50,36 @@ FAULTS: dict[str, tuple[str, ...]] = {
 }
 RAISED: dict[str, type[BaseException]] = {"KeyboardInterrupt": KeyboardInterrupt, "MemoryError": MemoryError}
 FILESYSTEM_BEHAVIOURS = ("dirty", "clean", "lost")
+IN_A_ROW = (
+    "EIO",
+    "ENOSPC",
+    "short",
+    "torn",
+    "KeyboardInterrupt",
+    *FILESYSTEM_BEHAVIOURS,
+)  # others are met as one of these
+_REPAIRS = 3  # of what each kill has left, each with other errors
 
 
 class Fault(NamedTuple):
     """At step ``number``: ``kind``, and with ``sticky`` again at every later step that can fail so."""
 
     number: int
+    kind: str
+    sticky: bool
+
+
+NEXT, NEXT_CHANGE = 1, 0
+
+
+class Twice(NamedTuple):
+    """A fault, and another one ``gap`` steps later: at the next step (1), or at the next that changes the disk (0).
+
+    Where that step cannot fail so, at the first one after it that can.
+    """
+
+    first: Fault
+    gap: int
     kind: str
     sticky: bool
 
@@ -93,23 +119,60 @@ def striking(fault: Fault, count: list[int]) -> Callable[[Process, Step], None]:
     return before
 
 
-def struck_by(workload: Workload, seed: int, fault: Fault, *, power_cuts: int = 0) -> list[str]:
+def faults_in_a_row(steps: list[Step]) -> Iterator[Twice]:
+    """Every kind of failure at each of the steps, with the next step failing too, once or for ever, or the next change."""
+    for number, step in enumerate(steps):
+        for kind in (kind for kind in FAULTS[step.name] if kind in IN_A_ROW):
+            second = kind if kind in ("ENOSPC", *FILESYSTEM_BEHAVIOURS) else "EIO"
+            for gap, sticky in ((NEXT, False), (NEXT, True), (NEXT_CHANGE, False)):
+                yield Twice(Fault(number, kind, sticky=False), gap, second, sticky)
+
+
+def striking_twice(faults: Twice) -> Callable[[Process, Step], None]:
+    """A hook that lets both happen."""
+    first_count, since = [0, 0], 0
+    is_over = False
+    strike_first = striking(faults.first, first_count)
+
+    def before(process: Process, step: Step) -> None:
+        nonlocal since, is_over
+        if not first_count[1]:
+            strike_first(process, step)
+            return
+        since += 1
+        is_due = step.changes if faults.gap == NEXT_CHANGE else since >= faults.gap
+        if (is_due or is_over) and (faults.sticky or not is_over) and faults.kind in FAULTS[step.name]:
+            is_over = True
+            raise error_of(faults.kind, step)
+
+    return before
+
+
+def struck_by(workload: Workload, seed: int, fault: Fault | Twice, *, power_cuts: int = 0) -> list[str]:
     """What is wrong after a run with the fault; also after so many losses of power at its end."""
     world = World(Machine(seed))
-    world.machine.before_step.append(striking(fault, [0, 0]))
+    if isinstance(fault, Fault):
+        world.machine.before_step.append(striking(fault, [0, 0]))
+        kinds = {fault.kind}
+    else:
+        world.machine.before_step.append(striking_twice(fault))
+        kinds = {fault.first.kind, fault.kind}
     workload(world)
     world.machine.before_step.clear()
     found = list(world.seen)
     found += [f"lock {number} was never freed" for number in world.machine.locks]
-    if fault.kind != "lost":
+    return found + _wrong_afterwards(world, seed, power_cuts, was_lost="lost" in kinds)
+
+
+def _wrong_afterwards(world: World, seed: int, power_cuts: int, *, was_lost: bool) -> list[str]:
+    found: list[str] = []
+    if not was_lost:
         found += [f"then without power: {problem}" for problem in without_power(world.machine, world.ledger)]
     for image in islice(world.machine.power_losses(samples=power_cuts, seed=seed), power_cuts):
-        if fault.kind == "lost":
-            wrong = _what_is_left(image, world.ledger)
-        else:
-            wrong = problems(image, world.ledger.copy(), power_lost=True)
+        ledger = world.ledger.copy()
+        wrong = _what_is_left(image, ledger) if was_lost else problems(image, ledger, power_lost=True)
         found += [f"then without power: {problem}" for problem in wrong]
-    if fault.kind == "lost":
+    if was_lost:
         return found + _what_is_left(world.machine, world.ledger)
     return found + problems(world.machine, world.ledger, power_lost=False)
 
@@ -154,5 +217,72 @@ def sweep(
             found.problems += [
                 f"{workload.__name__}, seed {seed}, {fault}: {problem}"
                 for problem in struck_by(workload, seed, fault, power_cuts=power_cuts)
+            ]
+    return found
+
+
+def sweep_in_a_row(
+    workload: Workload, seed: int, *, every: int = 1, offset: int = 0, is_over: Callable[[], bool] = bool
+) -> Found:
+    """Two faults in a row at each step; of all only one in ``every``, until ``is_over``. The power is lost at the end, too."""
+    found = Found()
+    for number, faults in enumerate(faults_in_a_row(steps_of(workload, seed))):
+        if number % every == offset % every and len(found.problems) < PROBLEMS_MAX and not is_over():
+            found.crashes += 1
+            found.problems += [
+                f"{workload.__name__}, seed {seed}, {faults}: {problem}"
+                for problem in struck_by(workload, seed, faults, power_cuts=found.crashes % 2)
+            ]
+    return found
+
+
+class Repair(NamedTuple):
+    """A process is killed at step ``number``, ``written`` bytes into it. The next one meets an EIO at its step ``first``, and
+    another one ``gap`` steps later."""
+
+    number: int
+    written: int
+    first: int
+    gap: int
+
+
+def repairs_of(steps: list[Step], random: Random) -> Iterator[Repair]:
+    """A kill at every step that changes the disk, and several times the errors at steps drawn at random."""
+    for number, written in kill_points(steps):
+        if steps[number].changes:
+            for _ in range(_REPAIRS):
+                gap = random.choice((NEXT, NEXT_CHANGE, random.randrange(2, 80)))
+                yield Repair(number, written, random.randrange(150), gap)
+
+
+def repaired(workload: Workload, seed: int, repair: Repair) -> list[str]:
+    """What is wrong after that, and after a loss of power as well."""
+    world = World(Machine(seed))
+    world.machine.before_step.append(killing(repair.number, repair.written))
+    workload(world)
+    world.machine.before_step.clear()
+    world.machine.before_step.append(striking_twice(Twice(Fault(repair.first, "EIO", False), repair.gap, "EIO", False)))
+    actor = world.actor()
+    for name, topic in list(world.ledger.topics.items()):
+        if topic.there:
+            for _ in range(4):
+                actor.append(name)
+            actor.sync(name)
+    world.machine.before_step.clear()
+    actor.close()
+    found = world.seen + [f"lock {number} was never freed" for number in world.machine.locks]
+    return found + _wrong_afterwards(world, seed, 1, was_lost=False)
+
+
+def sweep_of_repairs(
+    workload: Workload, seed: int, *, every: int = 1, offset: int = 0, is_over: Callable[[], bool] = bool
+) -> Found:
+    """Repairs after kills that meet two errors; of all only one in ``every``, until ``is_over``."""
+    found = Found()
+    for number, repair in enumerate(repairs_of(steps_of(workload, seed), Random(seed))):
+        if number % every == offset % every and len(found.problems) < PROBLEMS_MAX and not is_over():
+            found.crashes += 1
+            found.problems += [
+                f"{workload.__name__}, seed {seed}, {repair}: {problem}" for problem in repaired(workload, seed, repair)
             ]
     return found

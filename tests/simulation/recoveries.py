@@ -10,8 +10,9 @@ from itertools import islice
 from random import Random
 
 from pylog import Log
-from pylog.errors import PylogError
+from pylog.errors import LogNotFound, PylogError
 from pylog.partition.commit_slots import latest
+from pylog.partition.verify import Problem
 from pylog.segment.naming import COMMIT_SLOTS
 from pylog.testing.machine import Killed, Machine, Process, Step
 from tests.simulation.actors import ROOT, World
@@ -90,6 +91,35 @@ def interrupted_recoveries(
                 for problem in wrong
             ]
     return found
+
+
+def killed_recoveries_verified(workload: Workload, seed: int, count: int) -> Found:
+    """Each of ``count`` machines recovers and is killed, at every step. ``verify`` must name no small file that the next
+    writer makes again.
+    """
+    found = Found()
+    for number, (machine, _) in enumerate(images_of(workload, seed, count)):
+        for step in range(-1, len(_steps_to_recover(machine.copy()))):
+            if len(found.problems) >= PROBLEMS_MAX:
+                return found
+            found.crashes += 1
+            killed = machine.copy()
+            if step >= 0:
+                _recover_until(killed, step, "kill", Random(seed))
+            found.problems += [
+                f"{workload.__name__}, seed {seed}, machine {number}, recovery killed at step {step}: {problem}"
+                for problem in _verified_by_a_reader(killed)
+            ]
+    return found
+
+
+def _verified_by_a_reader(machine: Machine) -> list[Problem]:
+    """But topics whose creation was lost."""
+    try:
+        with machine.process().open_log(ROOT, read_only=True) as log:
+            return [problem for problem in log.verify().problems if problem.kind != "topic"]
+    except LogNotFound:
+        return []
 
 
 def _steps_to_recover(machine: Machine) -> list[Step]:

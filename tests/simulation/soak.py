@@ -18,7 +18,7 @@ from tests.simulation.crashes import (
     kills_then_power_cuts,
     steps_of,
 )
-from tests.simulation.faults import sweep
+from tests.simulation.faults import sweep, sweep_in_a_row, sweep_of_repairs
 from tests.simulation.races import PAIRS, PAIRS_OF_THREADS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
 from tests.simulation.syscalls import sweep as refuse_calls
@@ -26,6 +26,7 @@ from tests.simulation.workloads import drawn
 from tests.soak.part import Outcome
 
 _SHARE = 40  # of the faults of one workload; others are drawn from the next
+_SHARE_IN_A_ROW = 80
 
 
 def _until(seconds: float, seed: int, once: Callable[[int, Callable[[], bool]], Found]) -> Found:
@@ -79,10 +80,16 @@ def kills_and_power(seconds: float, seed: int, directory: Path) -> Outcome:
 
 
 def faults(seconds: float, seed: int, directory: Path) -> Outcome:
-    """Refusals, failed syncs and exceptions at the steps of drawn workloads."""
-    found = _until(
-        seconds, seed, lambda seed, is_over: sweep(drawn(seed), seed, every=_SHARE, offset=seed, is_over=is_over)
-    )
+    """Refusals, failed syncs and exceptions at the steps of drawn workloads; two in a row; and during repairs after kills."""
+
+    def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        if seed % 3 == 0:
+            return sweep(drawn(seed), seed, every=_SHARE, offset=seed, is_over=is_over)
+        if seed % 3 == 1:
+            return sweep_in_a_row(drawn(seed), seed, every=_SHARE_IN_A_ROW, offset=seed, is_over=is_over)
+        return sweep_of_repairs(drawn(seed), seed, every=_SHARE, offset=seed, is_over=is_over)
+
+    found = _until(seconds, seed, once)
     return Outcome({"injected faults": found.crashes}, found.problems)
 
 

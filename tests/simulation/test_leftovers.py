@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from pylog import Log, ProducerRecord
-from pylog.errors import StorageError
+from pylog.errors import StorageError, TopicExists, TopicNotFound
 from pylog.testing.machine import Killed, Machine, Process, Step
 from tests.partition.logs import batch
 
@@ -146,6 +148,37 @@ def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> Non
                 assert log.partition("t", 0).latest_offset == 2
             assert log.verify().problems == []
     assert finished > 20
+
+
+@pytest.mark.parametrize("again", ["create", "delete", "open"])
+def test_a_deletion_cut_off_at_any_step_leaves_no_directory_that_nothing_sweeps(again: str) -> None:
+    """Whatever another process does next, which has the log open already: no records are left to be moved aside."""
+    killed, steps = True, 0
+    while killed:
+        machine = Machine()
+        other = open_log(machine)
+        other.create_topic("t", partitions=2)
+        for number in range(2):
+            other.partition("t", number).append([ProducerRecord(b"value")], acks=1)
+        deleter = machine.process()
+        log = deleter.open_log("/log")
+        kill_at(deleter, deleter.steps + 1 + steps)
+        steps += 1
+        try:
+            log.delete_topic("t")
+            killed = False
+        except Killed:
+            pass
+        with suppress(TopicExists, TopicNotFound):
+            if again == "create":
+                other.create_topic("t", partitions=2)
+            elif again == "delete":
+                other.delete_topic("t")
+        with open_log(machine) as log:
+            allowed = {f"t-{number}" for number in range(2)} if log.topics() else set()
+            assert {path.split("/")[2] for path in machine.disk.contents() if "/t-" in path} == allowed
+            assert log.verify().problems == []
+    assert steps > 40
 
 
 @pytest.mark.parametrize("held", ["/log/.pylog/catalog.lock", "/log/t-0/.lock"])

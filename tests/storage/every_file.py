@@ -25,6 +25,7 @@ KINDS = {
     ),
     *(".changed", ".lock", ".commit", "partition.metadata.tmp", "leader-epoch-checkpoint.tmp"),
     *("N.log", "N.index", "N.timeindex", "N.txnindex", "N.snapshot.tmp", "N.seal.N.tmp", "N.unsynced", "N.log.rewrite"),
+    *("N.index.rewrite", "N.timeindex.rewrite"),
 }
 
 

@@ -16,9 +16,17 @@ from pylog.storage import AppendableFile, FileSystem
 
 def closed_since(segments: Segments, durable_offset: int, active_base: int) -> list[int]:
     """Closed segments that may have bytes, or indexes, that were not synced: from the one that ends at the durable end on."""
-    bases = segments.bases
-    first = bisect_right(bases, max(durable_offset - 1, 0)) - 1  # the one that holds the last durable record
-    return list(bases[max(first, 0) : bisect_left(bases, active_base)])
+    return list(segments.bases[_first_unsynced(segments, durable_offset) : bisect_left(segments.bases, active_base)])
+
+
+def is_rebuilt(segments: Segments, durable_offset: int, base: int) -> bool:
+    """Whether a recovery makes the indexes of this segment again: of those since the durable end, the active one with them."""
+    return bool(segments.bases) and base >= segments.bases[_first_unsynced(segments, durable_offset)]
+
+
+def _first_unsynced(segments: Segments, durable_offset: int) -> int:
+    """The number of the segment that holds the last durable record."""
+    return max(bisect_right(segments.bases, max(durable_offset - 1, 0)) - 1, 0)
 
 
 def open_side_files(filesystem: FileSystem, directory: str, base: int, following: int) -> Iterator[AppendableFile]:

@@ -21,6 +21,11 @@ def boot_of(filesystem: FileSystem) -> int:
     return crc32c(filesystem.boot_id().encode())
 
 
+def another_boot(boot: int) -> int:
+    """A name that no directory in use has during this boot: slots that name it are to be recovered, by any writer."""
+    return boot ^ 0xFFFFFFFF
+
+
 def home_of(topic_id: str, number: int) -> str:
     """What the seals of a partition say of where they belong. Empty where the topic's id is not known, and they say nothing."""
     return f"{topic_id}-{number}" if topic_id else ""
@@ -55,7 +60,7 @@ class Place(NamedTuple):
     def segments(self) -> Segments:
         return Segments.list(self.filesystem, self.directory)
 
-    def segment_writer(self, base: int) -> SegmentWriter:
+    def segment_writer(self, base: int, index_suffix: str = "") -> SegmentWriter:
         settings = self.settings()
         return SegmentWriter(
             self.filesystem,
@@ -63,6 +68,7 @@ class Place(NamedTuple):
             base,
             index_interval_bytes=settings.index_interval_bytes,
             index_max_bytes=settings.segment_index_bytes,
+            index_suffix=index_suffix,
         )
 
     def check_topic(self) -> None:

@@ -1,7 +1,8 @@
 """Acts on an assessment: cuts what is not whole, makes indexes and producer state again, and syncs what is kept.
 
-For a directory whose slots are lost, torn or of another boot. The caller holds the partition's lock and publishes the
-state returned. A crash in the middle leaves a directory that is assessed to the same answer again.
+For a directory whose slots are lost, torn, wrong or of another boot. The caller holds the partition's lock and publishes
+the state returned. A crash or an error in the middle leaves a directory that is assessed to the same answer again, and
+slots from which no writer goes on: the next one recovers, too, and makes again what this one has left unfinished.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from contextlib import closing
+from itertools import islice
 from typing import NamedTuple
 
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
@@ -19,17 +21,18 @@ from pylog.partition.assessment import Assessment, assess
 from pylog.partition.closed_files import closed_since, sync_closed
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.distrust import Distrust
-from pylog.partition.epochs import LeaderEpochs
-from pylog.partition.place import Place
+from pylog.partition.epochs import EpochStart, LeaderEpochs
+from pylog.partition.place import Place, another_boot
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.rewrite import rewrite
 from pylog.partition.segments import Segments
 from pylog.partition.sweeping import sweep
-from pylog.segment import SegmentScan, SegmentWriter
+from pylog.segment import SegmentReader, SegmentScan, SegmentWriter
 from pylog.segment.naming import (
     DELETED,
     LOG,
     OFFSET_INDEX,
+    REWRITE,
     SEAL,
     TIME_INDEX,
     TIMES,
@@ -52,9 +55,15 @@ class Recovered(NamedTuple):
     state: CommitState
 
 
-def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_held: Callable[[], None]) -> Recovered:
+def recover(
+    place: Place,
+    slots: CommitState | None,
+    distrust: Distrust,
+    check_held: Callable[[], None],
+    publish: Callable[[CommitState], CommitState],
+) -> Recovered:
     """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
-    noted in ``distrust``.
+    noted in ``distrust``. ``publish`` is told before the first change that a recovery of this boot's slots has begun.
 
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
     """
@@ -77,6 +86,8 @@ def recover(place: Place, slots: CommitState | None, distrust: Distrust, check_h
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
         segments = segments._replace(bases=())  # else those removed would be made again, empty
     check_held()
+    if slots is not None and slots.boot == place.boot:
+        slots = publish(slots.successor(boot=another_boot(place.boot)))
     sweep(place)
     names = set(place.names())
     for base in deleted:
@@ -122,7 +133,8 @@ def _rebuild_from(
     end = found.log_end_offset
     epochs = _epochs(place, slots, kept, end)
     bases = _bases_to_rebuild(kept, durable)
-    snapshots.remove_unsynced(place.filesystem, place.directory, kept, max(durable, start))
+    torn = snapshots.unsynced(place.filesystem, place.directory, kept, max(durable, start))
+    snapshots.remove(place.filesystem, place.directory, torn)
     producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
     for base in bases[:-1]:
         _rebuild_closed(place, base, producers, distrust, check_held)
@@ -173,13 +185,37 @@ def _epochs(place: Place, slots: CommitState | None, kept: Segments, end: int) -
         epochs = LeaderEpochs([])
     if not epochs.starts:
         epochs = epochs_of(place, kept)
+    newest = epochs.latest
+    while epochs.starts and _nobody_wrote(place, kept, epochs.starts[-1], end):
+        epochs.starts.pop()
     if slots is None:
         epochs.end_at(end)
         epochs.assigned(0, end)
     else:
-        epochs.begin_another(end, slots.leader_epoch)
+        epochs.begin_another(end, max(newest, slots.leader_epoch))
     epochs.save(place.filesystem, place.directory, durable=slots is not None)
     return epochs
+
+
+def _nobody_wrote(place: Place, segments: Segments, start: EpochStart, end: int) -> bool:
+    """Whether the batch at the start of this epoch is of an earlier one.
+
+    A recovery that was cut short had begun it, and the next writer did not know of that. Batches decide, and not the file.
+    """
+    base = segments.floor(start.start_offset)
+    if base is None or start.start_offset >= end:
+        return False
+    reader = SegmentReader(place.filesystem, place.directory, base, closed=False, dense=True)
+    try:
+        size = reader.size()
+        with closing(place.filesystem.open_readable(place.path(base, LOG))) as file:
+            position = reader.locate(start.start_offset, size)
+            scan = SegmentScan(file, position, size, next_offset=0, dense=False, check_crc=False)
+            return any(header.leader_epoch < start.epoch for _, header in islice(scan, 1))
+    except CorruptSegment:  # below the durable end: who reads there will say so
+        return False
+    finally:
+        reader.close()
 
 
 def epochs_of(place: Place, segments: Segments) -> LeaderEpochs:
@@ -222,22 +258,24 @@ def _reindex(place: Place, base: int) -> None:
 def remake_side_files(place: Place, base: int, check_held: Callable[[], None]) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
-    For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again.
+    For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again: then
+    each file is the old one or the new one.
     """
     producers = snapshots.load(place.filesystem, place.directory, place.segments(), base, place.clock.now_ms())
     check_held()
-    for kind in INDEX_ENTRY_BYTES:
-        place.filesystem.remove(place.path(base, kind))
-    segment = place.segment_writer(base)
+    segment = place.segment_writer(base, REWRITE)
     _rebuild(place, segment, segment.file.size(), producers)
-    _finish_closed(place, segment, producers)
+    _finish_closed(place, segment, producers, REWRITE)
 
 
-def _finish_closed(place: Place, segment: SegmentWriter, producers: ProducerStates) -> None:
+def _finish_closed(place: Place, segment: SegmentWriter, producers: ProducerStates, index_suffix: str = "") -> None:
     """Make durable what is beside a closed segment whose batches were all taken in."""
     base, following = segment.base_offset, segment.next_offset
     segment.finish()
     segment.close()
+    if index_suffix:
+        for kind in INDEX_ENTRY_BYTES:
+            place.filesystem.replace(place.path(base, kind + index_suffix), place.path(base, kind))
     snapshots.save(place.filesystem, place.directory, producers, following)
     sync_closed(place.filesystem, place.directory, base, following)
 

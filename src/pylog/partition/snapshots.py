@@ -158,8 +158,9 @@ def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
         write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode())
 
 
-def remove_unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_end: int) -> None:
-    """Remove snapshots that may be torn after a loss of power: all but those at the bases of segments before ``synced_end``.
+def unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_end: int) -> list[int]:
+    """Snapshots that may be torn after a loss of power, and are removed by a recovery: all but those at the bases of segments
+    before ``synced_end``.
 
     Those were synced with the segments before them (``closed_files.py``), or before those were deleted, which may be the one
     at ``synced_end`` too. Where it can have been taken since, it may even be whole, and an older one: what a removed file left.
@@ -167,8 +168,7 @@ def remove_unsynced(filesystem: FileSystem, directory: str, segments: Segments, 
     keep = {base for base in segments.bases if base < synced_end}
     if not keep and is_whole(filesystem, directory, synced_end):
         keep.add(synced_end)
-    names = filesystem.names(directory)
-    remove(filesystem, directory, (at for at in offsets_of(names, SNAPSHOT) if at not in keep))
+    return [at for at in offsets_of(filesystem.names(directory), SNAPSHOT) if at not in keep]
 
 
 def is_whole(filesystem: FileSystem, directory: str, offset: int) -> bool:

@@ -323,9 +323,9 @@ class PartitionWriter(WriterView):
         if any(self.distrust.holds(base) for base in synced):
             return False
         state = self._lock.slots.read()
-        if state is not None and state.log_end_offset < end_offset:
+        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):
             return False
-        if state is not None and state.boot == self._place.boot and state.durable_offset < end_offset:
+        if state is not None and state.durable_offset < end_offset:
             published = self._lock.slots.publish(state.successor(durable_offset=end_offset))
             if self._state is not None and self._state.sequence == state.sequence:
                 self._state = published

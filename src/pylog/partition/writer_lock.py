@@ -179,15 +179,24 @@ class WriterLock:
         if lock is not None:
             lock.close()
 
-    def close(self) -> bool:
-        """Give the files back for good. Waits for the holder; False where that is this thread, interrupted by a signal."""
+    def close(self, last: Callable[[], object]) -> bool:
+        """Give the files back for good. Waits for the holder; False where that is this thread, interrupted by a signal.
+
+        ``last`` is called before that, while the lock is held; but not if another process holds it at this moment, or the
+        lock's file is no longer the one at its path. The files are closed, too, if ``last`` or the lock raises.
+        """
         turn = self._turn
         self._closed = True
         if turn.is_mine():
             return False
         try:
             turn.take()
-            self._drop()
+            try:
+                lock = self._lock
+                if lock is not None and not self._replaced and lock.try_acquire() and lock.is_in_place():
+                    last()
+            finally:
+                self._drop()
         finally:
             try:  # see turn.py
                 turn.leave()

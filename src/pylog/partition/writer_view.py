@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from pylog.codec.batch import BatchHeader
-from pylog.errors import CorruptSegment, StorageError
+from pylog.errors import CorruptSegment, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition import snapshots
 from pylog.partition.commit_slots import CommitState, next_sequence
@@ -164,16 +164,18 @@ class WriterView:
             size - scan.position,
         )
         self._lock.check_held()
+        self._state = None  # the segment is ahead of it: after an error here, the next use begins again
         segment.cut(scan.position, scan.next_offset)
         self._publish_end(state, segment)
 
     def _recover(self, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
         self._drop_segment()
-        segment, producers, recovered = recover(self._place, state, self.distrust, self._lock.check_held)
+        slots = self._lock.slots
+        segment, producers, recovered = recover(self._place, state, self.distrust, self._lock.check_held, slots.publish)
         self._producers, self._segment = producers, segment
         self._snapshot_position, self._inner_snapshots = segment.size_bytes, []
-        self._state = self._lock.slots.publish(recovered.successor())
+        self._state = slots.publish(recovered.successor())
 
     def _drop_segment(self) -> None:
         segment, self._segment, self._state = self._segment, None, None
@@ -231,11 +233,28 @@ class WriterView:
 
     def close(self) -> None:
         """Give the files back. Waits for an append under way."""
-        if self._lock.close():
+        is_done = True
+        try:
+            is_done = self._lock.close(self._finish_active)
+        except own(PylogError, FileNotFoundError) as error:
+            logger.warning("%r: no closing entry in a time index: %s", self._place.directory, error)
+        if is_done:
             segment = self._segment
             if segment is not None:
                 segment.block_times.finish()
             self._drop_segment()
+
+    def _finish_active(self) -> None:
+        """Give the active segment's time index its closing entry, as Kafka does: after a clean shutdown Kafka relies on it.
+
+        The next writer takes it away again, as long as the segment is active. If another process has appended meanwhile, it
+        is that one's to write.
+        """
+        known, segment, now = self._state, self._segment, self._lock.slots.read()
+        if known is None or segment is None or now is None:
+            return
+        if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:
+            segment.finish()
 
     def _forget_parent(self) -> None:
         """In a forked child: another thread of the parent may have been in the middle of anything."""

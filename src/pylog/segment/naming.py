@@ -20,7 +20,7 @@ TIMES = ".times"
 SEAL = ".seal"
 UNSYNCED = ".unsynced"
 DELETED = ".deleted"  # behind the name of a file on its way out
-REWRITE = ".rewrite"  # behind the name of a log that is being copied
+REWRITE = ".rewrite"  # after the name of a log that is being copied, or of an index that is being made again
 
 COMMIT_SLOTS = ".commit"
 LOCK = ".lock"
@@ -57,12 +57,14 @@ def temporary_path(path: str, process_id: int, drawn: bytes) -> str:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a crash left a file of this name: a segment's file on its way out, or an unfinished copy of a log, or seal."""
+    """Whether a crash left a file of this name: a segment's file on its way out, or an unfinished copy of a log,
+    index or seal."""
     if name.endswith(TEMPORARY):
         seal, _, of_process = name.removesuffix(TEMPORARY).partition(f"{SEAL}.")
         return offset_of(f"{seal}{SEAL}", SEAL) is not None and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
     if name.endswith(REWRITE):
-        return offset_of(name.removesuffix(REWRITE), LOG) is not None
+        whole = name.removesuffix(REWRITE)
+        return any(offset_of(whole, kind) is not None for kind in (LOG, OFFSET_INDEX, TIME_INDEX))
     return name.endswith(DELETED) and any(
         offset_of(name.removesuffix(DELETED), kind) is not None for kind in _SEGMENT_KINDS
     )

@@ -40,8 +40,12 @@ class SegmentWriter:
         *,
         index_interval_bytes: int,
         index_max_bytes: int,
+        index_suffix: str = "",
     ) -> None:
-        """Open the files, creating those that are not there. ``attach`` must follow."""
+        """Open the files, creating those that are not there. ``attach`` must follow.
+
+        ``index_suffix`` stands after the names of offset and time index: for indexes that are to replace those there.
+        """
         self._filesystem = filesystem
         self._directory = directory
         self._interval_bytes = index_interval_bytes
@@ -49,10 +53,10 @@ class SegmentWriter:
         self.base_offset = base_offset
         self.file = filesystem.open_appendable(file_path(directory, base_offset, LOG))
         self._offsets = OffsetIndexWriter(
-            filesystem.open_appendable(file_path(directory, base_offset, OFFSET_INDEX)), base_offset
+            filesystem.open_appendable(file_path(directory, base_offset, OFFSET_INDEX + index_suffix)), base_offset
         )
         self._times = TimeIndexWriter(
-            filesystem.open_appendable(file_path(directory, base_offset, TIME_INDEX)), base_offset
+            filesystem.open_appendable(file_path(directory, base_offset, TIME_INDEX + index_suffix)), base_offset
         )
         self.block_times = BlockTimesWriter(filesystem, file_path(directory, base_offset, TIMES))
         self.size_bytes = 0

@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "what was cut meanwhile is published as durable",
         "partition/writer.py",
-        "        if state is not None and state.log_end_offset < end_offset:\n            return False\n",
-        "",
+        "(state.log_end_offset < end_offset or state.boot != self._place.boot)",
+        "state.boot != self._place.boot",
         "records that a failed sync has taken back are acknowledged as durable",
         (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),
     ),

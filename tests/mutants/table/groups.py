@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "a recovery goes on in the same leader epoch",
         "partition/recovery.py",
-        "        epochs.begin_another(end, slots.leader_epoch)\n",
+        "        epochs.begin_another(end, max(newest, slots.leader_epoch))\n",
         "        epochs.end_at(end)\n",
         "records that got the offsets of lost ones can't be told from them",
         (_POWER,),

@@ -7,6 +7,10 @@ from tests.mutants.mutant import Mutant
 _LEFT = "tests/simulation/test_leftovers.py"
 _WRITER = "tests/partition/test_disasters.py::test_a_writer_recovers_what_is_whole_and_goes_on"
 _DELETING = "tests/partition/test_deleting_many.py"
+_CUT_SHORT = "tests/simulation/test_cut_short.py"
+_CLOSING = "tests/partition/test_closing_entry.py"
+_GAPS = "tests/partition/test_recovery_gaps.py"
+
 MUTANTS = (
     Mutant(
         "files of deleted records that a crash has left count as the log's",
@@ -225,7 +229,7 @@ MUTANTS = (
     Mutant(
         "snapshots that power has torn stay",
         "partition/recovery.py",
-        "    snapshots.remove_unsynced(place.filesystem, place.directory, kept, max(durable, start))\n",
+        "    snapshots.remove(place.filesystem, place.directory, torn)\n",
         "",
         "verify calls a log damaged that has lost nothing",
         (f"{_LEFT}::test_a_snapshot_inside_a_segment_that_a_loss_of_power_has_torn_is_removed",),
@@ -245,5 +249,65 @@ MUTANTS = (
         "        if False:\n",
         "the records of a deleted topic take room for ever",
         (f"{_LEFT}::test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open",),
+    ),
+    Mutant(
+        "a recovery within one boot does not say that it has begun",
+        "partition/recovery.py",
+        "        slots = publish(slots.successor(boot=another_boot(place.boot)))\n",
+        "        pass\n",
+        "an error in its middle leaves the epoch checkpoint ahead of the log, and indexes without entries, for ever",
+        (
+            f"{_CUT_SHORT}::test_a_recovery_within_one_boot_that_is_cut_short_at_any_step_is_finished_by_the_next_writer",
+        ),
+    ),
+    Mutant(
+        "an error in the repair of a dead writer's tail leaves the view ahead of what is published",
+        "partition/writer_view.py",
+        "        self._state = None  # the segment is ahead of it: after an error here, the next use begins again\n",
+        "",
+        "the next append recovers the whole partition and begins a leader epoch, though nothing was lost",
+        (f"{_CUT_SHORT}::test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps",),
+    ),
+    Mutant(
+        "an epoch that nobody wrote under stays in the checkpoint",
+        "partition/recovery.py",
+        "        epochs.starts.pop()\n",
+        "        break\n",
+        "after a loss of power a group goes back to records it has read, which are said to be lost",
+        (f"{_CUT_SHORT}::test_an_epoch_that_nobody_wrote_under_is_dropped_by_the_next_recovery",),
+    ),
+    Mutant(
+        "an unfinished recovery is taken for published state by who syncs",
+        "partition/writer.py",
+        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):\n"
+        "            return False\n",
+        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):\n"
+        "            return True\n",
+        "records are acknowledged as durable, and the published durable end does not say so",
+        (f"{_CUT_SHORT}::test_a_sync_that_meets_an_unfinished_recovery_finishes_it_before_it_acknowledges",),
+    ),
+    Mutant(
+        "a log is closed without a closing entry in the time index",
+        "partition/writer_view.py",
+        "            segment.finish()\n",
+        "            pass\n",
+        "Kafka does not find the newest records by time after a clean shutdown",
+        (f"{_CLOSING}::test_closing_writes_the_greatest_timestamp_of_the_active_segment",),
+    ),
+    Mutant(
+        "who closes a log writes a closing entry whatever others have appended",
+        "partition/writer_view.py",
+        "        if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:\n",
+        "        if True:\n",
+        "a time index has an entry that is not that of the segment's end",
+        (f"{_CLOSING}::test_only_the_writer_that_knows_the_end_writes_it",),
+    ),
+    Mutant(
+        "verify judges indexes that the next recovery makes again",
+        "partition/verify/segment.py",
+        "        if not place.is_rebuilt:\n",
+        "        if True:\n",
+        "a log that has lost nothing is said to be damaged after a recovery that was killed",
+        (f"{_GAPS}::test_verify_judges_after_a_loss_of_power_only_indexes_that_were_synced",),
     ),
 )

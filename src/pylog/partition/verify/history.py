@@ -7,7 +7,7 @@ damage on nobody knows what it held, so snapshots and transactions behind it are
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from pylog.codec.batch import BatchHeader
@@ -45,21 +45,25 @@ class History:
 
     # The small files
 
-    def read_files(self) -> Iterator[Finding]:
-        yield from self._read_epochs()
+    def read_files(self, unsynced: Collection[int] | None = None) -> Iterator[Finding]:
+        """``unsynced`` are the snapshots that the recovery will remove which this partition needs. It also makes an epoch
+        checkpoint again that cannot be read. None where no recovery is needed.
+        """
+        yield from self._read_epochs(is_remade=unsynced is not None)
         for name in self._filesystem.names(self._directory):
             offset = offset_of(name, SNAPSHOT)
-            if offset is not None:
+            if offset is not None and offset not in (unsynced or ()):
                 yield from self._read_snapshot(offset)
 
-    def _read_epochs(self) -> Iterator[Finding]:
+    def _read_epochs(self, *, is_remade: bool) -> Iterator[Finding]:
         path = f"{self._directory}/{EPOCH_CHECKPOINT}"
-        if self._strict and not self._filesystem.exists(path):
+        if self._strict and not is_remade and not self._filesystem.exists(path):
             yield Finding("epochs", path, 0, None, None, "is missing")
         try:
             starts = LeaderEpochs.load(self._filesystem, self._directory).starts
         except (CorruptSegment, FormatVersionError, StorageError) as damage:
-            yield Finding("epochs", path, 0, None, None, str(damage))
+            if not is_remade or isinstance(damage, StorageError):
+                yield Finding("epochs", path, 0, None, None, str(damage))
             return
         for before, after in pairwise(starts):
             if after.epoch <= before.epoch or after.start_offset < before.start_offset:

@@ -8,6 +8,8 @@ from pylog.codec.format import INT32_MAX
 from pylog.errors import StorageError
 from pylog.interrupts import own
 from pylog.model import TopicPartition
+from pylog.partition import snapshots
+from pylog.partition.closed_files import is_rebuilt
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
 from pylog.partition.place import boot_of, home_of
 from pylog.partition.segments import Segments
@@ -75,6 +77,7 @@ class _PartitionCheck:
         self._history = History(filesystem, directory, producer_ids, strict=dense)
         self._state: CommitState | None = None
         self._is_of_this_boot = False
+        self._segments = Segments(())
         self._expected: int | None = None
         self._ended_early = False
         self._is_last = False
@@ -89,12 +92,13 @@ class _PartitionCheck:
             yield Finding("directory", self._directory, 0, None, None, str(error))
             return
         yield from self._read_published()  # first, so that the rest is at least as new
-        yield from self._history.read_files()
         segments = Segments.list(self._filesystem, self._directory)
         if self._state is not None:
             segments = segments.since(self._state.log_start_offset)
             if self._is_of_this_boot:
                 segments = segments.up_to(self._state.active_base)
+        self._segments = segments
+        yield from self._history.read_files(self._unsynced_snapshots())
         yield from self._check_beginning(segments)
         for base in segments.bases:
             if self._ended_early:
@@ -123,6 +127,24 @@ class _PartitionCheck:
             return latest(read_whole(self._filesystem, f"{self._directory}/{COMMIT_SLOTS}", FILE_BYTES))
         except own(FileNotFoundError):
             return None
+
+    def _needs_recovery(self) -> bool:
+        """Whether the next writer recovers: after a loss of power, or where a recovery was begun and not finished."""
+        return self._dense and not self._is_of_this_boot
+
+    def _durable_offset(self) -> int:
+        """As recovery has it."""
+        if self._state is not None:
+            return max(self._state.durable_offset, self._state.log_start_offset)
+        return self._segments.bases[0] if self._segments.bases else 0
+
+    def _unsynced_snapshots(self) -> list[int] | None:
+        if not self._needs_recovery():
+            return None
+        return snapshots.unsynced(self._filesystem, self._directory, self._segments, self._durable_offset())
+
+    def _is_rebuilt(self, base: int) -> bool:
+        return self._needs_recovery() and is_rebuilt(self._segments, self._durable_offset(), base)
 
     def _check_beginning(self, segments: Segments) -> Iterator[Finding]:
         """Whether the segments begin where the log does, and the published one is among them."""
@@ -184,7 +206,7 @@ class _PartitionCheck:
                 return
             place = Place(
                 base, end, end_offset, following is not None, self._dense, self._home,
-                self._may_end_early, self._batch_limit_bytes,
+                self._may_end_early, self._batch_limit_bytes, self._is_rebuilt(base),
             )  # fmt: skip
             check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
             yield from check.run()

@@ -31,6 +31,7 @@ class Place(NamedTuple):
 
     ``end`` is the position where its published part ends, ``end_offset`` the offset behind it where something says so.
     ``may_end_early(offset)`` tells whether a batch that should begin at this offset may be torn, with nothing behind it.
+    ``is_rebuilt``: the next writer makes the indexes again, whatever they say.
     """
 
     base_offset: int
@@ -41,6 +42,7 @@ class Place(NamedTuple):
     home: str
     may_end_early: Callable[[int, bool], bool]
     batch_limit_bytes: int
+    is_rebuilt: bool
 
 
 class SegmentCheck:
@@ -277,8 +279,9 @@ class SegmentCheck:
             )
             yield self._finding("seal", 0, place.base_offset, self.expected, problem, SEAL)
         yield from self._epochs.result()
-        yield from self._offsets.finish(place.end)
-        yield from self._times.finish(self.expected)
+        indexes = [*self._offsets.finish(place.end), *self._times.finish(self.expected)]
+        if not place.is_rebuilt:
+            yield from indexes
         yield from self._block_times.findings.result()
         yield from self._seal_times.findings.result()
         knows = self._knew_producers and self._history.knows_producers
