@@ -182,6 +182,7 @@ class Durability:
             self._close_file()
             path = file_path(self._directory, state.active_base, LOG)
             self._file = self._filesystem.open_appendable(path, create=False)
+            self._file.close_when_idle()
             self._file_of = wanted
         self._sync_file(self._file, state.active_base)
 
@@ -191,6 +192,8 @@ class Durability:
             try:
                 file.sync()
             except StorageError as error:
+                if error.facts.get("reopening"):
+                    raise  # no sync has failed: there was no descriptor to ask for one
                 self._replace(base, error)
         else:
             self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)

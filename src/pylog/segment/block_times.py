@@ -256,6 +256,8 @@ class BlockTimesWriter:
         try:
             if not self._is_refused:
                 self._write(due)
+        except FileNotFoundError:  # removed since: another process has closed the segment, and its seal says the same
+            self._is_refused = True
         except StorageError as error:
             self._refused(error)
 
@@ -272,6 +274,7 @@ class BlockTimesWriter:
     def _opened(self) -> AppendableFile:
         if self._file is None:
             self._file = self._filesystem.open_appendable(self._path)
+            self._file.close_when_idle()
         return self._file
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import os
 from types import TracebackType
 
 from pylog.errors import StorageError, StorageFull
+from pylog.storage.descriptor_pool import remedy_for
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -35,4 +36,4 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
         return StorageFull(
             f"cannot {action} {path!r}: {reason}; free space and try again", path=path, errno=error.errno
         )
-    return StorageError(f"cannot {action} {path!r}: {reason}", path=path, errno=error.errno)
+    return StorageError(f"cannot {action} {path!r}: {reason}{remedy_for(error.errno)}", path=path, errno=error.errno)

@@ -12,6 +12,7 @@ import os
 from types import TracebackType
 
 from pylog.errors import StorageError
+from pylog.storage.descriptor_pool import with_descriptor
 from pylog.storage.descriptors import give_back
 from pylog.storage.os_errors import storage_error, translated
 
@@ -61,7 +62,7 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
 
     def _step(self, name: str) -> None:
         above = self._descriptor
-        self._descriptor = os.open(name, _INTO, dir_fd=above)
+        self._descriptor = with_descriptor(os.open, name, _INTO, dir_fd=above)
         if above is not None:
             give_back(above)
 

@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 from pylog.errors import StorageError
 from pylog.storage import modes
+from pylog.storage.descriptor_pool import with_descriptor
 from pylog.storage.descriptors import give_back
 from pylog.storage.directories import parent_of
 from pylog.storage.reaching import link_refused
 
+FOR_WRITING = os.O_RDWR | os.O_NOFOLLOW
 _NEVER_WAIT = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -29,7 +31,7 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
     ``StorageError`` where it is no regular file, or is to be written and has other names; else the system's own error.
     """
     try:
-        descriptor = os.open(name, flags | _NEVER_WAIT, dir_fd=directory)
+        descriptor = with_descriptor(os.open, name, flags | _NEVER_WAIT, dir_fd=directory)
     except OSError as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise link_refused(path) from error
@@ -52,7 +54,8 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
         except FileNotFoundError:
             mode = mode_of(mode_around(directory, path))
         try:
-            descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT, mode, dir_fd=directory)
+            made = flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT
+            descriptor = with_descriptor(os.open, name, made, mode, dir_fd=directory)
         except FileExistsError:
             continue  # another process made it meanwhile
         try:

@@ -39,8 +39,8 @@ MUTANTS = (
     Mutant(
         "a POSIX lock instead of an open file description's",
         "storage/os_lock.py",
-        "fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _ACQUIRE)",
-        "fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _ACQUIRE)",
+        "fcntl.fcntl(opened.number, fcntl.F_OFD_SETLK, _ACQUIRE)",
+        "fcntl.fcntl(opened.number, fcntl.F_SETLK, _ACQUIRE)",
         "the lock vanishes when anything in the process closes another descriptor of the file",
         (f"{_OS}::test_closing_another_descriptor_of_the_file_keeps_the_lock",),
     ),
@@ -56,7 +56,7 @@ MUTANTS = (
         "the lock is released before what was appended is published",
         "partition/writer.py",
         "                self._fold(segment, position, header)\n            self._publish_end(state, segment)\n",
-        "                self._fold(segment, position, header)\n            self._lock._release()\n"
+        "                self._fold(segment, position, header)\n            self._lock._to_release.release()\n"
         "            self._publish_end(state, segment)\n",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
@@ -72,24 +72,23 @@ MUTANTS = (
     Mutant(
         "a lock stays taken after an exception",
         "partition/writer_lock.py",
-        "            finally:\n                self._release()\n",
-        "            finally:\n                pass\n",
+        "                self._to_release.release()\n",
+        "                pass\n",
         "one failed append locks everybody out",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
     Mutant(
         "a forked child unlocks what it inherited",
         "storage/os_lock.py",
-        "        descriptor, self._descriptor, self.release = self._descriptor, -1, bool\n        if descriptor >= 0:\n",
-        "        self.release()\n        descriptor, self._descriptor, self.release = self._descriptor, -1, bool\n"
-        "        if descriptor >= 0:\n",
+        "        opened, held = self._open, self._held\n",
+        "        self.release()\n        opened, held = self._open, self._held\n",
         "the parent's lock is gone while it appends",
         (f"{_OS}::test_a_forked_child_that_abandons_a_lock_leaves_it_to_the_parent",),
     ),
     Mutant(
         "a forked child keeps the lock's descriptor",
         "storage/os_lock.py",
-        "        after_fork_in_child(self.abandon)\n",
+        "        after_fork_in_child(self.give_back)\n",
         "",
         "a parent that died stays locked out by its child",
         (f"{_OS}::test_a_forked_child_keeps_no_lock_of_its_parent_alive",),
