@@ -171,7 +171,9 @@ class OsFileSystem:
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
         with reached(self._root, "open", path) as (directory, name, _):
             if create:
-                return OsAppendableFile(path, open_or_make(name, FOR_WRITING, path, directory, modes.of_file), self._root)
+                return OsAppendableFile(
+                    path, open_or_make(name, FOR_WRITING, path, directory, modes.of_file), self._root
+                )
             return OsAppendableFile(path, open_regular(name, FOR_WRITING, path, directory), self._root)
 
     def lock(self, path: str) -> FileLock:
