@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading  # threads share the table of open partitions
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -82,6 +83,7 @@ class Log(OfOneProcess):
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
+        self._durable_topics: set[str] = set()  # by id: their names are on the medium
         self._changes = Changes(self.clock)
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._closed = False
@@ -252,12 +254,15 @@ class Log(OfOneProcess):
             foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
-            sync_catalog=self._sync_catalog,
+            sync_catalog=partial(self._sync_catalog, topic_id),
         )  # fmt: skip
 
-    def _sync_catalog(self) -> None:
+    def _sync_catalog(self, topic_id: str) -> None:
+        """Once for all partitions of a topic: they ask for the same."""
         assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
-        self._catalog.make_durable()
+        if topic_id not in self._durable_topics:
+            self._catalog.make_durable()
+            self._durable_topics.add(topic_id)
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""

@@ -11,6 +11,8 @@ An error belongs to the lane it came from and is raised at that lane's turn, beh
 from __future__ import annotations
 
 import logging
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.consumer.config import ConsumerConfig
@@ -45,7 +47,9 @@ class Fetcher:
         self._reset = OffsetReset.parse(config.auto_offset_reset)
         self._budget = Budget(config.fetch_max_bytes)
         self._fetch_bytes = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-        self._turn = 0  # counts up; its remainder says which lane is next
+        # Every lane is in one of the two; which one only says how soon it is asked again.
+        self._busy: deque[Lane] = deque()  # the next one first
+        self._quiet: deque[Lane] = deque()  # had nothing more when they were asked; the one asked first comes first
         self._round = 0  # counts the calls; no lane is asked again in the same one once it had nothing more
         self._undo: list[tuple[Lane, int | None]] = []
         self._records_committed = 0
@@ -59,12 +63,16 @@ class Fetcher:
         lane.position = position
         self.remove(topic_partition)
         self.lanes[topic_partition] = lane
+        self._busy.append(lane)
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Read this partition no longer."""
         lane = self.lanes.pop(topic_partition, None)
         if lane is not None:
             lane.drop_read_ahead()
+            for line in (self._busy, self._quiet):
+                with suppress(ValueError):
+                    line.remove(lane)
 
     def start_position(self, partition: Partition) -> int | None:
         """Where ``auto_offset_reset`` puts a consumer without a position; None where it says ``none``."""
@@ -101,7 +109,7 @@ class Fetcher:
             if lane is None:
                 break
             if not chunk and collected:
-                self._turn -= 1  # it raises first thing in the next call
+                self._busy.rotate(1)  # it raises first thing in the next call
                 break
             if not chunk:
                 raise lane.take_failure()
@@ -124,6 +132,8 @@ class Fetcher:
             lane.move_to(position)
             self._undo.pop()
         self.records_taken = self._records_committed
+        self._budget.count_again()
+        self._busy, self._quiet = deque(self.lanes.values()), deque()
 
     def changed(self) -> bool:
         """True where a partition that had nothing more to read may have something now."""
@@ -145,22 +155,34 @@ class Fetcher:
             return  # as ``changed`` says
 
     def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
-        """The next lane with records, or with a failure and no records; None after a round without either."""
+        """The next lane with records, or with a failure and no records; None after a round without either.
+
+        With each turn one of the quiet lanes is asked as well, and all of them where no other lane has anything: to ask a
+        thousand lanes takes longer than to decode what one of them has.
+        """
         self.caught_up = True
-        lanes = list(self.lanes.values())
-        for _ in lanes:
-            lane = lanes[self._turn % len(lanes)]
-            self._turn += 1
-            if lane.paused or lane.idle_round == self._round:
-                continue
-            chunk = self._serve(lane, form, max_records)
-            if lane.quiet_token is not None and lane.is_drained:
-                lane.idle_round = self._round
-            else:
-                self.caught_up = False
-            if chunk or lane.failure is not None:
-                return lane, chunk
-        return None, form.nothing()
+        busy, quiet = self._busy, self._quiet
+        if quiet:
+            busy.append(quiet.popleft())
+        while True:
+            for _ in range(len(busy)):
+                lane = busy[0]
+                busy.rotate(-1)
+                if lane.paused or lane.idle_round == self._round:
+                    continue
+                chunk = self._serve(lane, form, max_records)
+                if lane.quiet_token is not None and lane.is_drained:
+                    lane.idle_round = self._round
+                    quiet.append(lane)
+                    busy.pop()
+                else:
+                    self.caught_up = False
+                if chunk or lane.failure is not None:
+                    return lane, chunk
+            if not quiet or quiet[0].idle_round == self._round:
+                return None, form.nothing()
+            while quiet and quiet[0].idle_round != self._round:
+                busy.append(quiet.popleft())
 
     def _serve(self, lane: Lane, form: Form[Taken], max_records: int) -> Taken:
         """What the lane has buffered, else what one fetch brings."""
@@ -191,6 +213,7 @@ class Fetcher:
             return False
         lane.quiet_token = None
         if not self._budget.allows_fetch(self._fetch_bytes):
+            self._budget.count_again()
             return False
         try:
             fetched = partition.fetch(

@@ -8,6 +8,7 @@ out first, by encoding them once for nothing, which is cheaper than looking at e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 from pylog.codec import RecordEncoder
@@ -15,13 +16,15 @@ from pylog.errors import PylogError
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
-from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
+from pylog.producer.deliveries import Deliveries, ListedDeliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery, PendingBatch, refuse_reentry
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, KeyHash, Sticky
 from pylog.producer.sender import Sender
 from pylog.producer.topics import Topics
 
 STEP_RECORDS = 10_000  # between two looks at the partitioner
+_NO_HEADERS = ()
+_RUN_RECORDS = 32  # a run costs as much as about so many records that are entered one by one
 
 
 class Load:
@@ -131,8 +134,10 @@ class BulkSender:
         return Deliveries(runs, timestamp_ms)
 
     def _to_many(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
-        """Each to the partition chosen for it; partition by partition."""
+        """Each to the partition chosen for it; partition by partition, unless there are few records for each."""
         ways = self._ways(load, topic)
+        if len(load.values) < _RUN_RECORDS * len(topic.buffers):
+            return self._one_by_one(load, topic, timestamp_ms, ways)
         self._try_out(load, topic, timestamp_ms)
         places: dict[int, list[int]] = {}
         for place in range(len(load.values)):
@@ -148,6 +153,23 @@ class BulkSender:
                 load.cut(min(rest[0] for rest in unsent.values() if rest), part.refusal)
                 break
         return SpreadDeliveries(spread, ways, timestamp_ms)
+
+    def _one_by_one(self, load: Load, topic: TopicBuffers, timestamp_ms: int, ways: list[int]) -> Deliveries:
+        """In their order, so that a record that is refused comes before all that are not sent."""
+        buffers, place, listed = topic.buffers, self._accumulator.place, list[Delivery]()
+        try:
+            for way, key, value in zip(ways, repeat(None) if load.keys is None else load.keys, load.values, strict=False):
+                batch = buffers[way].open
+                enter = batch.enter
+                delivery = enter(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
+                if delivery is None:
+                    delivery = place(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
+                listed.append(delivery)
+        except PylogError as error:
+            load.cut(len(listed), error)
+        finally:
+            self.do_more(listed)
+        return ListedDeliveries(listed)
 
     def _ways(self, load: Load, topic: TopicBuffers) -> list[int]:
         """The partition of each record; cuts the load before the first that can have none."""
