@@ -47,9 +47,11 @@ class Fetcher:
         self._reset = OffsetReset.parse(config.auto_offset_reset)
         self._budget = Budget(config.fetch_max_bytes)
         self._fetch_bytes = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-        # Every lane is in one of the two; which one only says how soon it is asked again.
+        # Every lane is in one of the three; which one only says how soon it is asked again.
         self._busy: deque[Lane] = deque()  # the next one first
-        self._quiet: deque[Lane] = deque()  # had nothing more when they were asked; the one asked first comes first
+        self._quiet: deque[Lane] = deque()  # gave nothing when they were asked; the one asked first comes first
+        self._blocked: deque[Lane] = deque()  # found no room for what they may have; the one that waits longest first
+        self._turn = 0  # counts up
         self._round = 0  # counts the calls; no lane is asked again in the same one once it had nothing more
         self._undo: list[tuple[Lane, int | None]] = []
         self._records_committed = 0
@@ -70,7 +72,7 @@ class Fetcher:
         lane = self.lanes.pop(topic_partition, None)
         if lane is not None:
             lane.drop_read_ahead()
-            for line in (self._busy, self._quiet):
+            for line in (self._busy, self._quiet, self._blocked):
                 with suppress(ValueError):
                     line.remove(lane)
 
@@ -133,7 +135,7 @@ class Fetcher:
             self._undo.pop()
         self.records_taken = self._records_committed
         self._budget.count_again()
-        self._busy, self._quiet = deque(self.lanes.values()), deque()
+        self._busy, self._quiet, self._blocked = deque(self.lanes.values()), deque(), deque()
 
     def changed(self) -> bool:
         """True where a partition that had nothing more to read may have something now."""
@@ -157,32 +159,62 @@ class Fetcher:
     def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
         """The next lane with records, or with a failure and no records; None after a round without either.
 
-        With each turn one of the quiet lanes is asked as well, and all of them where no other lane has anything: to ask a
-        thousand lanes takes longer than to decode what one of them has.
+        With each turn one of the quiet lanes is asked as well, and all of them if no other lane has anything: to ask a thousand
+        lanes takes longer than to decode what one of them has.
         """
         self.caught_up = True
+        self._turn += 1
         busy, quiet = self._busy, self._quiet
-        if quiet:
-            busy.append(quiet.popleft())
         while True:
+            admitted = self._admit()
             for _ in range(len(busy)):
                 lane = busy[0]
                 busy.rotate(-1)
                 if lane.paused or lane.idle_round == self._round:
                     continue
+                if self._blocked and lane is not admitted and lane.is_waiting:
+                    self.caught_up = False
+                    self._leave(self._blocked, lane)
+                    continue
                 chunk = self._serve(lane, form, max_records)
                 if lane.quiet_token is not None and lane.is_drained:
                     lane.idle_round = self._round
-                    quiet.append(lane)
-                    busy.pop()
                 else:
                     self.caught_up = False
                 if chunk or lane.failure is not None:
                     return lane, chunk
-            if not quiet or quiet[0].idle_round == self._round:
-                return None, form.nothing()
-            while quiet and quiet[0].idle_round != self._round:
+                if lane.idle_round == self._round:
+                    lane.quiet_turn = self._turn
+                    self._leave(quiet, lane)
+                elif lane.is_waiting and not self._has_room():
+                    self._leave(self._blocked, lane)
+            if self._blocked and self._has_room():
+                continue
+            if not quiet or quiet[0].quiet_turn == self._turn:
+                break
+            while quiet and quiet[0].quiet_turn != self._turn:
                 busy.append(quiet.popleft())
+        if not self.caught_up:  # for want of room
+            self._budget.count_again()
+        return None, form.nothing()
+
+    def _admit(self) -> Lane | None:
+        """Take the first of the blocked lanes to the front, if there is room now, and the first of the quiet ones to the end."""
+        admitted = None
+        if self._blocked and self._has_room():
+            admitted = self._blocked.popleft()
+            self._busy.appendleft(admitted)
+        if self._quiet and self._quiet[0].quiet_turn != self._turn:
+            self._busy.append(self._quiet.popleft())
+        return admitted
+
+    def _leave(self, line: deque[Lane], lane: Lane) -> None:
+        """The lane, which stands last among the busy, goes to the end of this line."""
+        line.append(lane)
+        self._busy.pop()
+
+    def _has_room(self) -> bool:
+        return self._budget.allows_fetch(self._fetch_bytes)
 
     def _serve(self, lane: Lane, form: Form[Taken], max_records: int) -> Taken:
         """What the lane has buffered, else what one fetch brings."""
@@ -212,8 +244,7 @@ class Fetcher:
         if token == lane.quiet_token:
             return False
         lane.quiet_token = None
-        if not self._budget.allows_fetch(self._fetch_bytes):
-            self._budget.count_again()
+        if not self._has_room():
             return False
         try:
             fetched = partition.fetch(

@@ -70,7 +70,8 @@ class Lane:
 
     __slots__ = (
         "_batches", "_budget", "_cursor", "_decoder", "_opened", "_ready",
-        "failure", "form", "idle_round", "partition", "paused", "position", "quiet_token", "topic_id", "topic_partition",
+        "failure", "form", "idle_round", "partition", "paused", "position", "quiet_token", "quiet_turn",
+        "topic_id", "topic_partition",
     )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget) -> None:
@@ -83,6 +84,7 @@ class Lane:
         self.failure: PylogError | None = None
         self.quiet_token: object = None  # the partition's change token when there was nothing more to read
         self.idle_round = 0  # the fetcher's round in which it had nothing more
+        self.quiet_turn = 0  # the fetcher's turn in which it gave nothing
         self._budget = budget
         self._cursor: Cursor | None = None
         self._batches: deque[BatchView] = deque()
@@ -146,6 +148,11 @@ class Lane:
     def is_drained(self) -> bool:
         """True where everything fetched has been taken."""
         return not self._ready and self._decoder is None and not self._batches
+
+    @property
+    def is_waiting(self) -> bool:
+        """True where the next thing to do is a fetch, which may bring something."""
+        return self.is_drained and self.failure is None and self.quiet_token is None
 
     def fill(self, fetched: Fetched) -> bool:
         """Keep what a fetch brought to this drained lane. False if it brought nothing and did not get further."""

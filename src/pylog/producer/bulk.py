@@ -14,7 +14,7 @@ from typing import Any
 from pylog.codec import RecordEncoder
 from pylog.errors import PylogError
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.buffer import PartitionBuffer, TopicBuffers
+from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, ListedDeliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery, PendingBatch, refuse_reentry
@@ -121,16 +121,19 @@ class BulkSender:
         return Deliveries(runs, timestamp_ms)
 
     def _to_sticky(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
-        """To the partition whose turn it is, and on to the next when its batch has closed."""
+        """To the partition whose turn it is, and on to the next when its batch is full."""
         runs = Runs()
         all_runs.append(runs)
-        for start in range(0, len(load.values), STEP_RECORDS):
+        start = 0
+        while start < len(load.values):
             buffers = topic.buffers
             step = Load(load.values[start : start + STEP_RECORDS], None)
-            self._fill(buffers[topic.choice.choose(None, len(buffers))], timestamp_ms, step, runs)
+            buffer = buffers[topic.choice.choose(None, len(buffers))]
+            taken = self._fill(buffer, timestamp_ms, step, runs, moves_on=True)
             if step.refusal is not None:
                 load.cut(start + len(step.values), step.refusal)
                 break
+            start += taken
         return Deliveries(runs, timestamp_ms)
 
     def _to_many(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
@@ -158,7 +161,9 @@ class BulkSender:
         """In their order, so that a record that is refused comes before all that are not sent."""
         buffers, place, listed = topic.buffers, self._accumulator.place, list[Delivery]()
         try:
-            for way, key, value in zip(ways, repeat(None) if load.keys is None else load.keys, load.values, strict=False):
+            for way, key, value in zip(
+                ways, repeat(None) if load.keys is None else load.keys, load.values, strict=False
+            ):
                 batch = buffers[way].open
                 enter = batch.enter
                 delivery = enter(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
@@ -205,8 +210,13 @@ class BulkSender:
             else:
                 trial.take_batch()
 
-    def _fill(self, buffer: PartitionBuffer, timestamp_ms: int, load: Load, runs: Runs) -> None:
-        """All of the load into one partition, up to the first record that is refused."""
+    def _fill(
+        self, buffer: PartitionBuffer, timestamp_ms: int, load: Load, runs: Runs, *, moves_on: bool = False
+    ) -> int:
+        """All of the load into one partition, up to the first record that is refused; how many records that is.
+
+        ``moves_on``: no more than its open batch takes, which is written then: what is left goes to another partition.
+        """
         start = 0
         while start < len(load.values):
             try:
@@ -226,6 +236,9 @@ class BulkSender:
                     runs.add(batch, first, stop - start)
                     start = stop
                 if start < len(load.values):
+                    if moves_on and batch is not NO_BATCH:
+                        self._accumulator.write_full(buffer)
+                        return start
                     key = None if load.keys is None else load.keys[start]
                     placed = self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ())
                     runs.add(placed.batch, placed.index, 1)
@@ -233,6 +246,7 @@ class BulkSender:
             except PylogError as error:
                 index = max(start, int(error.facts.get("index", start)))
                 load.cut(index, error)  # the codec has taken the run back; the good part of it comes again
+        return start
 
     def _do_more(self, runs: Runs, timestamp_ms: int) -> None:
         if self._config.on_delivery is not None:

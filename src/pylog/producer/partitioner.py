@@ -73,6 +73,9 @@ class Choice(Protocol):
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """The open batch of ``partition`` takes no more records."""
 
+    def stays_on(self, partition: int) -> bool:
+        """Whether all records without a key go to this partition until its batch closes."""
+
 
 class Sticky:
     """Stays on a partition until its batch closes, then takes another, each of them equally likely."""
@@ -92,6 +95,9 @@ class Sticky:
         if partition == self._current and partition_count > 1:
             self._current = (partition + 1 + self._random.randrange(partition_count - 1)) % partition_count
 
+    def stays_on(self, partition: int) -> bool:
+        return partition == self._current
+
 
 class RoundRobin:
     """Each partition in turn, starting anywhere."""
@@ -106,6 +112,9 @@ class RoundRobin:
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """Does not matter here."""
+
+    def stays_on(self, partition: int) -> bool:
+        return False
 
 
 class Custom:
@@ -131,6 +140,9 @@ class Custom:
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """Does not matter here."""
+
+    def stays_on(self, partition: int) -> bool:
+        return False
 
 
 class Partitioner(NamedTuple):
