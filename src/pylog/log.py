@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading  # threads share the table of open partitions
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pylog.catalog import (
@@ -86,6 +87,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
+        self._durable_topics: set[tuple[str, int]] = set()  # id and number of partitions: their names are on the medium
         self._changes = Changes(self.clock)
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._closed = False
@@ -265,28 +267,34 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             if partition is not None and partition.topic_id != described.id:
                 outdated, partition = partition, None  # the topic was deleted and created anew
             if partition is None:
-                partition = self._partitions[key] = self._open_partition(key, described.id)
+                partition = self._partitions[key] = self._open_partition(key, described)
         if outdated is not None:
             outdated.close()
         return partition
 
-    def _open_partition(self, key: TopicPartition, topic_id: str) -> Partition:
+    def _open_partition(self, key: TopicPartition, topic: TopicDescription) -> Partition:
         return Partition(
             self._filesystem, self.clock, self._layout.partition(*key), key,
-            lambda: self._config_of(key, topic_id),
+            lambda: self._config_of(key, topic.id),
             self._boot,
-            topic_id=topic_id,
+            topic_id=topic.id,
             read_only=self.read_only,
             why_read_only=self._why_read_only,
             foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
-            sync_catalog=self._sync_catalog,
+            sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
         )  # fmt: skip
 
-    def _sync_catalog(self) -> None:
+    def _sync_catalog(self, topic: tuple[str, int]) -> None:
+        """Once for all partitions that a topic had when they were opened: they ask for the same.
+
+        Another process may have added some later, and may have died before it synced their names.
+        """
         assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
-        self._catalog.make_durable()
+        if topic not in self._durable_topics:
+            self._catalog.make_durable()
+            self._durable_topics.add(topic)
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""

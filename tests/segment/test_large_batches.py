@@ -29,6 +29,7 @@ class WatchedFile:
         self._file = file
         self._tell = tell
         self.path, self.size, self.close = file.path, file.size, file.close
+        self.close_when_idle = file.close_when_idle
 
     def pread(self, size: int, position: int) -> bytes:
         self._tell(size)

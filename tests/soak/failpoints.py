@@ -104,6 +104,7 @@ class FailpointFile:
         self._filesystem = filesystem
         self.path = file.path
         self.pread, self.size, self.close = file.pread, file.size, file.close
+        self.close_when_idle = file.close_when_idle
 
     def pwrite(self, data: Buffer, position: int) -> None:
         moment = self._filesystem.due("pwrite", self.path)

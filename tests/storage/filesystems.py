@@ -82,6 +82,9 @@ class CountedFile:
     def size(self) -> int:
         return self._file.size()
 
+    def close_when_idle(self) -> None:
+        self._file.close_when_idle()
+
     def close(self) -> None:
         self._file.close()
 
@@ -133,7 +136,11 @@ class FaultyFile:
         self._filesystem.unsynced.pop(inode, None)
 
     def inode(self) -> int:
-        return os.fstat(self._file._descriptor).st_ino  # type: ignore[attr-defined]
+        self._file.size()  # opens it again if it was idle
+        return os.fstat(self._file._open.number).st_ino  # type: ignore[attr-defined]
+
+    def close_when_idle(self) -> None:
+        self._file.close_when_idle()
 
     def close(self) -> None:
         self._file.close()
@@ -225,6 +232,9 @@ class MemoryFile:
 
     def size(self) -> int:
         return len(self._data)
+
+    def close_when_idle(self) -> None:
+        return None
 
     def close(self) -> None:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pylog.errors import NotAppended, StorageError, StorageFull
-from pylog.storage import OsFileSystem, os_filesystem, read_whole, write_atomically
+from pylog.storage import OsFileSystem, os_lock, read_whole, write_atomically
 from pylog.storage.os_errors import translated
 from tests.storage.filesystems import Faulty, Killed, Nth, full, io_error
 from tests.system import of_the_system
@@ -212,7 +212,7 @@ def test_a_child_forked_while_a_lock_is_opened_keeps_it_alive_no_more_than_any_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (is_over, over), children = os.pipe(), []
-    real = os_filesystem.open_or_make
+    real = os_lock.open_or_make
 
     def forked_behind(*args: Any) -> int:
         descriptor = real(*args)
@@ -225,7 +225,7 @@ def test_a_child_forked_while_a_lock_is_opened_keeps_it_alive_no_more_than_any_o
         return descriptor
 
     with monkeypatch.context() as patched:
-        patched.setattr(os_filesystem, "open_or_make", forked_behind)
+        patched.setattr(os_lock, "open_or_make", forked_behind)
         lock = FS.lock(f"{tmp_path}/l")
     try:
         assert lock.try_acquire()

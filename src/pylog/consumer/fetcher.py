@@ -11,6 +11,8 @@ An error belongs to the lane it came from and is raised at that lane's turn, beh
 from __future__ import annotations
 
 import logging
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.consumer.config import ConsumerConfig
@@ -46,7 +48,11 @@ class Fetcher:
         self._reset = OffsetReset.parse(config.auto_offset_reset)
         self._budget = Budget(config.fetch_max_bytes)
         self._fetch_bytes = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-        self._turn = 0  # counts up; its remainder says which lane is next
+        # Every lane is in one of the three; which one only says how soon it is asked again.
+        self._busy: deque[Lane] = deque()  # the next one first
+        self._quiet: deque[Lane] = deque()  # gave nothing when they were asked; the one asked first comes first
+        self._blocked: deque[Lane] = deque()  # found no room for what they may have; the one that waits longest first
+        self._turn = 0  # counts up
         self._round = 0  # counts the calls; no lane is asked again in the same one once it had nothing more
         self._undo: list[tuple[Lane, int | None]] = []
         self._records_committed = 0
@@ -60,12 +66,16 @@ class Fetcher:
         lane.position = position
         self.remove(topic_partition)
         self.lanes[topic_partition] = lane
+        self._busy.append(lane)
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Read this partition no longer."""
         lane = self.lanes.pop(topic_partition, None)
         if lane is not None:
             lane.drop_read_ahead()
+            for line in (self._busy, self._quiet, self._blocked):
+                with suppress(ValueError):
+                    line.remove(lane)
 
     def start_position(self, partition: Partition) -> int | None:
         """Where ``auto_offset_reset`` puts a consumer without a position; None where it says ``none``."""
@@ -102,7 +112,7 @@ class Fetcher:
             if lane is None:
                 break
             if not chunk and collected:
-                self._turn -= 1  # it raises first thing in the next call
+                self._busy.rotate(1)  # it raises first thing in the next call
                 break
             if not chunk:
                 raise lane.take_failure()
@@ -125,6 +135,8 @@ class Fetcher:
             lane.move_to(position)
             self._undo.pop()
         self.records_taken = self._records_committed
+        self._budget.count_again()
+        self._busy, self._quiet, self._blocked = deque(self.lanes.values()), deque(), deque()
 
     def changed(self) -> bool:
         """True where a partition that had nothing more to read may have something now."""
@@ -146,13 +158,42 @@ class Fetcher:
             return  # as ``changed`` says
 
     def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
-        """The next lane with records, or with a failure and no records; None after a round without either."""
+        """The next lane with records, or with a failure and no records; None after a round without either.
+
+        With each turn one of the quiet lanes is asked as well, and all of them if no other lane has anything: to ask a thousand
+        lanes takes longer than to decode what one of them has.
+        """
         self.caught_up = True
-        lanes = list(self.lanes.values())
-        for _ in lanes:
-            lane = lanes[self._turn % len(lanes)]
-            self._turn += 1
+        self._turn += 1
+        busy, quiet = self._busy, self._quiet
+        while True:
+            lane, chunk = self._serve_busy(self._admit(), form, max_records)
+            if lane is not None:
+                return lane, chunk
+            if self._blocked and self._has_room():
+                continue
+            if not quiet or quiet[0].quiet_turn == self._turn:
+                break
+            while quiet and quiet[0].quiet_turn != self._turn:
+                busy.append(quiet.popleft())
+        if not self.caught_up:  # for want of room
+            self._budget.count_again()
+        return None, chunk
+
+    def _serve_busy(self, admitted: Lane | None, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
+        """The first of the busy lanes with records, or with a failure; None if each was asked without either.
+
+        ``admitted`` has the room that there is: no other lane that waits for room is asked.
+        """
+        busy = self._busy
+        for _ in range(len(busy)):
+            lane = busy[0]
+            busy.rotate(-1)
             if lane.paused or lane.idle_round == self._round:
+                continue
+            if self._blocked and lane is not admitted and lane.is_waiting:
+                self.caught_up = False
+                self._leave(self._blocked, lane)
                 continue
             chunk = self._serve(lane, form, max_records)
             if lane.quiet_token is not None and lane.is_drained:
@@ -161,7 +202,30 @@ class Fetcher:
                 self.caught_up = False
             if chunk or lane.failure is not None:
                 return lane, chunk
+            if lane.idle_round == self._round:
+                lane.quiet_turn = self._turn
+                self._leave(self._quiet, lane)
+            elif lane.is_waiting and not self._has_room():
+                self._leave(self._blocked, lane)
         return None, form.nothing()
+
+    def _admit(self) -> Lane | None:
+        """Take the first of the blocked lanes to the front, if there is room now, and the first of the quiet ones to the end."""
+        admitted = None
+        if self._blocked and self._has_room():
+            admitted = self._blocked.popleft()
+            self._busy.appendleft(admitted)
+        if self._quiet and self._quiet[0].quiet_turn != self._turn:
+            self._busy.append(self._quiet.popleft())
+        return admitted
+
+    def _leave(self, line: deque[Lane], lane: Lane) -> None:
+        """The lane, which stands last among the busy, goes to the end of this line."""
+        line.append(lane)
+        self._busy.pop()
+
+    def _has_room(self) -> bool:
+        return self._budget.allows_fetch(self._fetch_bytes)
 
     def _serve(self, lane: Lane, form: Form[Taken], max_records: int) -> Taken:
         """What the lane has buffered, else what one fetch brings."""
@@ -187,7 +251,7 @@ class Fetcher:
         if lane.partition is None:
             lane.partition = self._lookup.partition(lane.topic_partition)
         partition = lane.partition
-        if not self._budget.allows_fetch(self._fetch_bytes):
+        if not self._has_room():
             if lane.quiet_token is not None and partition.change_token() != lane.quiet_token:
                 lane.quiet_token = None
             return False

@@ -32,17 +32,30 @@ class Budget:
     it is open. What cannot be less than one batch may exceed the bound by that batch.
     """
 
-    __slots__ = ("batch_limit_bytes", "limit_bytes", "opened_bytes", "stored_bytes")
+    __slots__ = ("batch_limit_bytes", "held_bytes", "limit_bytes", "opened_bytes", "stored_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.batch_limit_bytes = max(limit_bytes, DEFAULT_DECOMPRESSED_LIMIT)
         self.stored_bytes: dict[TopicPartition, int] = {}
         self.opened_bytes: dict[TopicPartition, int] = {}
+        self.held_bytes = 0  # of both
 
-    @property
-    def held_bytes(self) -> int:
-        return sum(self.stored_bytes.values()) + sum(self.opened_bytes.values())
+    def store(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """So many stored bytes are held for this partition, in place of those before."""
+        self.held_bytes += size_bytes - self.stored_bytes.pop(topic_partition, 0)
+        if size_bytes:
+            self.stored_bytes[topic_partition] = size_bytes
+
+    def open(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """So many decompressed bytes, in place of those before."""
+        self.held_bytes += size_bytes - self.opened_bytes.pop(topic_partition, 0)
+        if size_bytes:
+            self.opened_bytes[topic_partition] = size_bytes
+
+    def count_again(self) -> None:
+        """After an interrupt, which may have come between two steps."""
+        self.held_bytes = sum(self.stored_bytes.values()) + sum(self.opened_bytes.values())
 
     def allows_fetch(self, size_bytes: int) -> bool:
         """Whether so many stored bytes fit."""
@@ -58,7 +71,8 @@ class Lane:
 
     __slots__ = (
         "_batches", "_budget", "_cursor", "_decoder", "_opened", "_ready",
-        "failure", "form", "idle_round", "partition", "paused", "position", "quiet_token", "topic_id", "topic_partition",
+        "failure", "form", "idle_round", "partition", "paused", "position", "quiet_token", "quiet_turn",
+        "topic_id", "topic_partition",
     )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget) -> None:
@@ -71,6 +85,7 @@ class Lane:
         self.failure: PylogError | None = None
         self.quiet_token: object = None  # the partition's change token when there was nothing more to read
         self.idle_round = 0  # the fetcher's round in which it had nothing more
+        self.quiet_turn = 0  # the fetcher's turn in which it gave nothing
         self._budget = budget
         self._cursor: Cursor | None = None
         self._batches: deque[BatchView] = deque()
@@ -92,8 +107,8 @@ class Lane:
         self._decoder = self._opened = None
         self._batches.clear()
         self._ready = []
-        self._budget.stored_bytes.pop(self.topic_partition, None)
-        self._budget.opened_bytes.pop(self.topic_partition, None)
+        self._budget.store(self.topic_partition, 0)
+        self._budget.open(self.topic_partition, 0)
         self.quiet_token = None
 
     def change_form(self, form: Form[Any]) -> None:
@@ -135,11 +150,16 @@ class Lane:
         """True where everything fetched has been taken."""
         return not self._ready and self._decoder is None and not self._batches
 
+    @property
+    def is_waiting(self) -> bool:
+        """True where the next thing to do is a fetch, which may bring something."""
+        return self.is_drained and self.failure is None and self.quiet_token is None
+
     def fill(self, fetched: Fetched) -> bool:
         """Keep what a fetch brought to this drained lane. False if it brought nothing and did not get further."""
         moved = bool(fetched.batches) or fetched.cursor.offset > self.cursor.offset
         if fetched.batches:
-            self._budget.stored_bytes[self.topic_partition] = sum(view.header.size_bytes for view in fetched.batches)
+            self._budget.store(self.topic_partition, sum(view.header.size_bytes for view in fetched.batches))
             self._batches.extend(fetched.batches)
         else:
             self.position = fetched.cursor.offset  # past what is never returned: markers, aborted records
@@ -171,7 +191,7 @@ class Lane:
             self.drop_read_ahead()
             self.failure = failure
         elif self.is_drained and self._cursor is not None:
-            self._budget.stored_bytes.pop(self.topic_partition, None)
+            self._budget.store(self.topic_partition, 0)
             self.position = self._cursor.offset
 
     def _decode(self, form: Form[Taken], max_records: int) -> tuple[Taken, PylogError | None]:
@@ -208,13 +228,13 @@ class Lane:
         if view.base_offset < self.position:
             decoder.skip_to(self.position)
         if held_bytes:
-            self._budget.opened_bytes[self.topic_partition] = held_bytes
+            self._budget.open(self.topic_partition, held_bytes)
         self._decoder = decoder
         return decoder
 
     def _close_batch(self) -> None:
         self._decoder = self._opened = None
-        self._budget.opened_bytes.pop(self.topic_partition, None)
+        self._budget.open(self.topic_partition, 0)
 
     def _located(self, error: PylogError, position: int | None) -> PylogError:
         """``error`` of the open batch, met at ``position`` (None: the lane's), with where it happened.

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.storage import AppendableFile, ReadableFile
 
 SLOT_BYTES = 64
@@ -121,7 +122,10 @@ def next_version(version: int) -> int:
 
 
 class CommitSlotsReader:
-    """Reads what is published. Safe in any number of processes and threads."""
+    """Reads what is published. Safe in any number of processes and threads.
+
+    A file that was removed or replaced while it was idle publishes nothing.
+    """
 
     __slots__ = ("_file", "_known")
 
@@ -132,13 +136,23 @@ class CommitSlotsReader:
             None,
         )  # one attribute, so that threads see both or neither
 
+    def close_when_idle(self) -> None:
+        """The descriptor may be closed while nobody reads."""
+        self._file.close_when_idle()
+
     def raw(self) -> bytes:
         """The bytes as they stand: cheap to compare for change."""
-        return self._file.pread(FILE_BYTES, 0)
+        try:
+            return self._file.pread(FILE_BYTES, 0)
+        except own(FileNotFoundError):
+            return b""
 
     def read(self) -> CommitState | None:
         """What is published, or None where neither slot is valid."""
-        raw = self._file.pread(FILE_BYTES, 0)
+        try:
+            raw = self._file.pread(FILE_BYTES, 0)
+        except own(FileNotFoundError):
+            return None
         known, state = self._known
         if raw == known:
             return state

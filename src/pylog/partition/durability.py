@@ -188,6 +188,7 @@ class Durability:
             self._close_file()
             path = file_path(self._directory, state.active_base, LOG)
             self._file = self._filesystem.open_appendable(path, create=False)
+            self._file.close_when_idle()
             if self._is_replaced(state.active_base):
                 return
             self._file_of = wanted
@@ -213,6 +214,8 @@ class Durability:
         try:
             file.sync()
         except own(StorageError) as error:
+            if error.facts.get("reopening"):
+                raise  # no sync has failed: there was no descriptor to ask for one
             self._replace(base, error)
 
     def _replace(self, base: int, error: StorageError) -> None:

@@ -98,6 +98,7 @@ class PublishedView:
             except own(FileNotFoundError):
                 return _NothingPublished()
             self._place.check_topic()
+            slots.close_when_idle()
             self._slots = slots
         return slots
 

@@ -290,6 +290,7 @@ class PartitionReader:
                 home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
             )  # fmt: skip
+            segment.close_when_idle()
         if next(reversed(opened), None) != key:  # the one used last stands last
             others = [item for item in opened.items() if item[0] != key]
             self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])

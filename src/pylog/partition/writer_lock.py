@@ -21,7 +21,16 @@ T = TypeVar("T")
 
 _SLEEP_MIN_S = 20e-6
 _SLEEP_MAX_S = 2e-3
-_NOTHING: Callable[[], object] = bool  # to release where nothing is open; a call into C, like FileLock's own
+
+
+class _NotOpen:
+    """Stands for the lock while nothing is open. Each a call into C, as ``FileLock.release`` is."""
+
+    release: Callable[[], object] = bool
+    close_when_idle: Callable[[], object] = bool
+
+
+_NOT_OPEN = _NotOpen()
 
 
 class WriterLock:
@@ -31,7 +40,7 @@ class WriterLock:
         self._place = place
         self._turn = Turn()  # threads of one process share the lock's descriptor
         self._lock: FileLock | None = None
-        self._release = _NOTHING
+        self._to_release: FileLock | _NotOpen = _NOT_OPEN
         self._slots: CommitSlots | None = None
         self._closed = False
         self._replaced = ""  # the name of what others have another one of: from then on this process must keep out
@@ -82,7 +91,8 @@ class WriterLock:
                     raise
                 raise self._place.missing(error) from error
             finally:
-                self._release()
+                self._to_release.release()
+                self._to_release.close_when_idle()
         finally:
             try:  # see turn.py
                 turn.leave()
@@ -155,7 +165,8 @@ class WriterLock:
             self._slots = CommitSlots(place.filesystem.open_appendable(f"{place.directory}/{COMMIT_SLOTS}"))
         except own(FileNotFoundError) as error:
             raise place.gone() from error
-        self._lock, self._release = lock, lock.release
+        self._slots.close_when_idle()
+        self._lock = self._to_release = lock
         try:
             place.check_topic()
         except BaseException:
@@ -173,7 +184,7 @@ class WriterLock:
 
     def _drop(self) -> None:
         slots, self._slots = self._slots, None
-        lock, self._lock, self._release = self._lock, None, _NOTHING
+        lock, self._lock, self._to_release = self._lock, None, _NOT_OPEN
         if slots is not None:
             slots.close()
         if lock is not None:
@@ -207,6 +218,6 @@ class WriterLock:
     def forget_parent(self) -> None:
         """In a forked child: the kernel lock is the parent's, and a thread of the parent may have had the turn."""
         self._turn = Turn()
-        lock, self._lock, self._slots, self._release = self._lock, None, None, _NOTHING
+        lock, self._lock, self._slots, self._to_release = self._lock, None, None, _NOT_OPEN
         if lock is not None:
             lock.abandon()

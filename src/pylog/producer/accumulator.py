@@ -86,6 +86,10 @@ class Accumulator:
         if self._config.linger_s and not self._sender.is_watched and not LINGER.watch(self._sender):
             self._sender.drain(buffer, self._config.max_block_s)
 
+    def write_full(self, buffer: PartitionBuffer) -> None:
+        """Write the buffer's batch, which is full. ``BufferTimeout`` after ``max_block_ms``."""
+        self._make_way(buffer, self._monotonic() + self._config.max_block_s)
+
     def _make_way(self, buffer: PartitionBuffer, end_s: float) -> None:
         """Write the buffer's full batch."""
         if not self._sender.drain(buffer, end_s - self._monotonic()):

@@ -8,21 +8,24 @@ out first, by encoding them once for nothing, which is cheaper than looking at e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 from pylog.codec import RecordEncoder
 from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.buffer import PartitionBuffer, TopicBuffers
+from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
-from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
+from pylog.producer.deliveries import Deliveries, ListedDeliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery, PendingBatch, refuse_reentry
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, Sticky
 from pylog.producer.sender import Sender
 from pylog.producer.topics import Topics
 
 STEP_RECORDS = 10_000  # between two looks at the partitioner
+_NO_HEADERS = ()
+_RUN_RECORDS = 32  # a run costs as much as about so many records that are entered one by one
 
 
 class Load:
@@ -116,21 +119,26 @@ class BulkSender:
         return Deliveries(runs, timestamp_ms)
 
     def _to_sticky(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
-        """To the partition whose turn it is, and on to the next when its batch has closed."""
+        """To the partition whose turn it is, and on to the next when its batch is full."""
         runs = Runs()
         all_runs.append(runs)
-        for start in range(0, len(load.values), STEP_RECORDS):
+        start = 0
+        while start < len(load.values):
             buffers = topic.buffers
             step = Load(load.values[start : start + STEP_RECORDS], None)
-            self._fill(buffers[topic.choice.choose(None, len(buffers))], timestamp_ms, step, runs)
+            buffer = buffers[topic.choice.choose(None, len(buffers))]
+            taken = self._fill(buffer, timestamp_ms, step, runs, moves_on=True)
             if step.refusal is not None:
                 load.cut(start + len(step.values), step.refusal)
                 break
+            start += taken
         return Deliveries(runs, timestamp_ms)
 
     def _to_many(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
-        """Each to the partition chosen for it; partition by partition."""
+        """Each to the partition chosen for it; partition by partition, unless there are few records for each."""
         ways = self._ways(load, topic)
+        if len(load.values) < _RUN_RECORDS * len(topic.buffers):
+            return self._one_by_one(load, topic, timestamp_ms, ways)
         self._try_out(load, topic, timestamp_ms)
         places: dict[int, list[int]] = {}
         for place in range(len(load.values)):
@@ -146,6 +154,25 @@ class BulkSender:
                 load.cut(min(rest[0] for rest in unsent.values() if rest), part.refusal)
                 break
         return SpreadDeliveries(spread, ways, timestamp_ms)
+
+    def _one_by_one(self, load: Load, topic: TopicBuffers, timestamp_ms: int, ways: list[int]) -> Deliveries:
+        """In their order, so that a record that is refused comes before all that are not sent."""
+        buffers, place, listed = topic.buffers, self._accumulator.place, list[Delivery]()
+        try:
+            for way, key, value in zip(
+                ways, repeat(None) if load.keys is None else load.keys, load.values, strict=False
+            ):
+                batch = buffers[way].open
+                enter = batch.enter
+                delivery = enter(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
+                if delivery is None:
+                    delivery = place(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
+                listed.append(delivery)
+        except PylogError as error:
+            load.cut(len(listed), error)
+        finally:
+            self.do_more(listed)
+        return ListedDeliveries(listed)
 
     def _ways(self, load: Load, topic: TopicBuffers) -> list[int]:
         """The partition of each record; cuts the load before the first that can have none."""
@@ -181,8 +208,13 @@ class BulkSender:
             else:
                 trial.take_batch()
 
-    def _fill(self, buffer: PartitionBuffer, timestamp_ms: int, load: Load, runs: Runs) -> None:
-        """All of the load into one partition, up to the first record that is refused."""
+    def _fill(
+        self, buffer: PartitionBuffer, timestamp_ms: int, load: Load, runs: Runs, *, moves_on: bool = False
+    ) -> int:
+        """All of the load into one partition, up to the first record that is refused; how many records that is.
+
+        ``moves_on``: no more than its open batch takes, which is written then: what is left goes to another partition.
+        """
         start = 0
         while start < len(load.values):
             try:
@@ -202,6 +234,9 @@ class BulkSender:
                     runs.add(batch, first, stop - start)
                     start = stop
                 if start < len(load.values):
+                    if moves_on and batch is not NO_BATCH:
+                        self._accumulator.write_full(buffer)
+                        return start
                     key = None if load.keys is None else load.keys[start]
                     placed = self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ())
                     runs.add(placed.batch, placed.index, 1)
@@ -209,6 +244,7 @@ class BulkSender:
             except PylogError as error:
                 index = max(start, int(error.facts.get("index", start)))
                 load.cut(index, error)  # the codec has taken the run back; the good part of it comes again
+        return start
 
     def _do_more(self, runs: Runs, timestamp_ms: int) -> None:
         if self._config.on_delivery is not None:

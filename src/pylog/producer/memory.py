@@ -37,7 +37,12 @@ class Memory:
         self._used_now = self._used_before = 0
 
     def share_bytes(self, buffer: PartitionBuffer, now_s: float) -> int:
-        """How much the next batch of ``buffer`` should reserve."""
+        """How much the next batch of ``buffer`` should reserve.
+
+        A partition that the sticky partitioner is on counts only while it waits: it is one at a time, of however many.
+        """
+        if buffer.topic.choice.stays_on(buffer.number):
+            return self._share_of(buffer, len(self.waiting) + 1)
         period = int(now_s / _PERIOD_S) + 1
         if period != self._period:
             self._used_before = self._used_now if period == self._period + 1 else 0
@@ -46,6 +51,9 @@ class Memory:
             buffer.used_in_period = period
             self._used_now += 1
         used = max(self._used_before, self._used_now, len(self.waiting) + 1)
+        return self._share_of(buffer, used)
+
+    def _share_of(self, buffer: PartitionBuffer, used: int) -> int:
         return min(buffer.topic.batch_bytes, max(self.limit_bytes // used, _SMALLEST_SHARE_BYTES))
 
     def has_room(self, size_bytes: int) -> bool:

@@ -75,6 +75,9 @@ class Choice(Protocol):
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """The open batch of ``partition`` takes no more records."""
 
+    def stays_on(self, partition: int) -> bool:
+        """Whether all records without a key go to this partition until its batch closes."""
+
 
 class Sticky:
     """Stays on a partition until its batch closes, then takes another, each of them equally likely."""
@@ -94,6 +97,9 @@ class Sticky:
         if partition == self._current and partition_count > 1:
             self._current = (partition + 1 + self._random.randrange(partition_count - 1)) % partition_count
 
+    def stays_on(self, partition: int) -> bool:
+        return partition == self._current
+
 
 class RoundRobin:
     """Each partition in turn, starting anywhere."""
@@ -108,6 +114,9 @@ class RoundRobin:
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """Does not matter here."""
+
+    def stays_on(self, partition: int) -> bool:
+        return False
 
 
 class Custom:
@@ -133,6 +142,9 @@ class Custom:
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """Does not matter here."""
+
+    def stays_on(self, partition: int) -> bool:
+        return False
 
 
 class Partitioner(NamedTuple):

@@ -257,6 +257,10 @@ class BlockTimesWriter:
         try:
             if not self._is_refused:
                 self._write(due)
+        except own(
+            FileNotFoundError
+        ):  # removed since: another process has closed the segment, and its seal says the same
+            self._is_refused = True
         except own(StorageError) as error:
             self._refused(error)
 
@@ -273,6 +277,7 @@ class BlockTimesWriter:
     def _opened(self) -> AppendableFile:
         if self._file is None:
             self._file = self._filesystem.open_appendable(self._path)
+            self._file.close_when_idle()
         return self._file
 
     def close(self) -> None:

@@ -64,6 +64,10 @@ class SegmentReader:
     def size(self) -> int:
         return self._file.size()
 
+    def close_when_idle(self) -> None:
+        """Its descriptor may be closed while nothing reads. ``FileNotFoundError`` where the file is another one by then."""
+        self._file.close_when_idle()
+
     def close(self) -> None:
         self._file.close()
 

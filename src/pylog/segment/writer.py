@@ -21,7 +21,7 @@ from pylog.index import (
 from pylog.segment.block_times import BlockTimesWriter
 from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
 from pylog.segment.recovery import SegmentScan
-from pylog.storage import Buffer, FileSystem
+from pylog.storage import AppendableFile, Buffer, FileSystem
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _OFFSET_ENTRY_BYTES = 8
@@ -51,13 +51,9 @@ class SegmentWriter:
         self._interval_bytes = index_interval_bytes
         self._index_max_bytes = index_max_bytes
         self.base_offset = base_offset
-        self.file = filesystem.open_appendable(file_path(directory, base_offset, LOG))
-        self._offsets = OffsetIndexWriter(
-            filesystem.open_appendable(file_path(directory, base_offset, OFFSET_INDEX + index_suffix)), base_offset
-        )
-        self._times = TimeIndexWriter(
-            filesystem.open_appendable(file_path(directory, base_offset, TIME_INDEX + index_suffix)), base_offset
-        )
+        self.file = self._opened(LOG)
+        self._offsets = OffsetIndexWriter(self._opened(OFFSET_INDEX + index_suffix), base_offset)
+        self._times = TimeIndexWriter(self._opened(TIME_INDEX + index_suffix), base_offset)
         self.block_times = BlockTimesWriter(filesystem, file_path(directory, base_offset, TIMES))
         self.size_bytes = 0
         self.next_offset = base_offset
@@ -65,6 +61,11 @@ class SegmentWriter:
         self.first_timestamp_ms = -1
         self._max_timestamp_ms = -1
         self._max_timestamp_offset = base_offset
+
+    def _opened(self, kind: str) -> AppendableFile:
+        file = self._filesystem.open_appendable(file_path(self._directory, self.base_offset, kind))
+        file.close_when_idle()
+        return file
 
     def attach(self, size_bytes: int, next_offset: int) -> None:
         """Take the agreed end, remove what the indexes say beyond it, and read what they don't say.

@@ -35,6 +35,13 @@ class ReadableFile(Protocol):
     def size(self) -> int:
         """Bytes in the file now."""
 
+    def close_when_idle(self) -> None:
+        """From now on the descriptor may be closed while nothing uses the file: many files stay open, and descriptors are few.
+
+        The next use opens the file again. ``FileNotFoundError`` where it was removed meanwhile, or another one is in its place;
+        where the system refuses to open it, a ``StorageError`` with the fact ``reopening``, and nothing else was done.
+        """
+
     def close(self) -> None:
         """Give the descriptor back. Closing twice is allowed."""
 
@@ -67,6 +74,12 @@ class FileLock(Protocol):
     @property
     def release(self) -> Callable[[], object]:
         """Frees the lock, if it is held. A callable of C, which no signal handler can interrupt before its work is done."""
+
+    def close_when_idle(self) -> None:
+        """After ``release``: until the lock is taken again, its descriptor may be closed.
+
+        A lock whose file was removed or replaced meanwhile can be taken as before, and is not in place.
+        """
 
     def abandon(self) -> None:
         """Close the descriptor without unlocking: what a forked child must do, since unlocking frees the parent's lock."""

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from pylog.errors import StorageError, StorageFull
 from pylog.interrupts import is_foreign, own
+from pylog.storage.descriptor_pool import remedy_for
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -44,7 +45,7 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
         return StorageFull(
             f"cannot {action} {path!r}: {reason}; free space and try again", path=path, errno=error.errno
         )
-    why = why_denied(path) if error.errno == errno.EACCES else ""
+    why = why_denied(path) if error.errno == errno.EACCES else remedy_for(error.errno)
     return StorageError(f"cannot {action} {path!r}: {reason}{why}", path=path, errno=error.errno)
 
 

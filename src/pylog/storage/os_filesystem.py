@@ -17,16 +17,15 @@ from collections.abc import Callable, Collection
 from pylog.errors import StorageError
 from pylog.interrupts import own
 from pylog.storage import modes, owners, status
+from pylog.storage.descriptor_pool import POOL, Identity, OpenDescriptor, identity_of, with_descriptor
 from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile, Watch
-from pylog.storage.fork import forks
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock, is_held
 from pylog.storage.os_watch import watch_files
 from pylog.storage.reaching import DIRECTORY, link_refused, reached
-from pylog.storage.regular import open_or_make, open_regular, status_around
+from pylog.storage.regular import FOR_WRITING, open_or_make, open_regular, status_around
 
-_WRITE = os.O_RDWR | os.O_NOFOLLOW
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/mountinfo"
 _LARGE_BYTES = 64 << 10  # from here on it is worth asking how large a file is before it is read
@@ -35,26 +34,32 @@ _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at 
 
 
 class OsReadableFile:
-    """A file open for reading."""
+    """A file open for reading. Every use refers to the open descriptor until it is over: see ``descriptor_pool.py``."""
 
-    __slots__ = ("_descriptor", "_owner", "path")
+    __slots__ = ("__weakref__", "_known_as", "_open", "_root", "is_used", "path")
+    _flags = os.O_RDONLY
 
-    def __init__(self, path: str, owner: Descriptor) -> None:
+    def __init__(self, path: str, owner: Descriptor, root: str | None = None) -> None:
+        """``root`` is the directory below which no link is followed when it is opened again."""
+        self._open: OpenDescriptor | None = OpenDescriptor(owner)
+        self._known_as: Identity | None = None  # while it is closed because it was idle
+        self._root = root
+        self.is_used = True
         self.path = path
-        self._owner = owner  # closes it when this file is dropped, at the latest
-        self._descriptor = owner.fileno()
 
     def pread(self, size: int, position: int) -> bytes:
         if size > _LARGE_BYTES:  # Python allocates all that is asked for; a caller may only know a bound
             size = min(size, max(self.size() - position, 0))
+        opened = self._open or self._open_again("read")
+        self.is_used = True
         try:
-            data = os.pread(self._descriptor, size, position)
+            data = os.pread(opened.number, size, position)
             if len(data) == size or not data:
                 return data
             parts = [data]
             got = len(data)
             while got < size and data:  # Linux stops at 2 GiB, and a signal may stop it anywhere
-                data = os.pread(self._descriptor, size - got, position + got)
+                data = os.pread(opened.number, size - got, position + got)
                 parts.append(data)
                 got += len(data)
             return b"".join(parts)
@@ -62,44 +67,83 @@ class OsReadableFile:
             raise storage_error("read", self.path, error) from error
 
     def size(self) -> int:
+        opened = self._open or self._open_again("inspect")
+        self.is_used = True
         try:
-            return os.lseek(self._descriptor, 0, os.SEEK_END)  # half the price of fstat; nothing reads where it stands
+            return os.lseek(opened.number, 0, os.SEEK_END)  # half the price of fstat; nothing reads where it stands
         except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
 
+    def close_when_idle(self) -> None:
+        POOL.add(self)
+
+    def close_idle(self) -> bool:
+        opened = self._open
+        if opened is None:
+            return False
+        known_as = identity_of(opened.number)
+        if known_as is None:
+            return False
+        self._known_as = known_as
+        self._open = None
+        return True
+
+    def _open_again(self, action: str) -> OpenDescriptor:
+        known_as = self._known_as
+        if known_as is None:  # it was closed for good
+            raise storage_error(action, self.path, OSError(errno.EBADF, os.strerror(errno.EBADF)))
+        try:
+            with reached(self._root, "open", self.path) as (directory, name, no_follow):
+                opened = OpenDescriptor(open_regular(name, self._flags | no_follow, self.path, directory))
+        except own(StorageError) as error:
+            error.facts["reopening"] = True
+            raise
+        if identity_of(opened.number) != known_as:
+            raise FileNotFoundError(errno.ENOENT, "It was replaced while it was not open", self.path)
+        self._open = opened
+        POOL.add(self)
+        return opened
+
     def close(self) -> None:
-        self._descriptor = -1
-        with translated("close", self.path):
-            self._owner.close()
+        opened, self._open, self._known_as = self._open, None, None
+        if opened is not None:
+            POOL.discard(self)
+            with translated("close", self.path):
+                opened.close()
 
 
 class OsAppendableFile(OsReadableFile):
     """A file open for reading and writing."""
 
     __slots__ = ()
+    _flags = FOR_WRITING
 
     def pwrite(self, data: Buffer, position: int) -> None:
+        opened = self._open or self._open_again("write")
+        self.is_used = True
         try:
-            written = os.pwrite(self._descriptor, data, position)
+            written = os.pwrite(opened.number, data, position)
             if written != len(data):
                 rest = memoryview(data)
                 while written < len(data):  # a short write: go on until all is written or the system says why not
-                    written += os.pwrite(self._descriptor, rest[written:], position + written)
+                    written += os.pwrite(opened.number, rest[written:], position + written)
         except own(OSError) as error:
             raise storage_error("write", self.path, error) from error
 
     def truncate(self, size: int) -> None:
+        opened = self._open or self._open_again("truncate")
+        self.is_used = True
         with translated("truncate", self.path):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(opened.number, size)
 
     def sync(self) -> None:
+        opened = self._open or self._open_again("sync")
+        self.is_used = True
         with translated("sync", self.path):
-            if self._descriptor < 0:  # Python's own answer would be a ValueError
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if _FULL_SYNC is not None:
-                fcntl.fcntl(self._descriptor, _FULL_SYNC)
+                fcntl.fcntl(opened.number, _FULL_SYNC)
             else:
-                os.fdatasync(self._descriptor)
+                os.fdatasync(opened.number)
 
 
 class OsFileSystem:
@@ -121,17 +165,18 @@ class OsFileSystem:
 
     def open_readable(self, path: str) -> ReadableFile:
         with reached(self._root, "open", path) as (directory, name, no_follow):
-            return OsReadableFile(path, open_regular(name, os.O_RDONLY | no_follow, path, directory))
+            return OsReadableFile(path, open_regular(name, os.O_RDONLY | no_follow, path, directory), self._root)
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
         with reached(self._root, "open", path) as (directory, name, _):
             if create:
-                return OsAppendableFile(path, open_or_make(name, _WRITE, path, directory, modes.of_file))
-            return OsAppendableFile(path, open_regular(name, _WRITE, path, directory))
+                return OsAppendableFile(
+                    path, open_or_make(name, FOR_WRITING, path, directory, modes.of_file), self._root
+                )
+            return OsAppendableFile(path, open_regular(name, FOR_WRITING, path, directory), self._root)
 
     def lock(self, path: str) -> FileLock:
-        with reached(self._root, "open the lock file", path) as (directory, name, _):
-            return _lock(path, directory, name)
+        return OsFileLock(path, self._root)
 
     def is_locked(self, path: str) -> bool:
         try:
@@ -145,8 +190,7 @@ class OsFileSystem:
             give_back(descriptor)
 
     def locks_exclude(self, path: str) -> bool:
-        with reached(self._root, "open the lock file", path) as (directory, name, _):
-            first, second = _lock(path, directory, name), _lock(path, directory, name)
+        first, second = OsFileLock(path, self._root), OsFileLock(path, self._root)
         try:
             try:
                 if not first.try_acquire():
@@ -172,10 +216,10 @@ class OsFileSystem:
     def names(self, directory: str) -> list[str]:
         with reached(self._root, "list", directory) as (above, name, no_follow):
             if not no_follow:
-                return sorted(os.listdir(name))
+                return sorted(with_descriptor(os.listdir, name))
             descriptor = _open_directory(name, directory, above, no_follow)
             try:
-                return sorted(os.listdir(descriptor.fileno()))
+                return sorted(with_descriptor(os.listdir, descriptor.fileno()))
             finally:
                 give_back(descriptor)
 
@@ -285,18 +329,6 @@ def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_resu
         raise storage_error("inspect", path, error) from error
 
 
-def _lock(path: str, directory: int | None, name: str) -> OsFileLock:
-    while True:
-        before = forks()
-        descriptor = open_or_make(name, _WRITE, path, directory, modes.of_lock)
-        lock = OsFileLock(path, descriptor)
-        if forks() == before:
-            break
-        lock.abandon()  # a child that came before the lock was known has the descriptor, and would keep the lock alive
-    modes.keep_readers_out(descriptor.fileno())
-    return lock
-
-
 def _made(name: str, path: str, mode: int, above: int | None) -> bool:
     """Make a directory. False if there is one already."""
     try:
@@ -310,7 +342,7 @@ def _made(name: str, path: str, mode: int, above: int | None) -> bool:
 
 def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> Descriptor:
     try:
-        return open_descriptor(name, DIRECTORY | no_follow, directory=above)
+        return with_descriptor(open_descriptor, name, DIRECTORY | no_follow, directory=above)
     except own(NotADirectoryError) as error:
         if no_follow and status.is_link(path):
             raise link_refused(path) from error
@@ -319,8 +351,12 @@ def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> 
 
 def _read_of_proc(path: str) -> str:
     """A file that Linux has and other systems lack: ``FileNotFoundError`` there, ``StorageError`` for any other refusal."""
-    with translated("read", path), open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
+    with (
+        translated("read", path),
+        with_descriptor(open, path, encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        content: str = file.read()
+    return content
 
 
 def _mount_kind(path: str) -> str:

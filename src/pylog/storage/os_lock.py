@@ -18,9 +18,13 @@ from functools import partial
 
 from pylog.errors import StorageError
 from pylog.interrupts import own
-from pylog.storage.descriptors import Descriptor, give_back
-from pylog.storage.fork import after_fork_in_child
+from pylog.storage import modes
+from pylog.storage.descriptor_pool import POOL, Identity, OpenDescriptor, identity_of
+from pylog.storage.descriptors import Descriptor
+from pylog.storage.fork import after_fork_in_child, forks
 from pylog.storage.os_errors import storage_error, translated
+from pylog.storage.reaching import reached
+from pylog.storage.regular import FOR_WRITING, open_or_make, open_regular
 
 HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
 LOCK_KIND = "ofd" if HAS_OFD else "flock"
@@ -31,35 +35,77 @@ _ACQUIRE = struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0)
 _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 
 
-class OsFileLock:
-    """An exclusive lock on a file of its own; the file never holds data."""
+class _LockDescriptor(OpenDescriptor):
+    """``unlock`` frees the lock that was taken through this number. A forked child closes it without unlocking."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_identity", "_owner", "path", "release")
+    __slots__ = ("__weakref__", "unlock")
 
-    def __init__(self, path: str, owner: Descriptor) -> None:
-        """Of a file that is open for writing. A lock that is dropped is free."""
-        self.path = path
-        self._owner = owner
-        self._descriptor = owner.fileno()
-        status = os.fstat(self._descriptor)
-        self._identity = status.st_dev, status.st_ino  # no other file's while this one is open
-        self.release: Callable[[], object] = (
-            partial(fcntl.fcntl, self._descriptor, fcntl.F_OFD_SETLK, _RELEASE)
+    def __init__(self, owner: Descriptor) -> None:
+        super().__init__(owner)
+        after_fork_in_child(self.give_back)
+        self.unlock: Callable[[], object] = (
+            partial(fcntl.fcntl, self.number, fcntl.F_OFD_SETLK, _RELEASE)
             if HAS_OFD
-            else partial(fcntl.flock, self._descriptor, fcntl.LOCK_UN)
+            else partial(fcntl.flock, self.number, fcntl.LOCK_UN)
         )
+
+
+class OsFileLock:
+    """An exclusive lock on a file of its own; the file never holds data.
+
+    Its descriptor is closed when it is idle (``descriptor_pool.py``), but never while the lock is held: ``_held`` refers to it
+    then. ``_held`` is changed by the holder alone.
+    """
+
+    __slots__ = (
+        "__weakref__", "_held", "_is_closed", "_is_idle", "_is_lost", "_known_as", "_numbers", "_open", "_root",
+        "is_used", "path", "release",
+    )  # fmt: skip
+
+    def __init__(self, path: str, root: str | None = None) -> None:
+        """Opens the file, or makes it. ``root`` is the directory below which no link is followed."""
+        self.path = path
+        self._root = root
+        self._open: _LockDescriptor | None = None
+        self._held: _LockDescriptor | None = None
+        self._is_closed = self._is_idle = self._is_lost = False
+        self._known_as: Identity | None = None  # while it is closed because it was idle
+        self.is_used = True
+        self.release: Callable[[], object] = bool
         after_fork_in_child(self.abandon)
+        opened = self._opened(make=True)
+        self._open = opened
+        status = os.fstat(opened.number)
+        self._numbers = status.st_dev, status.st_ino  # no other file's while this one is open
+        modes.keep_readers_out(opened.number)
+
+    def _opened(self, *, make: bool) -> _LockDescriptor:
+        with reached(self._root, "open the lock file", self.path) as (directory, name, _):
+            while True:
+                before = forks()
+                if make:
+                    opened = _LockDescriptor(open_or_make(name, FOR_WRITING, self.path, directory, modes.of_lock))
+                else:
+                    opened = _LockDescriptor(open_regular(name, FOR_WRITING, self.path, directory))
+                if forks() == before:
+                    return opened
+                opened.give_back()  # a child that came before has the descriptor, and would keep the lock alive
 
     def try_acquire(self) -> bool:
-        if self._descriptor < 0:
+        if self._is_closed:
             raise StorageError(
                 f"cannot lock {self.path!r}: it was closed, or given up in a forked child", path=self.path
             )
+        self.is_used = True
+        opened = self._open or self._open_again()
+        if opened is None:
+            return True
+        self._held, self.release = opened, opened.unlock
         try:
             if HAS_OFD:
-                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _ACQUIRE)
+                fcntl.fcntl(opened.number, fcntl.F_OFD_SETLK, _ACQUIRE)
             else:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(opened.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except own(OSError) as error:
             if error.errno in _BUSY:
                 return False
@@ -67,23 +113,61 @@ class OsFileLock:
                 raise
         return True
 
+    def _open_again(self) -> _LockDescriptor | None:
+        """None where its file is gone: nobody else can come by that lock any more, so it is free, and not in place."""
+        try:
+            opened = None if self._is_lost else self._opened(make=False)
+        except own(FileNotFoundError):
+            opened = None
+        if opened is not None and identity_of(opened.number) == self._known_as:
+            self._open, self._is_idle = opened, True
+            POOL.add(self)
+            return opened
+        self._is_lost = True
+        return None
+
     def is_in_place(self) -> bool:
+        if self._is_lost:
+            return False
         try:
             status = os.stat(self.path)
         except own(FileNotFoundError):
             return False
         except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
-        return (status.st_dev, status.st_ino) == self._identity
+        return (status.st_dev, status.st_ino) == self._numbers
+
+    def close_when_idle(self) -> None:
+        self._held, self.release = None, bool
+        if not self._is_idle:
+            self._is_idle = True
+            POOL.add(self)
+
+    def close_idle(self) -> bool:
+        opened = self._open
+        self._is_idle = False  # to be listed again when it is free the next time
+        if opened is None or self._held is not None:
+            return False
+        known_as = identity_of(opened.number)
+        if known_as is None:
+            self._is_idle = True  # never again
+            return False
+        self._known_as = known_as
+        self._open = None
+        return True
 
     def abandon(self) -> None:
         """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""
-        self._descriptor, self.release = -1, bool
-        give_back(self._owner)
+        opened, held = self._open, self._held
+        self._is_closed, self._open, self._held, self.release = True, None, None, bool
+        POOL.discard(self)
+        for descriptor in (opened, held):
+            if descriptor is not None:
+                descriptor.give_back()
 
     def close(self) -> None:
         """Unlock, then give the descriptor back: a child that inherited it must not keep the lock alive."""
-        if self._descriptor >= 0:
+        if not self._is_closed:
             try:
                 with translated("unlock", self.path):
                     self.release()

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from pylog.errors import StorageError
 from pylog.interrupts import is_foreign, own
+from pylog.storage.descriptor_pool import with_descriptor
 from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.status import is_link
@@ -47,7 +48,7 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
         try:
             while True:
                 above = None if self._descriptor is None else self._descriptor.fileno()
-                self._descriptor = open_descriptor(name, _INTO, directory=above)
+                self._descriptor = with_descriptor(open_descriptor, name, _INTO, directory=above)
                 start, end = end + 1, path.find("/", end + 1)
                 if end < 0:
                     return self._descriptor.fileno(), path[start:], os.O_NOFOLLOW

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pylog.errors import StorageError
 from pylog.interrupts import own
 from pylog.storage import modes, owners
+from pylog.storage.descriptor_pool import with_descriptor
 from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
 from pylog.storage.directories import parent_of
 from pylog.storage.reaching import link_refused
 
+FOR_WRITING = os.O_RDWR | os.O_NOFOLLOW
 _NEVER_WAIT = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -30,7 +32,7 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
     ``StorageError`` where it is no regular file, or is to be written and has other names; else the system's own error.
     """
     try:
-        descriptor = open_descriptor(name, flags | _NEVER_WAIT, directory=directory)
+        descriptor = with_descriptor(open_descriptor, name, flags | _NEVER_WAIT, directory=directory)
     except own(OSError) as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise link_refused(path) from error
@@ -59,7 +61,8 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
             above = status_around(directory, path)
             mode = mode_of(stat.S_IMODE(above.st_mode))
         try:
-            descriptor = open_descriptor(name, flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT, mode, directory)
+            made = flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT
+            descriptor = with_descriptor(open_descriptor, name, made, mode, directory)
         except own(FileExistsError):
             continue  # another process made it meanwhile
         try:

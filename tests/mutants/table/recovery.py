@@ -196,9 +196,9 @@ MUTANTS = (
     ),
     Mutant(
         "a symbolic link is followed for writing",
-        "storage/os_filesystem.py",
-        "_WRITE = os.O_RDWR | os.O_NOFOLLOW",
-        "_WRITE = os.O_RDWR",
+        "storage/regular.py",
+        "FOR_WRITING = os.O_RDWR | os.O_NOFOLLOW",
+        "FOR_WRITING = os.O_RDWR",
         "whoever may write into the directory has the log write to any file",
         ("tests/storage/test_os_filesystem.py::test_a_symbolic_link_is_never_followed_for_writing",),
     ),

@@ -176,6 +176,9 @@ class OpenFile:
         if number < 0:
             raise storage_error(action, self.path, OSError(errno.EINVAL, "Invalid argument"))
 
+    def close_when_idle(self) -> None:
+        """Descriptors are no bounded good here."""
+
     def close(self) -> None:
         self._file = None
 
@@ -248,6 +251,9 @@ class SimulatedLock:
         locks = self._process.machine.locks
         if self._file is not None and locks.get(self._file.number, (None, None))[1] is self:
             del locks[self._file.number]
+
+    def close_when_idle(self) -> None:
+        """As for files."""
 
     def abandon(self) -> None:
         self.close()
