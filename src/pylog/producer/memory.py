@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SMALLEST_SHARE_BYTES = 4096
 _PERIOD_S = 1.0
+_SPARED = 8  # the part of the memory that is in no share
 
 
 class Memory:
@@ -54,7 +55,10 @@ class Memory:
         return self._share_of(buffer, used)
 
     def _share_of(self, buffer: PartitionBuffer, used: int) -> int:
-        return min(buffer.topic.batch_bytes, max(self.limit_bytes // used, _SMALLEST_SHARE_BYTES))
+        # Earlier batches may have larger shares. Without something to spare, each batch would then be opened by writing one
+        # that is not full, whose partition soon opens another one.
+        spare_bytes = self.limit_bytes // _SPARED if used > 1 else 0
+        return min(buffer.topic.batch_bytes, max((self.limit_bytes - spare_bytes) // used, _SMALLEST_SHARE_BYTES))
 
     def has_room(self, size_bytes: int) -> bool:
         return self.reserved_bytes + size_bytes <= self.limit_bytes

@@ -1,0 +1,285 @@
+"""Files and locks that are closed while they are idle: the same file is opened again, or it is said that it is gone."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pylog import Log, ProducerRecord, TopicPartition
+from pylog.errors import OffsetOutOfRange, StorageError
+from pylog.storage import OsFileSystem
+from pylog.storage.descriptor_pool import POOL
+
+FS = OsFileSystem()
+
+
+def close_all() -> None:
+    """Every file that may be closed."""
+    while POOL.close_some(1 << 20):
+        pass
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nearly every use opens its file again."""
+    close_all()
+    monkeypatch.setattr(POOL, "limit", 1)
+    monkeypatch.setattr(POOL, "_most", 0)
+    yield
+    monkeypatch.setattr(POOL, "_most", 0)
+
+
+def test_an_idle_file_is_closed_and_opened_again(tmp_path: Path) -> None:
+    file = FS.open_appendable(f"{tmp_path}/f")
+    file.close_when_idle()
+    file.pwrite(b"abc", 0)
+    before = len(os.listdir("/proc/self/fd"))
+    close_all()
+    assert len(os.listdir("/proc/self/fd")) < before
+    assert (file.pread(3, 0), file.size()) == (b"abc", 3)
+    close_all()
+    file.pwrite(b"d", 3)
+    close_all()
+    file.sync()
+    close_all()
+    file.truncate(2)
+    assert file.pread(9, 0) == b"ab"
+    close_all()
+    file.close()
+    with pytest.raises(StorageError, match="Bad file descriptor"):
+        file.pread(1, 0)
+
+
+def test_a_file_that_nobody_allowed_to_be_closed_stays_open(tmp_path: Path) -> None:
+    file = FS.open_appendable(f"{tmp_path}/f")
+    close_all()
+    os.unlink(f"{tmp_path}/f")
+    file.pwrite(b"abc", 0)
+    assert file.pread(3, 0) == b"abc"
+    file.close()
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced", "made again"])
+def test_another_file_in_its_place_is_not_taken_for_it(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    file = FS.open_readable(str(path))
+    file.close_when_idle()
+    close_all()
+    if change == "replaced":
+        (tmp_path / "g").write_bytes(b"new")
+        (tmp_path / "g").rename(path)
+    else:
+        born = os.stat(path).st_ctime_ns
+        path.unlink()
+        while change == "made again" and not (path.exists() and os.stat(path).st_ctime_ns > born):
+            path.write_bytes(b"new")  # it may have the number of the one before; file times are as coarse as a tick
+            if os.stat(path).st_ctime_ns <= born:
+                path.unlink()
+    with pytest.raises(FileNotFoundError):
+        file.pread(3, 0)
+    with pytest.raises(FileNotFoundError):
+        file.size()
+    file.close()
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+    file = FS.within(str(tmp_path)).open_readable(f"{tmp_path}/f")
+    file.close_when_idle()
+    close_all()
+    (tmp_path / "f").rename(tmp_path / "g")
+    (tmp_path / "f").symlink_to("g")
+    with pytest.raises(StorageError, match="symbolic link") as caught:
+        file.pread(3, 0)
+    assert caught.value.facts["reopening"]
+    file.close()
+
+
+def test_a_lock_that_is_held_is_never_closed(tmp_path: Path) -> None:
+    lock, other = FS.lock(f"{tmp_path}/l"), FS.lock(f"{tmp_path}/l")
+    for _ in range(3):
+        assert lock.try_acquire()
+        close_all()
+        assert not other.try_acquire()
+        assert lock.is_in_place()
+        lock.release()
+        lock.close_when_idle()
+        close_all()
+        assert other.try_acquire()
+        assert not lock.try_acquire()
+        lock.close_when_idle()
+        other.release()
+    lock.close()
+    other.close()
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_lock_whose_file_went_while_it_was_idle_is_not_in_place(tmp_path: Path, change: str) -> None:
+    lock = FS.lock(f"{tmp_path}/l")
+    assert lock.try_acquire()
+    lock.release()
+    lock.close_when_idle()
+    close_all()
+    os.unlink(f"{tmp_path}/l")
+    if change == "replaced":
+        (tmp_path / "n").touch()
+        (tmp_path / "n").rename(tmp_path / "l")
+    assert lock.try_acquire()
+    assert not lock.is_in_place()
+    lock.release()
+    assert os.path.exists(tmp_path / "l") == (change == "replaced"), "opening it again makes nothing"
+    lock.close()
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_keeps_no_lock_alive_that_was_opened_again(tmp_path: Path) -> None:
+    lock = FS.lock(f"{tmp_path}/l")
+    lock.close_when_idle()
+    close_all()
+    assert lock.try_acquire()
+    is_over, over = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(over)
+        os.read(is_over, 1)
+        os._exit(0)
+    try:
+        lock.abandon()  # what the parent's death does
+        other = FS.lock(f"{tmp_path}/l")
+        while not other.try_acquire():  # until the child has come to the end of its fork
+            pass
+        other.close()
+    finally:
+        os.close(over)
+        os.close(is_over)
+        os.waitpid(child, 0)
+
+
+def test_threads_that_read_and_write_meet_no_other_file(few: None, tmp_path: Path, seed: int) -> None:
+    failures: list[BaseException] = []
+    is_over = threading.Event()
+
+    def evict() -> None:
+        while not is_over.is_set():
+            POOL.close_some(3)
+
+    def work(number: int) -> None:
+        random = Random(seed + number)
+        try:
+            with Log(tmp_path / f"log{number % 2}", create=True) as log:
+                log.create_topic(f"t{number}", partitions=5, if_not_exists=True)
+                wanted: list[list[bytes]] = [[] for _ in range(5)]
+                for turn in range(60):
+                    at = random.randrange(5)
+                    value = b"%d %d" % (number, turn)
+                    log.partition(f"t{number}", at).append([ProducerRecord(value)], acks=random.choice([1, "all"]))
+                    wanted[at].append(value)
+                for at in range(5):
+                    assert [record.value for record in log.partition(f"t{number}", at).scan()] == wanted[at]
+                assert log.verify().problems == []
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failures.append(error)
+
+    for name in ("log0", "log1"):
+        Log(tmp_path / name, create=True).close()
+    evictor = threading.Thread(target=evict)
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in (evictor, *workers):
+        thread.start()
+    for thread in workers:
+        thread.join()
+    is_over.set()
+    evictor.join()
+    assert failures == []
+
+
+def test_a_reader_whose_segment_was_deleted_while_it_was_closed_is_told(few: None, tmp_path: Path) -> None:
+    with Log(tmp_path / "log") as log, Log(tmp_path / "log") as other:
+        log.create_topic("t")
+        partition, reader = log.partition("t", 0), other.partition("t", 0)
+        for number in range(3):
+            partition.append([ProducerRecord(b"%d" % number)])
+            partition.roll()
+        assert [record.offset for record in reader.read(0)][:1] == [0]
+        close_all()
+        log.delete_records(TopicPartition("t", 0), 2)
+        with pytest.raises(OffsetOutOfRange):
+            reader.read(0)
+        assert [record.value for record in reader.read(2)] == [b"2"]
+
+
+def test_what_the_application_has_open_is_room_taken_from_idle_files(tmp_path: Path) -> None:
+    files = [FS.open_appendable(f"{tmp_path}/{number}") for number in range(20)]
+    for file in files:
+        file.close_when_idle()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 3, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        FS.open_appendable(f"{tmp_path}/one more").close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+        for file in files:
+            file.close()
+
+
+def test_an_error_for_want_of_descriptors_names_the_limit_and_the_remedy(tmp_path: Path) -> None:
+    close_all()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"may have 0.*ulimit -n"):
+            FS.open_appendable(f"{tmp_path}/f")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+_MANY = """
+import resource, sys
+limit, partitions = int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+from pylog import Consumer, Log, Producer, TopicPartition
+log = Log(sys.argv[1])
+log.create_topic("t", partitions=partitions)
+with Producer(log, acks=1) as producer:
+    sent = [producer.send("t", b"x", partition=number) for _ in range(2) for number in range(partitions)]
+    sent += producer.send_many("t", [b"x"] * partitions, keys=[b"%d" % number for number in range(partitions)])
+    for delivery in sent:
+        delivery.result()
+with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+    consumer.subscribe("t")
+    found = 0
+    while found < len(sent):
+        found += len(consumer.poll(1.0, max_records=5_000))
+    consumer.poll(0.01)
+assert not log.verify().problems
+for number in range(0, partitions, 10):
+    log.delete_records(TopicPartition("t", number), 1)
+log.delete_topic("t")
+log.close()
+print("all", found)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("partitions", "limit"), [(60, 64), (1_000, 1_024)])
+def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path, partitions: int, limit: int) -> None:
+    command = [sys.executable, "-c", _MANY, str(tmp_path / "log"), str(limit), str(partitions)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == f"all {3 * partitions}\n", done.stderr
