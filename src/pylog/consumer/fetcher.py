@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pylog.consumer.config import ConsumerConfig
@@ -22,7 +21,7 @@ from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.reset import OffsetReset, no_position
 from pylog.consumer.subscription import TopicId, name_of
 from pylog.errors import Closed, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
-from pylog.interrupts import own
+from pylog.interrupts import own, suppress
 from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
