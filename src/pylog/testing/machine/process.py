@@ -89,8 +89,11 @@ class Process:
             raise Killed
         self.steps += 1
         step = Step(name, path, size_bytes)
-        for hook in self.machine.before_step:
-            hook(self, step)
+        try:
+            for hook in self.machine.before_step:
+                hook(self, step)
+        except OSError as error:
+            raise error.with_traceback(None)  # noqa: B904 - the system's answer, not a signal handler's (pylog.interrupts)
         if not self.is_alive:
             raise Killed
 
