@@ -25,6 +25,7 @@ from pylog.errors import LogLocked, OutcomeUnknown, PylogError
 from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
 from pylog.producer.buffer import PartitionBuffer
 from pylog.storage import OsFileSystem
+from pylog.testing.machine import Machine
 from tests.consumer.interrupts import interrupt_at
 from tests.soak.signal_trials import EXCEPTIONS
 from tests.system import fail, of_the_system
@@ -154,6 +155,15 @@ def test_no_exception_is_lost_in_what_python_runs_when_an_object_is_freed() -> N
         if isinstance(item, type) and item.__module__ == name and "__del__" in vars(item)
     ]
     assert found == ["pylog.storage.descriptors.PythonDescriptor"]
+
+
+def test_what_a_hook_of_the_simulated_machine_raises_is_an_answer_of_the_system() -> None:
+    machine = Machine()
+    process = machine.process()
+    process.filesystem.make_directory("/d")
+    machine.before_step.append(lambda _process, _step: raise_it(FileNotFoundError(errno.ENOENT, "of the hook")))
+    with suppress(FileNotFoundError):
+        process.filesystem.names("/d")
 
 
 class World:

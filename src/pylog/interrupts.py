@@ -46,12 +46,12 @@ def is_foreign(error: BaseException) -> bool:
     A handler that calls pylog may let a ``PylogError`` out; that one is recognized only by the function that is installed.
     So is a ``MemoryError``, which Python raises in any frame.
     """
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is None:  # it was raised right there, as a rule
+        return False
     if is_of_handler(error):
         return True
     if isinstance(error, PylogError | MemoryError):
-        return False
-    trace = error.__traceback__
-    if trace is None or trace.tb_next is None:
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next

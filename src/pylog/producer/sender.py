@@ -389,6 +389,6 @@ def _whole_ms(seconds: float) -> int:
 
 def _has_settled(buffer: PartitionBuffer) -> bool:
     try:
-        return buffer.appended[0].settled
-    except own(IndexError):
+        return bool(buffer.appended) and buffer.appended[0].settled
+    except own(IndexError):  # another thread took the last one
         return False

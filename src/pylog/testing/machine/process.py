@@ -81,8 +81,11 @@ def _answer(step: Step, error: OSError) -> None:
 
     One without, as the ``TimeoutError`` of a signal handler, is not the system's. Nor is one in a sleep.
     """
-    if error.errno is not None and step.name in _ACTIONS and not isinstance(error, FileNotFoundError | StorageError):
-        raise storage_error(_ACTIONS[step.name], step.path, error) from error
+    if error.errno is None or step.name not in _ACTIONS:
+        return
+    if isinstance(error, FileNotFoundError | StorageError):
+        raise error.with_traceback(None)  # the frame of a hook would make it a signal handler's (pylog.interrupts)
+    raise storage_error(_ACTIONS[step.name], step.path, error) from error
 
 
 class Process:
