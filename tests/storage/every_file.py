@@ -91,6 +91,10 @@ def live(root: Path, **options: object) -> Watched:
             partition.append([ProducerRecord(b"v")], acks="all")
         filesystem.syncs_fail = True
         partition.append([ProducerRecord(b"v")], acks="all")
+        partition.append([ProducerRecord(b"v")], acks=1)
+        partition.roll()
+        filesystem.syncs_fail = True  # of a closed segment
+        partition.sync(partition.latest_offset)
         log.delete_records(TopicPartition("t", 0), partition.latest_offset)
         log.create_topic("u")
         log.delete_topic("u")
