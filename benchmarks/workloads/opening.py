@@ -16,9 +16,13 @@ from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, keys, s
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload
 from benchmarks.workloads.append import log_bytes
 from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import build_batch
+from pylog.model import ProducerRecord
 from pylog.storage import OsFileSystem
 
 PARTITIONS = 1_000
+SMALL_BATCHES = 30_000
 MANY = 10_000
 IMPORTING = "import sys, time; t = time.perf_counter(); import pylog; t = time.perf_counter() - t"
 _boots = count()
@@ -100,6 +104,33 @@ def _killed(place: Path, scale: Scale) -> Iterator[Measure]:
     yield measure
 
 
+def _left_by(producers: int) -> Contender:
+    """Many batches of one record, by so many producers one after another, whose writer did not close the log."""
+
+    @contextmanager
+    def reopened(place: Path, scale: Scale) -> Iterator[Measure]:
+        encoder = RecordEncoder(1 << 20)
+        left = Log(place / "log")
+        left.create_topic(TOPIC)
+        partition = left.partition(TOPIC, 0)
+        for number in range(scale.of(SMALL_BATCHES, at_least=100)):
+            encoder.append(0, None, VALUE, ())
+            sequence, producer_id = divmod(number, producers)
+            partition.append_batch(
+                build_batch(encoder, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+            )
+
+        def open_and_append() -> None:
+            with Log(place / "log", create=False) as log:
+                log.partition(TOPIC, 0).append([ProducerRecord(VALUE)], acks=1)
+
+        yield lambda: {"ms": 1e3 * seconds(open_and_append)}
+        left.close()
+
+    what = f"30,000 batches of one record by {producers:,} producers; Log, Partition.append (acks=1)"
+    return Contender(f"{producers:,} producers", what, reopened)
+
+
 class _AnotherBoot(OsFileSystem):
     """The same files after a start of the machine: of what was not synced, anything may be lost."""
 
@@ -147,6 +178,15 @@ WORKLOADS = [
         "import pylog in a new process, from bytecode; neither pyspark nor pyarrow comes with it",
         (Contender("import pylog", "a process of its own each time", _importing),),
         (Figure("import pylog", Value("import pylog", "ms"), at_most=60, unit="ms"),),
+    ),
+    Workload(
+        "reopen",
+        "until a record is appended to a log of many small batches, whose writer was killed between two of them",
+        (_left_by(1), _left_by(SMALL_BATCHES)),
+        (
+            Figure("30,000 batches, one producer", Value("1 producers", "ms"), at_most=15, unit="ms"),
+            Figure("30,000 batches, as many producers", Value("30,000 producers", "ms"), at_most=15, unit="ms"),
+        ),
     ),
     Workload(
         "recover",
