@@ -183,11 +183,7 @@ class Fetcher:
                     self.caught_up = False
                 if chunk or lane.failure is not None:
                     return lane, chunk
-                if lane.idle_round == self._round:
-                    lane.quiet_turn = self._turn
-                    self._leave(quiet, lane)
-                elif lane.is_waiting and not self._has_room():
-                    self._leave(self._blocked, lane)
+                self._put_off(lane)
             if self._blocked and self._has_room():
                 continue
             if not quiet or quiet[0].quiet_turn == self._turn:
@@ -207,6 +203,14 @@ class Fetcher:
         if self._quiet and self._quiet[0].quiet_turn != self._turn:
             self._busy.append(self._quiet.popleft())
         return admitted
+
+    def _put_off(self, lane: Lane) -> None:
+        """The lane gave nothing: is there nothing more, or no room?"""
+        if lane.idle_round == self._round:
+            lane.quiet_turn = self._turn
+            self._leave(self._quiet, lane)
+        elif lane.is_waiting and not self._has_room():
+            self._leave(self._blocked, lane)
 
     def _leave(self, line: deque[Lane], lane: Lane) -> None:
         """The lane, which stands last among the busy, goes to the end of this line."""

@@ -130,8 +130,8 @@ MUTANTS = (
     Mutant(
         "a sync that failed is tried again",
         "partition/durability.py",
-        "                file.sync()\n            except StorageError as error:\n                self._replace(base, error)\n",
-        "                file.sync()\n            except StorageError as error:\n                file.sync()\n",
+        "there was no descriptor to ask for one\n                self._replace(base, error)\n",
+        "there was no descriptor to ask for one\n                file.sync()\n",
         "the second sync succeeds although the pages of the first are gone",
         (f"{_DURABILITY}::test_a_sync_that_failed_once_is_answered_with_a_new_file",),
     ),

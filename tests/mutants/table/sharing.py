@@ -312,4 +312,20 @@ MUTANTS = (
         "a consumer is woken by every append to what it has paused, for nothing",
         ("tests/consumer/test_real_log.py::test_what_is_paused_wakes_nobody",),
     ),
+    Mutant(
+        "a lock that is held is closed because it is idle",
+        "storage/os_lock.py",
+        "        self._held, self.release = opened, opened.unlock\n",
+        "        self.release = opened.unlock\n",
+        "another process appends at the same offset",
+        ("tests/storage/test_descriptor_pool.py::test_a_lock_that_is_held_is_never_closed",),
+    ),
+    Mutant(
+        "a file that was closed because it was idle is taken for whatever stands in its place",
+        "storage/os_filesystem.py",
+        "        if identity_of(opened.number) != known_as:\n",
+        "        if False:\n",
+        "a reader goes on in another topic's file, or in the copy of a segment",
+        ("tests/storage/test_descriptor_pool.py::test_another_file_in_its_place_is_not_taken_for_it[replaced]",),
+    ),
 )
