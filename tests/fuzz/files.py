@@ -21,6 +21,9 @@ class BytesFile:
     def size(self) -> int:
         return len(self._data)
 
+    def close_when_idle(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

@@ -166,9 +166,24 @@ class Fetcher:
         self._turn += 1
         busy, quiet = self._busy, self._quiet
         while True:
-            lane, chunk = self._serve_busy(self._admit(), form, max_records)
-            if lane is not None:
-                return lane, chunk
+            admitted = self._admit()
+            for _ in range(len(busy)):
+                lane = busy[0]
+                busy.rotate(-1)
+                if lane.paused or lane.idle_round == self._round:
+                    continue
+                if self._blocked and lane is not admitted and lane.is_waiting:
+                    self.caught_up = False
+                    self._leave(self._blocked, lane)
+                    continue
+                chunk = self._serve(lane, form, max_records)
+                if lane.quiet_token is not None and lane.is_drained:
+                    lane.idle_round = self._round
+                else:
+                    self.caught_up = False
+                if chunk or lane.failure is not None:
+                    return lane, chunk
+                self._put_off(lane)
             if self._blocked and self._has_room():
                 continue
             if not quiet or quiet[0].quiet_turn == self._turn:
@@ -177,35 +192,6 @@ class Fetcher:
                 busy.append(quiet.popleft())
         if not self.caught_up:  # for want of room
             self._budget.count_again()
-        return None, chunk
-
-    def _serve_busy(self, admitted: Lane | None, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
-        """The first of the busy lanes with records, or with a failure; None if each was asked without either.
-
-        ``admitted`` has the room that there is: no other lane that waits for room is asked.
-        """
-        busy = self._busy
-        for _ in range(len(busy)):
-            lane = busy[0]
-            busy.rotate(-1)
-            if lane.paused or lane.idle_round == self._round:
-                continue
-            if self._blocked and lane is not admitted and lane.is_waiting:
-                self.caught_up = False
-                self._leave(self._blocked, lane)
-                continue
-            chunk = self._serve(lane, form, max_records)
-            if lane.quiet_token is not None and lane.is_drained:
-                lane.idle_round = self._round
-            else:
-                self.caught_up = False
-            if chunk or lane.failure is not None:
-                return lane, chunk
-            if lane.idle_round == self._round:
-                lane.quiet_turn = self._turn
-                self._leave(self._quiet, lane)
-            elif lane.is_waiting and not self._has_room():
-                self._leave(self._blocked, lane)
         return None, form.nothing()
 
     def _admit(self) -> Lane | None:
@@ -217,6 +203,14 @@ class Fetcher:
         if self._quiet and self._quiet[0].quiet_turn != self._turn:
             self._busy.append(self._quiet.popleft())
         return admitted
+
+    def _put_off(self, lane: Lane) -> None:
+        """The lane gave nothing: is there nothing more, or no room?"""
+        if lane.idle_round == self._round:
+            lane.quiet_turn = self._turn
+            self._leave(self._quiet, lane)
+        elif lane.is_waiting and not self._has_room():
+            self._leave(self._blocked, lane)
 
     def _leave(self, line: deque[Lane], lane: Lane) -> None:
         """The lane, which stands last among the busy, goes to the end of this line."""

@@ -401,4 +401,20 @@ MUTANTS = (
         "result() runs into its timeout although the record is in the log",
         (f"{_INTERRUPTS}::test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_result",),
     ),
+    Mutant(
+        "a lock that is held is closed because it is idle",
+        "storage/os_lock.py",
+        "        self._held, self.release = opened, opened.unlock\n",
+        "        self.release = opened.unlock\n",
+        "another process appends at the same offset",
+        ("tests/storage/test_descriptor_pool.py::test_a_lock_that_is_held_is_never_closed",),
+    ),
+    Mutant(
+        "a file that was closed because it was idle is taken for whatever stands in its place",
+        "storage/os_filesystem.py",
+        "        if identity_of(opened.number) != known_as:\n",
+        "        if False:\n",
+        "a reader goes on in another topic's file, or in the copy of a segment",
+        ("tests/storage/test_descriptor_pool.py::test_another_file_in_its_place_is_not_taken_for_it[replaced]",),
+    ),
 )
