@@ -317,6 +317,7 @@ def run_trials(
     state = Trials(root, seed)
     before = signal.signal(signal.SIGALRM, state.handler)
     hook, sys.unraisablehook = sys.unraisablehook, state.unraisable
+    callbacks, gc.callbacks[:] = gc.callbacks[:], []  # of others (hypothesis), in which Python drops what is raised
     logging.disable()  # what keeps the records of a log keeps the errors in them, and what their frames have open
     try:
         state.warm_up()
@@ -333,6 +334,7 @@ def run_trials(
         signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = hook
         logging.disable(logging.NOTSET)
+        gc.callbacks[:] = callbacks
     state.figures["descriptors left open"] = leaked
     if leaked > 0:
         state.problems.append(f"{leaked} descriptors were left open")

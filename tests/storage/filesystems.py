@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from pylog.errors import StorageError, StorageFull
 from pylog.storage import AppendableFile, Buffer, FileLock, OsFileSystem, ReadableFile
+from tests.system import of_the_system
 
 Hook = Callable[[str, str], None]
 
@@ -135,6 +136,7 @@ class FaultyFile:
         self._file.sync()
         self._filesystem.unsynced.pop(inode, None)
 
+    @of_the_system
     def inode(self) -> int:
         self._file.size()  # opens it again if it was idle
         return os.fstat(self._file._open.number).st_ino  # type: ignore[attr-defined]
