@@ -49,7 +49,7 @@ def blocks(document: Path) -> list[Block]:
 RUNNABLE = [document for document in DOCUMENTS if any(block.language in ("python", "sh") for block in blocks(document))]
 
 
-def run(block: Block, directory: Path) -> str:
+def run(block: Block, directory: Path, timeout_s: float = 100) -> str:
     """Run it, or fail; what it printed."""
     code = block.code
     for printed, real in STAND_INS.items():
@@ -73,7 +73,7 @@ def run(block: Block, directory: Path) -> str:
         command = [sys.executable, *([] if block.needs_spark else ["-W", "error"]), str(program)]
     program.write_text(code)
     done = subprocess.run(
-        command, cwd=directory, env=environment(directory), capture_output=True, text=True, timeout=100
+        command, cwd=directory, env=environment(directory), capture_output=True, text=True, timeout=timeout_s
     )
     assert done.returncode == 0, f"line {block.line}:\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -120,6 +120,7 @@ def test_the_consumer_that_commits_goes_on_where_it_stopped(tmp_path: Path) -> N
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # all blocks, in a session of their own: a minute and a half on two idle cores
 def test_what_is_printed_for_spark_runs(tmp_path: Path) -> None:
     if problem := java_problem():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
@@ -129,7 +130,7 @@ def test_what_is_printed_for_spark_runs(tmp_path: Path) -> None:
             run(block, tmp_path)
     together = [block.code for block in found if block.needs_spark]  # one session is enough
     assert len(together) >= 2
-    shown = run(Block(0, "python", WITH_SPARK + "".join(together)), tmp_path)
+    shown = run(Block(0, "python", WITH_SPARK + "".join(together)), tmp_path, 500)
     assert "|  costco|     2|  650|" in shown
 
 
