@@ -36,11 +36,6 @@ TOPICS = {
 }
 
 
-def keyed_producer(log: Log) -> Producer:
-    """Of a topic that Java clients share. (Where a topic has a partitioner: ``create_topic("keyed", partitioner="murmur2")``.)"""
-    return Producer(log, partitioner="murmur2")
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     root = tmp_path_factory.mktemp("engine")
@@ -59,10 +54,10 @@ def write(path: Path) -> None:
     with Log(path) as log:
         for topic, partitions in TOPICS.items():
             if topic != OFFSETS_TOPIC:
-                log.create_topic(topic, partitions=partitions)
+                log.create_topic(topic, partitions=partitions, partitioner="murmur2" if topic == "keyed" else "murmur3")
         one_by_one(log, "new-ids", OURS)
         lose_ids(log)
-        with keyed_producer(log) as producer:
+        with Producer(log) as producer:
             for key in KEYS[::2]:
                 producer.send("keyed", b"pylog", key=key)
         make_again(log)
