@@ -54,6 +54,7 @@ class Noted:
         self._lock = lock
         self._noting = noting
         self.is_in_place, self.abandon, self.close = lock.is_in_place, lock.abandon, lock.close
+        self.close_when_idle = lock.close_when_idle
 
     def try_acquire(self) -> bool:
         if not self._lock.try_acquire():
@@ -127,7 +128,7 @@ def test_two_processes_delete_the_same(tmp_path: Path) -> None:
 
 def test_nothing_of_a_new_topic_goes_that_stands_at_the_same_path(tmp_path: Path) -> None:
     directory, filesystem = tmp_path / "t-0", Holding()
-    partition = open_partition(directory, filesystem)
+    partition = open_partition(directory, filesystem, topic_id="")  # nothing says that the topic is there
     fill(partition, 30)
     holds = iter([False, True])
 
@@ -206,7 +207,7 @@ def test_what_a_killed_deletion_has_left_goes_with_the_next(tmp_path: Path, oper
 
 def test_a_topic_that_goes_meanwhile_ends_it(tmp_path: Path) -> None:
     directory, filesystem = tmp_path / "t-0", Holding()
-    partition = open_partition(directory, filesystem)
+    partition = open_partition(directory, filesystem, topic_id="")  # nothing says that the topic is there
     fill(partition, 30)
     holds = iter([False, True])
 

@@ -100,7 +100,7 @@ class Counted:
     def __init__(self, file: ReadableFile, looked: Looked) -> None:
         self._file = file
         self._looked = looked
-        self.path = file.path
+        self.path, self.close_when_idle = file.path, file.close_when_idle
 
     def pread(self, size: int, position: int) -> bytes:
         self._looked.slots += 1

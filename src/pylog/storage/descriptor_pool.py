@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 _LEAST = 16  # as many stay open, however low the limit is
+_KEPT = 8  # and so many also when no descriptor is left: they would not help for long, and what is open still works
 _AT_ONCE = 8  # the part of the open files that is closed together, so that the list is not gone through for each
 
 
@@ -95,12 +96,13 @@ class DescriptorPool:
         self._files.pop(id(file), None)
 
     def close_some(self, wanted: int) -> bool:
-        """Close so many files, if there are as many; first those that were not used since the last time. False if none was.
+        """Close so many files, if there are as many, first those that were not used since the last time.
 
+        False if none was closed, as where less than one is wanted.
         Every file is looked at twice at most.
         """
         closed = 0
-        for _ in range(2):
+        for _ in range(2 if wanted > 0 else 0):
             for key, reference in list(self._files.items()):
                 file = reference()
                 if file is None or not file.is_used:
@@ -129,7 +131,9 @@ def with_descriptor(call: Callable[..., T], *arguments: Any, **options: Any) -> 
     try:
         return call(*arguments, **options)
     except own(OSError) as error:
-        if error.errno not in _NONE_LEFT or not POOL.close_some(max(len(POOL) // _AT_ONCE, _LEAST)):
+        if error.errno not in _NONE_LEFT or not POOL.close_some(
+            min(max(len(POOL) // _AT_ONCE, _LEAST), len(POOL) - _KEPT)
+        ):
             raise
     return call(*arguments, **options)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pylog.clock import Clock
-from pylog.errors import LogLocked
+from pylog.errors import ForkedHandle, LogLocked
+from pylog.interrupts import own
 from pylog.storage.filesystem import FileLock, FileSystem
 
 T = TypeVar("T")
@@ -25,12 +26,22 @@ def while_holding(
     """What ``work`` returns, called while the lock on ``path`` is held. ``LogLocked`` if it isn't free in time, uncalled.
 
     Whatever is raised on the way, by a signal handler too, and however long the exception is kept, the lock is free again.
+    ``ForkedHandle`` in a child that was forked by a signal handler meanwhile, and whose work failed: it is the parent's work.
     """
+    holder = filesystem.process_id()
     lock = filesystem.lock(path)
     try:
         try:
             _wait(lock, clock, path, timeout_s)
             return work()
+        except own(Exception) as error:
+            if filesystem.process_id() != holder:
+                raise ForkedHandle(
+                    f"this thread held {path} when a signal handler forked; the parent goes on with what it was doing, and "
+                    f"in the child that failed: {error}",
+                    path=path,
+                ) from error
+            raise
         finally:
             lock.release()
     finally:
