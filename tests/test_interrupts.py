@@ -23,8 +23,10 @@ import pylog
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.errors import LogLocked, OutcomeUnknown, PylogError
 from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
+from pylog.partition import recovery
 from pylog.producer.buffer import PartitionBuffer
 from pylog.storage import OsFileSystem
+from pylog.storage.os_filesystem import OsReadableFile
 from pylog.testing.machine import Machine
 from tests.consumer.interrupts import interrupt_at
 from tests.soak.signal_trials import EXCEPTIONS
@@ -164,6 +166,66 @@ def test_what_a_hook_of_the_simulated_machine_raises_is_an_answer_of_the_system(
     machine.before_step.append(lambda _process, _step: raise_it(FileNotFoundError(errno.ENOENT, "of the hook")))
     with suppress(FileNotFoundError):
         process.filesystem.names("/d")
+
+
+@pytest.mark.parametrize("refused", [".log", ".index"])
+def test_a_failed_sync_of_a_closed_segment_is_remembered_though_a_handler_raises_next(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted only when all files of the segment had been closed."""
+    close = OsReadableFile.close
+
+    def closing(file: OsReadableFile) -> None:
+        close(file)
+        if file.path.endswith(f"{0:020}{refused}"):
+            raise_it(TimeoutError("of the handler"))
+
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append([ProducerRecord(b"1")], acks=1)
+        partition.roll()
+        partition.append([ProducerRecord(b"2")], acks=1)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", refusing(f"{0:020}{refused}"))
+            patched.setattr(OsReadableFile, "close", closing)
+            with contextlib_suppress(TimeoutError):
+                partition.sync(2)
+        assert partition._writer.distrust.holds(0)
+        partition.sync(2)
+        assert not partition._writer.distrust.holds(0)
+
+
+def test_a_failed_sync_in_a_recovery_is_remembered_though_a_handler_raises_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        log.partition("t", 0).append([ProducerRecord(b"1")], acks=1)
+    (tmp_path / "log" / "t-0" / ".commit").unlink()
+    with Log(tmp_path / "log") as log:
+        partition = log.partition("t", 0)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", refusing(f"{0:020}.log"))
+            patched.setattr(recovery.logger, "warning", lambda *_: raise_it(TimeoutError("of the handler")))
+            with pytest.raises(TimeoutError):
+                partition.append([ProducerRecord(b"2")], acks=1)
+        assert partition._writer.distrust.holds(0)
+        partition.append([ProducerRecord(b"2")])
+        assert not partition._writer.distrust.holds(0)
+
+
+def refusing(name: str) -> Callable[[int], None]:
+    """Stands in for ``os.fdatasync``: the disk fails for files of this name."""
+    sync = os.fdatasync
+
+    @of_the_system
+    def fdatasync(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(name):
+            raise OSError(errno.EIO, "of the disk")
+        sync(descriptor)
+
+    return fdatasync
 
 
 class World:

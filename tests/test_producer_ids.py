@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from pylog import Log, Producer
+from pylog.errors import NotAppended
 from pylog.storage import OsFileSystem
 from tests.partition.logs import values
 
@@ -74,3 +75,24 @@ def test_records_of_a_producer_after_the_file_was_lost_are_in_the_log(tmp_log_di
             assert [send(third, "c"), send(third, "d"), send(one, "e"), send(other, "f")] == [2, 3, 4, 5]
             assert values(third.partition("t", 0).read(0)) == ["a", "b", "c", "d", "e", "f"]
             assert third.verify().problems == []
+
+
+def test_records_of_a_producer_with_anothers_id_are_not_acknowledged(tmp_log_dir: Path) -> None:
+    """An older copy of the file was put back: the log takes the first record for a repeat, and has it not."""
+    ids = tmp_log_dir / ".pylog" / "producer-ids"
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.next_producer_id()
+    older = ids.read_text()
+    with Log(tmp_log_dir) as log:
+        assert send(log, "1") == 0
+    ids.write_text(older)
+    with (
+        Log(tmp_log_dir) as log,
+        pytest.raises(NotAppended, match=r"another producer's records in t-0.*remove that file"),
+    ):
+        send(log, "2")
+    ids.unlink()
+    with Log(tmp_log_dir) as log:
+        assert send(log, "2") == 1
+        assert values(log.partition("t", 0).read(0)) == ["1", "2"]

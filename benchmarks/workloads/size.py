@@ -127,7 +127,10 @@ def _partitions(full: int) -> Prepare:
 
         def measure() -> Sample:
             with fresh(place) as directory:
-                with Log(directory / "log") as log, Producer(log, acks=1, partitioner="round_robin") as producer:
+                with (
+                    Log(directory / "log") as log,
+                    Producer(log, acks=1, partitioner="round_robin", partitioner_override=True) as producer,
+                ):
                     log.create_topic(TOPIC, partitions=count)
                     for _ in range(count):
                         producer.send(TOPIC, VALUE)

@@ -178,14 +178,10 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def alter_topic(self, name: str, **config: Unpack[TopicOptions]) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return.
 
-        ``ConfigError`` also for another ``partitioner`` of a topic with several partitions that holds records.
+        ``ConfigError`` also for another ``partitioner`` of a topic with several partitions.
         """
         check_topic_options(config)
-        return self._writable_catalog().alter(name, config, self._holds_records)
-
-    def _holds_records(self, topic: TopicDescription) -> bool:
-        partitions = (self.partition(topic.name, number) for number in topic.numbers)
-        return any(partition.latest_offset > partition.earliest_offset for partition in partitions)
+        return self._writable_catalog().alter(name, config)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
         """Grow a topic to ``total`` partitions. Keys hash anew over the new number: their order is kept from here on only."""

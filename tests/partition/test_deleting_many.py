@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pylog.errors import StorageError, TopicNotFound
-from pylog.partition import Partition
+from pylog.partition import Partition, deletion, snapshots
 from pylog.partition.deletion import FILES_AT_ONCE, files_before
 from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.place import Place
 from pylog.partition.verify import verify_partition
 from pylog.partition.writer_lock import _SLEEP_MAX_S
 from pylog.segment.naming import DELETED, LOCK
@@ -220,3 +221,34 @@ def test_a_topic_that_goes_meanwhile_ends_it(tmp_path: Path) -> None:
     assert partition.delete_before(29) == 29, "they are gone"
     with pytest.raises(TopicNotFound):
         partition.append(one("x"), acks=1)
+
+
+def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory was missing, not only the file: that was raised."""
+    directory = tmp_path / "root" / "t-0"
+    directory.mkdir(parents=True)
+    partition = open_partition(directory, OsFileSystem().within(str(tmp_path / "root")), topic_id="")
+    fill(partition, 3)
+    free = deletion.free
+
+    def late(place: Place, names: Sequence[str]) -> None:
+        if directory.exists():
+            directory.rename(tmp_path / "condemned")
+        free(place, names)
+
+    monkeypatch.setattr(deletion, "free", late)
+    assert partition.delete_before(2) == 2
+
+
+def test_a_deletion_that_is_begun_again_makes_the_snapshot_durable_that_is_left_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have rolled since it was begun: the snapshot that was made durable then goes with the files."""
+    partition = open_partition(tmp_path / "t-0")
+    fill(partition, 5)
+    durable: list[int] = []
+    make_durable = snapshots.make_durable
+    monkeypatch.setattr(snapshots, "make_durable", lambda *given: (durable.append(given[2]), make_durable(*given))[1])
+    for _ in range(2):
+        partition.delete_before(3)
+    assert durable == [3, 3]

@@ -24,6 +24,7 @@ from pylog.storage import OsFileSystem, owners
 from tests.processes.sharing import forked, result_of
 from tests.spark.writing import Driver
 from tests.storage.every_file import live
+from tests.system import of_the_system
 
 pytestmark = pytest.mark.processes
 
@@ -186,6 +187,7 @@ def test_an_owner_who_can_not_be_given_files_is_told_of_once(
 ) -> None:
     """Unknown in this user namespace, or a filesystem without owners."""
 
+    @of_the_system
     def refuse(_descriptor: int, _user: int, _group: int) -> None:
         raise OSError(number, "refused")
 
@@ -202,6 +204,7 @@ def test_an_owner_who_can_not_be_given_files_is_told_of_once(
 def test_any_other_refusal_to_give_a_file_is_an_error(
     passable: Path, monkeypatch: pytest.MonkeyPatch, open_files: Callable[[], list[str]]
 ) -> None:
+    @of_the_system
     def fail(_descriptor: int, _user: int, _group: int) -> None:
         raise OSError(errno.EIO, "broken")
 

@@ -220,7 +220,7 @@ def test_a_reader_whose_segment_was_deleted_while_it_was_closed_is_told(few: Non
 
 
 def test_what_the_application_has_open_is_room_taken_from_idle_files(tmp_path: Path) -> None:
-    files = [FS.open_appendable(f"{tmp_path}/{number}") for number in range(20)]
+    files = [FS.open_appendable(f"{tmp_path}/{number}") for number in range(60)]
     for file in files:
         file.close_when_idle()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

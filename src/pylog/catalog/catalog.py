@@ -63,9 +63,6 @@ Retire = Callable[[str], None]
 Forget = Callable[[str], None]
 """Has what is recorded elsewhere of a topic that was deleted, by name, count no more. Durable on return."""
 
-HoldsRecords = Callable[[TopicDescription], bool]
-"""Whether any partition of a topic has a record that can be read."""
-
 _NO_ADVICE = ""  # to create a topic, for who wanted to change or remove it
 
 
@@ -207,23 +204,23 @@ class Catalog:
         self._prepare(name, range(topic.partitions, total), topic.id, prepare)
         return self._publish(topic._replace(partitions=total))
 
-    def alter(self, name: str, changes: Mapping[str, Any], holds_records: HoldsRecords) -> TopicDescription:
+    def alter(self, name: str, changes: Mapping[str, Any]) -> TopicDescription:
         if not changes:
             raise ConfigError(
                 f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, segment_ms=...)",
                 option="config",
             )
-        return self.locked(partial(self._alter, name, changes, holds_records))
+        return self.locked(partial(self._alter, name, changes))
 
-    def _alter(self, name: str, changes: Mapping[str, Any], holds_records: HoldsRecords) -> TopicDescription:
+    def _alter(self, name: str, changes: Mapping[str, Any]) -> TopicDescription:
         topic = self.describe(name, _NO_ADVICE)
         config = topic.config.with_changes(changes)
         before, after = topic.config.partitioner, config.partitioner
-        if before != after and topic.partitions > 1 and holds_records(topic):
+        if before != after and topic.partitions > 1:
             raise ConfigError(
                 f"the partitioner of {name!r} can't be changed from {before} to {after}: the topic has {topic.partitions} "
-                "partitions and holds records, whose keys would be in two places from then on; create another topic with "
-                f"partitioner={after!r}, and copy the records there",
+                "partitions, and producers may hold records for them now; if it is empty, delete it and create it again with "
+                f"partitioner={after!r}, else create another one, and copy the records there",
                 option="partitioner", value=after, topic=name, topic_partitioner=before,
             )  # fmt: skip
         return self._publish(topic._replace(config=config))

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
 from pylog.errors import StorageError
-from pylog.interrupts import own
+from pylog.interrupts import own, was_raised_meanwhile
 from pylog.storage import AppendableFile, ReadableFile
 
 SLOT_BYTES = 64
@@ -149,29 +149,22 @@ class CommitSlotsReader:
 
     def read(self) -> CommitState | None:
         """What is published, or None where neither slot is valid."""
-        try:
-            raw = self._file.pread(FILE_BYTES, 0)
-        except own(FileNotFoundError):
-            return None
-        known, state = self._known
-        if raw == known:
-            return state
+        return self.look()[1]
+
+    def look(self) -> tuple[bytes, CommitState | None]:
+        """What is published, with the bytes that say so, of one and the same read."""
+        raw = self.raw()
+        known = self._known
+        if raw == known[0]:
+            return known
         state = latest(raw)
         for _ in range(_TORN_READS_MAX):
             if state is not None or len(raw) < FILE_BYTES:
                 break
-            raw = self._file.pread(FILE_BYTES, 0)  # both slots torn: the writer was faster twice during one read
+            raw = self.raw()  # both slots torn: the writer was faster twice during one read
             state = latest(raw)
-        self._known = raw, state
-        return state
-
-    def look(self) -> tuple[bytes, CommitState | None]:
-        """What is published, with the bytes that say so, of one and the same read."""
-        while True:
-            state = self.read()
-            known = self._known
-            if known[1] is state:  # else another thread has read since
-                return known
+        self._known = known = raw, state
+        return known
 
     def close(self) -> None:
         self._file.close()
@@ -206,6 +199,7 @@ class CommitSlots(CommitSlotsReader):
         self._output.pwrite(raw, 0)
         try:
             self._output.sync()
-        except StorageError:
-            self._output.pwrite(raw, 0)
+        except BaseException as error:
+            if isinstance(error, StorageError) or was_raised_meanwhile(error, OSError):
+                self._output.pwrite(raw, 0)
             raise

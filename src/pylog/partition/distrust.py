@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 
 from pylog.errors import StorageError
-from pylog.interrupts import own
+from pylog.interrupts import own, was_raised_meanwhile
 from pylog.partition.place import Place
 from pylog.segment.naming import UNSYNCED
+from pylog.storage import AppendableFile
 
 logger = logging.getLogger("pylog.partition")
 
@@ -25,6 +26,29 @@ class Distrust:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._unmarked: set[int] = set()  # known to this process alone: the disk took no marker either
+
+    def try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
+        """Sync a file of the segment. If the system refuses, its error: the segment is distrusted then.
+
+        So it is, too, if a signal handler raises before the refusal is noted. An error on the way to the sync
+        (no descriptor was left) is raised: no sync has failed.
+        """
+        try:
+            return self._try_to_sync(file, base)
+        except BaseException as error:
+            if was_raised_meanwhile(error, OSError):
+                self.put_on(base)
+            raise
+
+    def _try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
+        try:
+            file.sync()
+        except own(StorageError) as error:
+            if error.facts.get("reopening"):
+                raise
+            self.put_on(base)
+            return error
+        return None
 
     def put_on(self, base: int) -> None:
         """The segment's sync has failed."""

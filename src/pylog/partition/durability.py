@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
-from pylog.interrupts import own, was_raised_meanwhile
+from pylog.interrupts import own
 from pylog.partition.closed_files import closed_since, open_side_files
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.place import Place
@@ -174,11 +174,8 @@ class Durability:
     def _sync_side_files(self, base: int, following: int) -> None:
         failure: StorageError | None = None
         for file in open_side_files(self._filesystem, self._directory, base, following):
-            try:
-                if failure is None:
-                    file.sync()
-            except own(StorageError) as error:
-                failure = error
+            if failure is None:
+                failure = self._writer.distrust.try_to_sync(file, base)
         if failure is not None:
             self._replace(base, failure)  # all of them are made anew
 
@@ -203,24 +200,13 @@ class Durability:
         return True
 
     def _sync_file(self, file: AppendableFile, base: int) -> None:
-        try:
-            self._try_to_sync(file, base)
-        except BaseException as error:
-            if was_raised_meanwhile(error, OSError):  # a signal handler came before the failure was answered
-                self._writer.distrust.put_on(base)
-            raise
-
-    def _try_to_sync(self, file: AppendableFile, base: int) -> None:
-        try:
-            file.sync()
-        except own(StorageError) as error:
-            if error.facts.get("reopening"):
-                raise  # no sync has failed: there was no descriptor to ask for one
-            self._replace(base, error)
+        failure = self._writer.distrust.try_to_sync(file, base)
+        if failure is not None:
+            self._replace(base, failure)
 
     def _replace(self, base: int, error: StorageError) -> None:
+        """Put a copy in the place of a segment that is distrusted since ``error``."""
         logger.warning("%s; copying the segment to new files", error)
-        self._writer.distrust.put_on(base)
         self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
         self._close_file()
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
-from pylog.errors import CorruptSegment, FormatVersionError, StorageError
+from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.index import encode_transactions
 from pylog.interrupts import own, suppress
 from pylog.partition import snapshots
@@ -312,12 +312,10 @@ def _make_durable(
     """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
     base = segment.base_offset
     if not distrust.holds(base):
-        try:
-            segment.file.sync()
+        failure = distrust.try_to_sync(segment.file, base)
+        if failure is None:
             return segment
-        except StorageError as error:
-            logger.warning("%s; copying the segment to a new file", error)
-            distrust.put_on(base)
+        logger.warning("%s; copying the segment to a new file", failure)
     segment.close()
     rewrite(place, base, end, next_offset, check_held)
     distrust.lift(base)

@@ -271,8 +271,9 @@ class PartitionWriter(WriterView):
                 earliest=state.log_start_offset,
                 latest=state.high_watermark,
             )
-        if offset > state.log_start_offset:
+        if offset >= state.log_start_offset:  # others may have rolled since a deletion was begun, and cut off
             self._make_snapshot_durable(first, state)
+        if offset > state.log_start_offset:
             self._state = self._lock.slots.publish(
                 state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
             )

@@ -53,6 +53,15 @@ def unknown(error: BaseException) -> PylogError:
     return outcome
 
 
+def id_of_two(topic: str, partition: int, producer_id: int) -> NotAppended:
+    """For a batch that the log took for a repeat, though it was never sent before."""
+    return NotAppended(
+        f"producer id {producer_id} has another producer's records in {topic}-{partition}, and these were taken for a repeat: "
+        "an older .pylog/producer-ids was put back, perhaps; close the log everywhere, remove that file, and send again",
+        topic=topic, partition=partition, producer_id=producer_id,
+    )  # fmt: skip
+
+
 def fate(error: BaseException) -> PylogError:
     """What an error of an append says about the batch."""
     if isinstance(error, _BEFORE_WRITING):

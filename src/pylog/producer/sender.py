@@ -24,7 +24,7 @@ from pylog.producer.config import ACKS_ALL, ProducerConfig
 from pylog.producer.delivery import PendingBatch, without_frames
 from pylog.producer.linger import LINGER
 from pylog.producer.memory import Memory
-from pylog.producer.outcome import Tally, fate, not_appended, unknown
+from pylog.producer.outcome import Tally, fate, id_of_two, not_appended, unknown
 from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
@@ -160,8 +160,9 @@ class Sender:
         batch = buffer.seal()
         if batch is None:
             return True
+        is_new = batch.data is None
         try:
-            data = batch.data if batch.data is not None else self._build(batch)
+            data = self._build(batch) if batch.data is None else batch.data
             partition = buffer.partition or self._open(buffer)
         except own(Exception) as error:  # whatever it is, the batch's deliveries get it
             self._fail(batch, not_appended(error))
@@ -175,6 +176,8 @@ class Sender:
             result = partition.append_batch(
                 data, timeout_ms=_whole_ms(until_s), min_timestamp_ms=batch.min_timestamp_ms
             )
+            if is_new and result.duplicate:
+                raise id_of_two(*buffer.topic_partition, buffer.producer_id)
             if self._config.acks != 0:
                 batch.base_offset, batch.append_time_ms = result.base_offset, result.timestamp_ms
             batch.end_offset = result.last_offset + 1

@@ -17,7 +17,7 @@ import os
 import resource
 import weakref
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 _LEAST = 16  # as many stay open, however low the limit is
-_KEPT = 8  # and so many also when no descriptor is left: they would not help for long, and what is open still works
+_KEPT = 32  # and so many also when no descriptor is left: what is open still works; before that, what closing needs is loaded
 _AT_ONCE = 8  # the part of the open files that is closed together, so that the list is not gone through for each
 
 
@@ -88,6 +88,8 @@ class DescriptorPool:
             surplus = len(self._files) + 1 - self._most
             if surplus > 0:
                 self.close_some(surplus + self._most // _AT_ONCE)
+        if len(self._files) == _KEPT:
+            _statx()
         key = id(file)
         self._files[key] = weakref.ref(file, partial(self._files.pop, key))  # a callback in C: see descriptors.py
 
@@ -166,6 +168,7 @@ def identity_of(descriptor: int) -> Identity | None:
 # Python has no call for statx(2), which says it on Linux.
 _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
+_known_statx: list[Callable[[int, bytearray], int]] = []
 _STATX = Struct("=I76xqI164x")  # struct statx, 256 bytes: stx_mask, and stx_btime in seconds and nanoseconds
 
 
@@ -182,14 +185,19 @@ def _born_ns(descriptor: int, status: os.stat_result) -> int | None:
     return None if refused or not mask & _STATX_BTIME else seconds * 10**9 + nanoseconds
 
 
-@lru_cache(maxsize=1)
 def _statx() -> Callable[[int, bytearray], int] | None:
-    """Asks about an open file: fills the second argument, answers 0. None where the C library has no such call."""
-    try:
-        import ctypes  # only where files are many
+    """Asks about an open file: fills the second argument, answers 0. None where the C library has no such call.
 
-        statx = ctypes.CDLL(None).statx
-        buffer_of = (ctypes.c_char * _STATX.size).from_buffer
-    except own(ImportError, OSError, AttributeError):
-        return None
-    return lambda descriptor, answer: statx(descriptor, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer_of(answer))
+    A refusal is not remembered: perhaps no descriptor was left to load the library with.
+    """
+    if not _known_statx:
+        try:
+            import ctypes  # only where files are many
+
+            call, buffer_of = ctypes.CDLL(None).statx, (ctypes.c_char * _STATX.size).from_buffer
+        except own(ImportError, OSError, AttributeError):
+            return None
+        _known_statx.append(
+            lambda descriptor, answer: call(descriptor, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer_of(answer))
+        )
+    return _known_statx[0]

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection
 
 from pylog.errors import StorageError
-from pylog.interrupts import own
+from pylog.interrupts import own, suppress
 from pylog.storage import modes, owners, status
 from pylog.storage.descriptor_pool import POOL, Identity, OpenDescriptor, identity_of, with_descriptor
 from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
@@ -261,18 +261,12 @@ class OsFileSystem:
             os.replace(old, new, src_dir_fd=before, dst_dir_fd=after)
 
     def remove(self, path: str) -> None:
-        with reached(self._root, "remove", path) as (directory, name, _):
-            try:
-                os.unlink(name, dir_fd=directory)
-            except own(FileNotFoundError):
-                return
+        with suppress(FileNotFoundError), reached(self._root, "remove", path) as (directory, name, _):
+            os.unlink(name, dir_fd=directory)
 
     def remove_directory(self, path: str) -> None:
-        with reached(self._root, "remove the directory", path) as (above, name, _):
-            try:
-                os.rmdir(name, dir_fd=above)
-            except own(FileNotFoundError):
-                return
+        with suppress(FileNotFoundError), reached(self._root, "remove the directory", path) as (above, name, _):
+            os.rmdir(name, dir_fd=above)
 
     def sync_directory(self, path: str) -> None:
         with reached(self._root, "sync the directory", path) as (above, name, no_follow):

@@ -75,9 +75,10 @@ class OsFileLock:
         after_fork_in_child(self.abandon)
         opened = self._opened(make=True)
         self._open = opened
-        status = os.fstat(opened.number)
-        self._numbers = status.st_dev, status.st_ino  # no other file's while this one is open
-        modes.keep_readers_out(opened.number)
+        with translated("open the lock file", path):
+            status = os.fstat(opened.number)
+            self._numbers = status.st_dev, status.st_ino  # no other file's while this one is open
+            modes.keep_readers_out(opened.number)
 
     def _opened(self, *, make: bool) -> _LockDescriptor:
         with reached(self._root, "open the lock file", self.path) as (directory, name, _):

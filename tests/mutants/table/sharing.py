@@ -370,8 +370,8 @@ MUTANTS = (
     ),
     Mutant(
         "a failed sync is forgotten if a signal handler raises before the answer",
-        "partition/durability.py",
-        "                self._writer.distrust.put_on(base)\n            raise\n",
+        "partition/distrust.py",
+        "                self.put_on(base)\n            raise\n",
         "                pass\n            raise\n",
         "the next sync succeeds although the pages of the first are gone",
         (f"{_INTERRUPTS}::test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file",),
