@@ -161,7 +161,11 @@ class Assignment:
                 continue
             lane.forget_partition()
             if topic is not None:
-                logger.warning("topic %s was deleted and created again: reading %s from its beginning", *partition)
+                logger.warning(
+                    "topic %s was deleted and created again: reading %s from its beginning",
+                    partition.topic,
+                    name_of(partition),
+                )
                 lane.topic_id = topic.id
                 lane.move_to(self._beginning(partition))
 
