@@ -62,8 +62,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     A record with a key goes where the topic's own hash puts the key (``TopicConfig.partitioner``): ``"murmur3"``
     (``(mmh3.hash(key) & 0x7fffffff) % partitions``) or ``"murmur2"`` (as Kafka's Java clients). Records without a key go to
     one partition until its batch is written, then to another. ``partitioner`` names another way: one of these hashes,
-    ``"round_robin"``, ``"sticky"``, or a callable ``(key, partition_count) -> partition``. The other hash is refused by the
-    first send to a topic (``ConfigError``), the other three refuse records with a key, unless
+    ``"round_robin"``, ``"sticky"``, or a callable ``(key, partition_count) -> partition``. The other hash is refused by
+    every send to a topic, with a key or without (``ConfigError``), the other three refuse records with a key, unless
     ``partitioner_override=True`` says that keys are meant to be where other producers don't put them. A partition that is
     named in a call is always taken.
 
