@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from pylog import errors
 from tests.conftest import ONE_CODEC, TESTS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
@@ -143,7 +144,8 @@ def about_except(node: ast.AST) -> str | None:
     if not isinstance(node, ast.ExceptHandler) or node.type is None:
         return None
     names = {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
-    kinds = {name for name in names if isinstance(getattr(builtins, name, None), type)} | (names & {"NOT_MINE"})
+    kinds = {name for name in names if isinstance(getattr(builtins, name, None), type)}
+    kinds |= names & {"NOT_MINE", *vars(errors)}
     passes_on = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
     asks = any("is_of_handler(" in ast.unparse(line) for line in node.body)
     if "own" in names or passes_on or asks or not kinds - NEVER_A_HANDLERS:
@@ -257,7 +259,7 @@ def test_an_exception_is_still_needed(file: str, what: str, monkeypatch: pytest.
             "producer/topics.py",
             "with self._lock:\n    self._refresh()\nfor x in y:\n    with self._lock:\n        pass\n",
         ),
-        ("log.py", "try:\n    f()\nexcept own(OSError, ValueError):\n    pass\nexcept PylogError:\n    pass"),
+        ("log.py", "try:\n    f()\nexcept own(OSError, ValueError):\n    pass\nexcept zlib.error:\n    pass"),
         ("log.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
         ("codec/_records.pyx", "from libc.string cimport memcpy\nfrom pylog.model import Record\n"),
     ],

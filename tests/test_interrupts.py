@@ -16,14 +16,15 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import pylog
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
-from pylog.errors import LogLocked, OutcomeUnknown, PylogError
+from pylog.errors import CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageError, TopicNotFound
 from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
-from pylog.partition import recovery
+from pylog.partition import recovery, snapshots
 from pylog.producer.buffer import PartitionBuffer
 from pylog.storage import OsFileSystem
 from pylog.storage.os_filesystem import OsReadableFile
@@ -34,6 +35,7 @@ from tests.system import fail, of_the_system
 
 PACKAGE = re.escape(str(Path(pylog.__file__).parent))
 SYNCING = re.compile(PACKAGE + "/(storage|partition/(durability|distrust)|interrupts)")
+CLOSING = re.compile(PACKAGE + "/(log|storage|partition/(partition|writer|writer_view|writer_lock|commit_slots))")
 ROOMS = re.compile(PACKAGE + "/(?!cli|spark|testing)")
 
 
@@ -226,6 +228,72 @@ def refusing(name: str) -> Callable[[int], None]:
         sync(descriptor)
 
     return fdatasync
+
+
+def test_a_lock_is_free_after_an_interrupted_close_however_long_the_exception_is_kept(tmp_path: Path) -> None:
+    """The frames of the exception kept the lock's descriptor open, and closing again did not find it."""
+    kept = []
+    with Log(tmp_path / "other") as other:
+        for step in count(1, 3):
+            other.create_topic(f"t{step}")
+            log = Log(tmp_path / "other")
+            log.partition(f"t{step}", 0).append([ProducerRecord(b"1")], acks=1)
+            error = TimeoutError()
+            with contextlib_suppress(TimeoutError), interrupt_at(step, CLOSING, error) as passed:
+                log.close()
+            kept.append(error)
+            log.close()
+            other.partition(f"t{step}", 0).append([ProducerRecord(b"2")], acks=1, timeout_ms=0)
+            if passed[0] < step:
+                break
+    assert step > 50
+
+
+class Everything:
+    """Any attribute of it is itself."""
+
+    def __getattr__(self, name: str) -> Everything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [mock.Mock(), mock.MagicMock(), Everything(), mock.Mock(spec=partial)])
+def test_a_handler_that_has_every_attribute_is_looked_at_once(handler: Any) -> None:
+    """It was asked for its function, which was asked for its function, and so on."""
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with suppress(ValueError):
+            fail(ValueError("of the library"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("kind", [CorruptSegment, StorageError, TopicNotFound])
+def test_an_error_of_pylog_that_an_installed_handler_raises_is_not_taken_for_damage(
+    kind: type[PylogError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot was passed over, and the call went on."""
+
+    def handler(*_: object) -> None:
+        raise error
+
+    error = kind("of the handler")
+    with Log(tmp_path / "log") as log, Producer(log) as producer:
+        log.create_topic("t")
+        producer.send("t", b"1").result()
+        log.partition("t", 0).roll()
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with Log(tmp_path / "log") as log, monkeypatch.context() as patched:
+            patched.setattr(snapshots, "read", lambda *_: signal.raise_signal(signal.SIGUSR1))
+            with pytest.raises(kind) as caught:
+                log.partition("t", 0).append([ProducerRecord(b"2")], acks=1)
+            assert caught.value is error
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 class World:

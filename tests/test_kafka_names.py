@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
@@ -24,6 +26,7 @@ from kafka.producer.future import RecordMetadata as KafkaRecordMetadata
 
 import pylog
 from pylog import Consumer, ConsumerGroupMetadata, Delivery, Log, Partition, Producer, TopicPartition
+from pylog.errors import ConfigError, InvalidTopicName
 from pylog.kafka_names import ATTRIBUTES, KEYWORDS, MODULE
 from pylog.model import OffsetAndMetadata, OffsetAndTimestamp, Record, RecordMetadata
 from pylog.producer.deliveries import Deliveries
@@ -330,3 +333,82 @@ def test_the_topic_options_of_type_checkers_are_those_of_the_config() -> None:
 
     assert TopicOptions.__annotations__.keys() == TopicConfig.__annotations__.keys()
     assert str(TopicOptions.__annotations__["segment_bytes"]).count("int")
+
+
+# Options, positional arguments, imports of errors
+
+UNHINTED = re.compile(r"there are [a-z_]+, |did you mean ")
+
+
+def test_each_option_of_kafka_python_and_aiokafka_is_here_or_has_its_answer(log: Log) -> None:
+    for clients, call in (
+        ((kafka.KafkaProducer, aiokafka.AIOKafkaProducer), partial(Producer, log)),
+        ((kafka.KafkaConsumer, aiokafka.AIOKafkaConsumer), partial(Consumer, log)),
+        ((kafka.KafkaAdminClient,), partial(Log, log.path)),
+    ):
+        options = {*clients[0].DEFAULT_CONFIG, *inspect.signature(clients[-1]).parameters} - {"topics", "configs"}
+        known = inspect.signature(call.func).parameters
+        for option in options - {*known}:
+            with pytest.raises(ConfigError) as caught:
+                call(**{option: 1})
+            assert not UNHINTED.search(str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda log: log.create_topic("a", 3), "create_topic(name, partitions=n)"),
+        (lambda log: log.alter_topic("t", {"segment.bytes": 7}), "alter_topic(name, segment_bytes=…)"),
+        (lambda log: Consumer(log, "t"), "consumer.subscribe(topics)"),
+        (lambda log: Producer(log, {"acks": 1}), "options are keywords"),
+    ],
+)
+def test_a_positional_argument_that_is_a_keyword_here_says_so(
+    log: Log, call: Callable[[Log], object], advice: str
+) -> None:
+    with pytest.raises(TypeError, match=r"^\w+\.\w+\(\) takes 2 positional arguments but 3 were given: ") as caught:
+        call(log)
+    assert advice in str(caught.value)
+    assert log.topics() == ["t"]
+
+
+def test_kafkas_options_of_a_topic_and_of_a_log_say_why_they_are_none(log: Log) -> None:
+    with pytest.raises(ConfigError, match="no replicas"):
+        log.create_topic("a", min_insync_replicas=2)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=r"no servers: Log\(directory\)"):
+        Log(log.path, bootstrap_servers="localhost")  # type: ignore[call-arg]
+
+
+def test_the_advice_for_alter_configs_can_be_followed(log: Log) -> None:
+    with pytest.raises(AttributeError) as caught:
+        log.alter_configs({})  # type: ignore[attr-defined]
+    (option,) = re.findall(r"alter_topic\(name, (\w+)=…\)", str(caught.value))
+    log.alter_topic("t", **{option: 1 << 20})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", MODULE)
+def test_importing_a_name_of_theirs_from_the_errors_says_what_to_use(name: str) -> None:
+    with pytest.raises(ImportError) as caught:
+        exec(f"from pylog.errors import {name}")
+    assert str(caught.value) == f"cannot import name '{name}' from 'pylog.errors': {MODULE[name]}"
+    assert not hasattr(pylog.errors, name)
+
+
+def test_errors_that_are_imported_from_the_package_are_found() -> None:
+    for name in ("PylogError", "TopicNotFound"):
+        with pytest.raises(ImportError, match=f"from 'pylog': use pylog.errors.{name}$"):
+            exec(f"from pylog import {name}")
+        assert not hasattr(pylog, name)
+    with pytest.raises(ImportError, match=r"cannot import name 'Any2' from 'pylog.errors' \(/"):
+        exec("from pylog.errors import Any2")
+
+
+def test_each_error_that_the_advice_names_is_there() -> None:
+    for advice in MODULE.values():
+        for name in re.findall(r"pylog\.errors\.(\w+)", advice):
+            assert hasattr(pylog.errors, name)
+
+
+def test_a_pattern_in_a_list_is_named(log: Log) -> None:
+    with Consumer(log) as consumer, pytest.raises(InvalidTopicName, match=r"subscribe\(re.compile\('\^t'\)\)"):
+        consumer.subscribe(["t", "^t"])

@@ -9,9 +9,27 @@ from typing import Any, NoReturn, TypeVar
 
 from pylog.errors import Closed, ConfigError
 from pylog.interrupts import own
+from pylog.kafka_names import NO_REPLICAS, NO_SERVER, NO_USERS, refuse_positional
 from pylog.model import TopicPartition
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
+
+_OPTIONS: Mapping[str, str] = {
+    NO_SERVER: "bootstrap_servers bootstrap_timeout_ms api_version client_dns_lookup kafka_client proxy_url socks5_proxy",
+    NO_REPLICAS: "client_rack min_insync_replicas",
+    NO_USERS: "security_protocol sasl_kerberos_domain_name sasl_kerberos_name sasl_kerberos_service_name sasl_mechanism "
+    "sasl_oauth_token_provider sasl_plain_password sasl_plain_username ssl_cafile ssl_certfile ssl_check_hostname "
+    "ssl_ciphers ssl_context ssl_crlfile ssl_keyfile ssl_password",
+    "there is no network here; leave it out": "connections_max_idle_ms enable_incremental_fetch_sessions "
+    "max_in_flight_requests_per_connection metadata_max_age_ms receive_buffer_bytes receive_message_max_bytes "
+    "reconnect_backoff_max_ms reconnect_backoff_ms request_timeout_ms retry_backoff_ms selector send_buffer_bytes "
+    "socket_options",
+    "leave it out: metrics() are numbers by name": "metric_group_prefix metric_reporters metrics_enabled "
+    "metrics_num_samples metrics_sample_window_ms",
+    "use Log(directory, auto_create_topics=True)": "allow_auto_create_topics",
+}
+CLIENT_OPTIONS: Mapping[str, str] = {name: advice for advice, names in _OPTIONS.items() for name in names.split()}
+"""Options that each of the clients has, and nothing here."""
 
 
 def require_whole(option: str, value: object) -> int:
@@ -121,8 +139,12 @@ def refuses_other_options(
     """
 
     def decorate(init: _Function) -> _Function:
+        positional = init.__code__.co_argcount
+
         @wraps(init)
         def checked(*args: Any, **options: Any) -> None:
+            if len(args) > positional:
+                refuse_positional(init, len(args))
             others = {option: options.pop(option) for option in options.keys() - known - {"log"}}
             refuse_options(owner, others, not_yet, known, elsewhere)
             init(*args, **options)
@@ -144,8 +166,8 @@ def warn_of_milliseconds(timeout: int, stacklevel: int) -> None:
 
 
 def meant(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
-    """What to say of an option that is not there: what ``elsewhere`` says of other clients' names, the known one that is
-    nearly the same, or all that are known."""
+    """What to say of an option that is not there: what ``elsewhere`` and ``CLIENT_OPTIONS`` say of other clients'
+    names, the known one that is nearly the same, or all that are known."""
     from difflib import get_close_matches  # for an error alone
 
     here = option.replace(".", "_").replace("-", "_")
@@ -153,6 +175,8 @@ def meant(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
         return elsewhere[here]
     if here in known:
         return f"here it is {here}"
+    if here in CLIENT_OPTIONS:
+        return CLIENT_OPTIONS[here]
     close = get_close_matches(here, known, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
 

@@ -10,7 +10,14 @@ A send ends in one of three ways: acknowledged, ``NotAppended`` (certainly not i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pylog import kafka_names as _kafka_names
+
+if not TYPE_CHECKING:  # a checker would take every name for one that is here
+
+    def __getattr__(name: str) -> object:
+        raise _kafka_names.no_name(__name__, name)
 
 
 class PylogError(Exception):

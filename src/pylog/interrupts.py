@@ -21,7 +21,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
-from types import CodeType, TracebackType
+from types import CodeType, MethodType, TracebackType
 from typing import Generic, TypeVar
 from weakref import ref
 
@@ -103,8 +103,10 @@ def _installed() -> Iterator[CodeType]:
             if isinstance(code, CodeType):
                 yield code
                 break
-            # a partial function, a method, an object that can be called
-            handler = getattr(handler, "func", None) or getattr(handler, "__func__", None) or _call_of(handler)
+            if isinstance(handler, partial):
+                handler = handler.func
+            else:
+                handler = handler.__func__ if isinstance(handler, MethodType) else _call_of(handler)
 
 
 def _call_of(handler: object) -> object:

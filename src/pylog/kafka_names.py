@@ -10,22 +10,23 @@ import sys
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from opcode import opmap
 from typing import Any, NoReturn, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
 
-_NO_SERVER = "there is no server to connect to: a log is a directory"
+NO_SERVER = "there is no server to connect to: a log is a directory"
 _NO_NETWORK = "nothing waits for a server here, so there is no timeout; leave it out"
 _NO_TRANSACTIONS = (
     "transactions are not in this version; Partition.append appends records of one partition all or none, "
     "and expected_offset tells whether another writer was first"
 )
-_NO_USERS = "there are no users or passwords: the permissions of the directory decide who reads and writes"
-_NO_REPLICAS = "there are no replicas and no brokers: a log is a directory of one machine"
+NO_USERS = "there are no users or passwords: the permissions of the directory decide who reads and writes"
+NO_REPLICAS = "there are no replicas and no brokers: a log is a directory of one machine"
 _NOT_KEPT = "it is not kept with a record"
 _SIZE = "use len() of the key or the value"
 _START = "a producer or consumer is ready when it is made; end it with close()"
-_ALTER = "use alter_topic(name, retention_bytes=…): the fields of TopicConfig are keywords"
+_ALTER = "use alter_topic(name, segment_bytes=…): the fields of TopicConfig are keywords"
 
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "Producer": {
@@ -37,11 +38,11 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "poll": "nothing needs to be polled: callbacks run when a record's outcome is known; remove the call",
         "purge": "records that were sent cannot be taken back; close(timeout) gives up what is not written in time",
         "list_topics": "use Log.topics()",
-        "bootstrap_connected": _NO_SERVER,
-        "client": _NO_SERVER,
+        "bootstrap_connected": NO_SERVER,
+        "client": NO_SERVER,
         "start": _START,
         "stop": "use close()",
-        "set_sasl_credentials": _NO_USERS,
+        "set_sasl_credentials": NO_USERS,
         "transaction": _NO_TRANSACTIONS,
         "init_transactions": _NO_TRANSACTIONS,
         "begin_transaction": _NO_TRANSACTIONS,
@@ -66,11 +67,11 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "unassign": "use unsubscribe()",
         "incremental_assign": "use assign(partitions) with all of them; those assigned before keep their positions",
         "incremental_unassign": "use assign(partitions) with those that stay; they keep their positions",
-        "bootstrap": _NO_SERVER,
-        "bootstrap_connected": _NO_SERVER,
+        "bootstrap": NO_SERVER,
+        "bootstrap_connected": NO_SERVER,
         "start": _START,
         "stop": "use close()",
-        "set_sasl_credentials": _NO_USERS,
+        "set_sasl_credentials": NO_USERS,
     },
     "Log": {
         "create_topics": "use create_topic(name, partitions=n), once for each",
@@ -103,23 +104,23 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "remove_group_members": "a member leaves when it is closed or its process ends",
         "poll": "nothing needs to be polled: each call returns when it is done",
         "describe_producers": "it cannot be asked for in this version",
-        "describe_cluster": _NO_REPLICAS,
+        "describe_cluster": NO_REPLICAS,
         "describe_log_dirs": "use path, and partition(topic, number).size_bytes",
-        "alter_replica_log_dirs": _NO_REPLICAS,
-        "describe_metadata_quorum": _NO_REPLICAS,
-        "describe_features": _NO_REPLICAS,
-        "update_features": _NO_REPLICAS,
-        "api_versions": _NO_SERVER,
-        "get_broker_version_data": _NO_SERVER,
-        "elect_leaders": _NO_REPLICAS,
-        "alter_partition_reassignments": _NO_REPLICAS,
-        "list_partition_reassignments": _NO_REPLICAS,
-        "create_acls": _NO_USERS,
-        "delete_acls": _NO_USERS,
-        "describe_acls": _NO_USERS,
-        "alter_user_scram_credentials": _NO_USERS,
-        "describe_user_scram_credentials": _NO_USERS,
-        "set_sasl_credentials": _NO_USERS,
+        "alter_replica_log_dirs": NO_REPLICAS,
+        "describe_metadata_quorum": NO_REPLICAS,
+        "describe_features": NO_REPLICAS,
+        "update_features": NO_REPLICAS,
+        "api_versions": NO_SERVER,
+        "get_broker_version_data": NO_SERVER,
+        "elect_leaders": NO_REPLICAS,
+        "alter_partition_reassignments": NO_REPLICAS,
+        "list_partition_reassignments": NO_REPLICAS,
+        "create_acls": NO_USERS,
+        "delete_acls": NO_USERS,
+        "describe_acls": NO_USERS,
+        "alter_user_scram_credentials": NO_USERS,
+        "describe_user_scram_credentials": NO_USERS,
+        "set_sasl_credentials": NO_USERS,
         "abort_transaction": _NO_TRANSACTIONS,
         "describe_transactions": _NO_TRANSACTIONS,
         "list_transactions": _NO_TRANSACTIONS,
@@ -222,13 +223,24 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "Consumer.metrics": {"raw": "leave it out: metrics() are numbers by name"},
     "Producer.close": {"null_logger": "leave it out: nothing is logged when a producer is closed"},
     "Producer.metrics": {"raw": "leave it out: metrics() are numbers by name"},
+    "Delivery.result": {"timeout_ms": "use timeout, in seconds: timeout_ms=1000 is timeout=1.0"},
     "Log.delete_records": {
         "records_to_delete": "use delete_records(partition, before), once for each",
         "timeout_ms": _NO_NETWORK,
-        "partition_leader_id": _NO_REPLICAS,
+        "partition_leader_id": NO_REPLICAS,
     },
 }
 """Keywords of methods that are here, by the method that does not take them."""
+
+_THEMSELVES = {"Consumer.poll", "Delivery.result"}  # these look at their keywords, without the cost of a wrapper
+
+POSITIONAL: Mapping[str, str] = {
+    "Consumer.__init__": "use consumer.subscribe(topics); options are keywords",
+    "Producer.__init__": "options are keywords",
+    "Log.create_topic": "use create_topic(name, partitions=n); options are keywords",
+    "Log.alter_topic": _ALTER,
+}
+"""Calls that take keywords alone where a call of the clients, or a habit, has another positional argument."""
 
 _ASYNC = "there is no asyncio client yet: call poll in a thread, await asyncio.to_thread(consumer.poll, 1.0)"
 _NO_SUCH_ERROR = "use pylog.errors.PylogError; docs/api.md lists its kinds"
@@ -240,10 +252,10 @@ MODULE: Mapping[str, str] = {
     "KafkaConsumer": "use Consumer(Log(directory)), then consumer.subscribe(topics)",
     "KafkaAdminClient": "use Log(directory): it creates, alters and describes topics and groups",
     "AdminClient": "use Log(directory): it creates, alters and describes topics and groups",
-    "KafkaClient": _NO_SERVER,
+    "KafkaClient": NO_SERVER,
     "AIOKafkaProducer": "use Producer(Log(directory)): await producer.send(…)",
     "AIOKafkaConsumer": _ASYNC,
-    "AIOKafkaClient": _NO_SERVER,
+    "AIOKafkaClient": NO_SERVER,
     "AsyncProducer": "use Producer(Log(directory)): await producer.send(…)",
     "AsyncConsumer": _ASYNC,
     "SerializingProducer": "use Producer(log, key_serializer=…, value_serializer=…)",
@@ -256,8 +268,14 @@ MODULE: Mapping[str, str] = {
     "KafkaError": _NO_SUCH_ERROR,
     "KafkaException": _NO_SUCH_ERROR,
     "KafkaTimeoutError": "use pylog.errors.DeliveryTimeout or BufferTimeout; waiting for a result raises TimeoutError",
-    "NoBrokersAvailable": _NO_SERVER,
+    "NoBrokersAvailable": NO_SERVER,
     "ConsumerStoppedError": "use pylog.errors.Closed",
+    "CommitFailedError": "use pylog.errors.CommitFailed",
+    "InvalidTopicError": "use pylog.errors.InvalidTopicName",
+    "MessageSizeTooLargeError": "use pylog.errors.RecordTooLarge",
+    "OffsetOutOfRangeError": "use pylog.errors.OffsetOutOfRange",
+    "TopicAlreadyExistsError": "use pylog.errors.TopicExists",
+    "UnknownTopicOrPartitionError": "use pylog.errors.TopicNotFound or InvalidPartition",
     "IllegalOperation": "use pylog.errors.ConfigError",
     "ConsumerRebalanceListener": _LISTENER,
     "AsyncConsumerRebalanceListener": _LISTENER,
@@ -267,7 +285,7 @@ MODULE: Mapping[str, str] = {
     "JsonSerializer": _FUNCTION,
     "IsolationLevel": "use isolation_level='read_committed' or 'read_uncommitted'",
     "OffsetSpec": "use Partition.earliest_offset, latest_offset, or offset_for_time(timestamp_ms)",
-    "TopicPartitionReplica": _NO_REPLICAS,
+    "TopicPartitionReplica": NO_REPLICAS,
     "OFFSET_BEGINNING": "use consumer.seek_to_beginning(partition)",
     "OFFSET_END": "use consumer.seek_to_end(partition)",
     "OFFSET_STORED": "use consumer.seek(partition, consumer.committed(partition))",
@@ -290,10 +308,10 @@ def answers_kafkas_names(cls: _Class) -> _Class:
     for name in ATTRIBUTES[cls.__name__]:
         setattr(cls, name, _Absent(cls.__name__, name))
     cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # of an instance: it does not ask the metaclass
-    for method, keywords in KEYWORDS.items():
+    for method in (KEYWORDS.keys() | POSITIONAL.keys()) - _THEMSELVES:
         owner, _, name = method.partition(".")
-        if owner == cls.__name__ and method != "Consumer.poll":  # which looks at its keywords itself
-            setattr(cls, name, _with_keywords(getattr(cls, name), keywords))
+        if owner == cls.__name__ and name != "__init__":  # which ``refuses_other_options`` decorates
+            setattr(cls, name, _answering(getattr(cls, name), KEYWORDS.get(method, {})))
     return cls
 
 
@@ -301,12 +319,15 @@ def no_name(module: str, name: str) -> Exception:
     """The error for a name that ``module`` does not have. Its ``__getattr__`` raises it.
 
     ``from module import name`` turns an ``AttributeError`` into an ``ImportError`` of its own, without any advice. So the
-    import statement, which first asks with ``hasattr``, is answered with an ``ImportError``; all others, with what they expect.
+    import statement is answered with an ``ImportError``; all others, with what they expect.
     """
     advice = MODULE.get(name)
+    if isinstance(vars(sys.modules["pylog.errors"]).get(name), type):
+        advice = f"use pylog.errors.{name}"
     if advice is None:
         return AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
-    if sys._getframe(2).f_code.co_name == "_handle_fromlist":
+    asking = sys._getframe(2)
+    if asking.f_code.co_code[asking.f_lasti] == opmap["IMPORT_FROM"]:
         return ImportError(f"cannot import name {name!r} from {module!r}: {advice}", name=module)
     return AttributeError(f"module {module!r} has no attribute {name!r}: {advice}")
 
@@ -318,9 +339,19 @@ def refuse_keywords(method: str, given: Iterable[str]) -> NoReturn:
     raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{f': {advice}' if advice else ''}")
 
 
-def _with_keywords(function: Callable[..., Any], keywords: Mapping[str, str]) -> Callable[..., Any]:
+def refuse_positional(function: Callable[..., object], given: int) -> NoReturn:
+    """The ``TypeError`` for more positional arguments than a method takes, as Python words it, and with what to use."""
+    name, most = function.__qualname__, function.__code__.co_argcount
+    raise TypeError(f"{name}() takes {most} positional arguments but {given} were given: {POSITIONAL[name]}")
+
+
+def _answering(function: Callable[..., Any], keywords: Mapping[str, str]) -> Callable[..., Any]:
+    most = function.__code__.co_argcount if function.__qualname__ in POSITIONAL else sys.maxsize
+
     @wraps(function)
     def answering(*args: Any, **given: Any) -> Any:
+        if len(args) > most:
+            refuse_positional(function, len(args))
         if given and (absent := [name for name in given if name in keywords]):
             refuse_keywords(function.__qualname__, absent)
         return function(*args, **given)

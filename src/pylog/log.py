@@ -25,7 +25,7 @@ from pylog.changes import Changes
 from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
-from pylog.interrupts import WeakSet, suppress
+from pylog.interrupts import WeakSet, own, suppress
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Flushable, TopicPartition
 from pylog.opening import check_topic_options, checked_path, open_directory, why_read_only
@@ -156,7 +156,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         while True:
             try:
                 return catalog.create(name, partitions, config, prepare, retire, forget, internal=internal)
-            except TopicExists as error:
+            except own(TopicExists) as error:
                 if not if_not_exists or error.existing != name:
                     raise
             with suppress(TopicNotFound):  # deleted meanwhile
@@ -215,7 +215,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """The topic, created now if it is unknown and the log was opened with ``auto_create_topics=True``."""
         try:
             return self.describe_topic(name)
-        except TopicNotFound:
+        except own(TopicNotFound):
             if not self.auto_create_topics or self.read_only:
                 raise
         return self.create_topic(name, if_not_exists=True)

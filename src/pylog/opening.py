@@ -38,12 +38,14 @@ _PARTITIONS = (
     "how many partitions is said with create_topic(name, partitions=n), later with add_partitions(name, total)"
 )
 ELSEWHERE = {
+    "bootstrap_servers": "there are no servers: Log(directory)",
+    "client_id": "a log has no name but its directory; leave it out",
     "partitions": _PARTITIONS,
     "num_partitions": _PARTITIONS,
     "replication_factor": "there are no replicas: a log is a directory of one machine",
     "cleanup_policy": "compaction is not in this version, and nothing is deleted by itself",
 }
-"""What to say of options of Kafka's topics that are none here."""
+"""What to say of options of Kafka's topics and clients that are none here."""
 
 
 def checked_path(path: object) -> str:

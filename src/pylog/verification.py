@@ -39,12 +39,12 @@ def verify_log(
         try:
             topic = catalog.describe(name, "")
             partitions += [(TopicPartition(name, number), topic) for number in topic.numbers]
-        except LogNotFound:
+        except own(LogNotFound):
             raise
-        except TopicNotFound:
+        except own(TopicNotFound):
             if named:
                 raise  # else it has just been deleted
-        except PylogError as damage:
+        except own(PylogError) as damage:
             path = str(damage.facts.get("path", layout.root))
             yield Problem(name, None, "topic", path, 0, None, None, str(damage))
     if not named:
@@ -69,7 +69,7 @@ def verify_log(
 def _damaged_ids(filesystem: FileSystem, layout: Layout) -> Iterator[Problem]:
     try:
         read_next_id(filesystem, layout.producer_ids)
-    except (CorruptSegment, StorageError) as damage:
+    except own(CorruptSegment, StorageError) as damage:
         yield Problem("", None, "producer-ids", layout.producer_ids, 0, None, None, str(damage))
 
 
@@ -77,7 +77,7 @@ def _next_id(filesystem: FileSystem, layout: Layout) -> int | None:
     """The next unreserved producer id; None if nothing says it: the next producer then begins at a random one."""
     try:
         return read_next_id(filesystem, layout.producer_ids)
-    except (CorruptSegment, StorageError):  # named already
+    except own(CorruptSegment, StorageError):  # named already
         return None
 
 
@@ -116,9 +116,9 @@ def _is_there(catalog: Catalog | KafkaCatalog, topic: TopicDescription) -> bool:
     """Whether this very topic is: it is gone before its directories are, and another one has another id."""
     try:
         return catalog.describe(topic.name).id == topic.id
-    except TopicNotFound:
+    except own(TopicNotFound):
         return False
-    except PylogError:  # its file cannot be read, so it is there
+    except own(PylogError):  # its file cannot be read, so it is there
         return True
 
 
@@ -127,7 +127,7 @@ def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
     for name, path in catalog.places().items():
         try:
             check_topic_name(name)
-        except InvalidTopicName as error:
+        except own(InvalidTopicName) as error:
             yield Problem(name, None, "topic", path, 0, None, None, str(error))
 
 

@@ -16,10 +16,12 @@ import pytest
 from pylog import __version__, errors
 from pylog.cli import consume, exits, topics
 from pylog.cli.exits import InputError, UsageError, code_of
-from pylog.cli.main import main
+from pylog.cli.kafka_options import HINTS
+from pylog.cli.main import _parser, main
 from pylog.log import Log
 from pylog.model import ProducerRecord
 from tests.cli.conftest import SOURCE, Run, environment, start
+from tests.cli.test_docs import parsers
 
 
 def with_cause(error: Exception, cause: Exception) -> Exception:
@@ -295,3 +297,39 @@ def test_a_stream_that_is_no_terminal_file_is_left_alone(log: Log, monkeypatch: 
 
 def test_the_program_is_found_where_it_says() -> None:
     assert Path(consume.__file__).is_relative_to(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("consume --topic t", "Kafka's --topic: name the topic without an option"),
+        ("produce --topic=t", "Kafka's --topic: "),
+        ("topics list --bootstrap-server localhost:9092", "Kafka's --bootstrap-server: there is no server: "),
+        ("topics create t --replication-factor 1", "Kafka's --replication-factor: there are no replicas"),
+        ("consume t --max-messages 5", "Kafka's --max-messages: here it is --max-records"),
+        ("consume t --property print.key=true", "Kafka's --property: "),
+        ("topics --create --topic t", "Kafka's --create: the command is a word"),
+        ("groups --describe --group g", "Kafka's --describe: the command is a word"),
+    ],
+)
+def test_options_of_kafkas_tools_are_answered_with_those_here(pylog: Run, command: str, hint: str) -> None:
+    ran = pylog(*command.split())
+    assert ran.code == 2
+    assert hint in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_an_option_that_the_command_has_gets_no_hint(pylog: Run) -> None:
+    ran = pylog("groups", "reset", "--topic", "t")
+    assert (ran.code, "Kafka's" in ran.err) == (2, False)
+
+
+def test_every_option_with_a_hint_is_none_of_the_commands_it_is_for() -> None:
+    taken = {option for parser in parsers(_parser()) for action in parser._actions for option in action.option_strings}
+    assert {*HINTS} & taken == {"--topic"}, "of pylog groups reset"
+
+
+def test_a_refused_option_of_a_topic_speaks_of_commands(pylog: Run) -> None:
+    assert "said with --partitions N\n" in pylog("topics", "create", "t", "--config", "num.partitions=3").err
+    refused = pylog("topics", "create", "t", "--config", "retention.ms=5").err
+    assert "delete old records from Python, with Log.delete_records(topic_partition, before)" in refused

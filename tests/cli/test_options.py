@@ -65,6 +65,12 @@ def test_topic_options_go_by_our_names_and_kafkas() -> None:
         ("retention_ms=", "--config retention_ms=: '' is no whole number"),
         ("foo=1", "--config 'foo=1': no option 'foo'; there are segment_bytes, "),
         ("=1", "--config '=1': no option ''; there are "),
+        ("cleanup.policy=compact", "--config 'cleanup.policy=compact': no option 'cleanup.policy'; compaction is not "),
+        ("num.partitions=3", "--config 'num.partitions=3': no option 'num.partitions'; how many partitions "),
+        (
+            "min.insync.replicas=2",
+            "--config 'min.insync.replicas=2': no option 'min.insync.replicas'; there are no replicas",
+        ),
     ],
 )
 def test_a_topic_option_that_is_none_is_refused(pair: str, problem: str) -> None:

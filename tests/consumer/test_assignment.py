@@ -134,6 +134,17 @@ def test_a_topic_made_anew_under_an_old_name_is_read_from_its_beginning() -> Non
         assert consumer.poll() == [], "once"
 
 
+def test_a_topic_made_anew_is_warned_of_with_its_partition(caplog: pytest.LogCaptureFixture) -> None:
+    log = FakeLog(orders=2)
+    consumer = consumer_of(log)
+    consumer.assign([TopicPartition("orders", 1)])
+    log.delete_topic("orders")
+    log.create_topic("orders", 2)
+    with caplog.at_level(logging.WARNING, "pylog.consumer"):
+        consumer.poll()
+    assert "topic orders was deleted and created again: reading orders-1 from its beginning" in caplog.text
+
+
 def test_an_assigned_partition_whose_topic_was_deleted_is_an_error_until_it_is_there_again() -> None:
     log = FakeLog(orders=1)
     consumer = consumer_of(log)

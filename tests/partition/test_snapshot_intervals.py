@@ -7,11 +7,12 @@ from random import Random
 
 import pytest
 
+from pylog.errors import StorageFull
 from pylog.partition import Partition
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
-from tests.partition.logs import TP, append_encoded, batch, headers, log_file, open_partition
-from tests.storage.filesystems import OtherBoot
+from tests.partition.logs import TP, append_encoded, batch, headers, log_file, one, open_partition
+from tests.storage.filesystems import Faulty, OtherBoot
 
 INTERVAL = 1000
 
@@ -144,3 +145,26 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
     states = partition._writer._producers  # type: ignore[union-attr]
     assert len(states) == len(following) == len(states.entries)
     assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []
+
+
+@pytest.mark.parametrize("reason", ["full disk", "kill"])
+def test_a_snapshot_that_was_begun_does_not_stay(tmp_path: Path, reason: str) -> None:
+    """Each has a name of its own, so no later one was written over it: a full disk filled up with them for good."""
+    directory = tmp_path / "t-0"
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("1"), acks=1)
+    if reason == "kill":
+        (directory / f"{1:020}.snapshot.tmp").write_bytes(b"half of o")
+        open_partition(directory).append(one("2"), acks=1)
+    else:
+
+        def refuse(operation: str, path: str) -> None:
+            if operation == "pwrite" and path.endswith(".snapshot.tmp"):
+                raise StorageFull("cannot write: the disk is full", path=path)
+
+        filesystem.hook = refuse
+        for _ in range(3):
+            with pytest.raises(StorageFull):
+                partition.roll()
+    assert list(directory.glob("*.tmp")) == []

@@ -16,6 +16,7 @@ from pylog.arrow.columns import Common, Part, allocate, int64s, record_batch, sc
 from pylog.codec import Columns
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 
 PIECE_BYTES = 1 << 20
@@ -84,7 +85,7 @@ def _parts(
 def _decoded(view: BatchView, topic_partition: TopicPartition, with_headers: bool) -> Columns:
     try:
         return view.columns(with_headers=with_headers, allocate=allocate)
-    except CorruptRecord as damage:
+    except own(CorruptRecord) as damage:
         topic, partition = topic_partition
         raise CorruptRecord(
             f"batch at offset {view.base_offset} of {topic}-{partition}: {damage}",

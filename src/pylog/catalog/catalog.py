@@ -128,7 +128,7 @@ class Catalog:
         try:
             recorded = TopicConfig(partitioner=MURMUR3).with_changes(changes)
             return TopicDescription(name, topic_id, partitions, self._unlimited.of(path, recorded))
-        except ConfigError as error:
+        except own(ConfigError) as error:
             raise CorruptSegment(
                 f"{path} is damaged: in config, {error}; restore the file from a copy",
                 path=path, position=0, field=f"config.{error.option}", value=changes.get(error.option),
@@ -240,7 +240,7 @@ class Catalog:
         filesystem = self._filesystem
         try:
             topic = self.describe(name, _NO_ADVICE)
-        except TopicNotFound:
+        except own(TopicNotFound):
             filesystem.sync_directory(self._layout.topics)  # by whoever has deleted it, it may not be yet
             raise
         for number in range(topic.partitions):  # an append that hangs must not leave half of a topic
@@ -282,11 +282,11 @@ class Catalog:
         if self.being_deleted():
             try:
                 self.locked(partial(self._finish_deletions, retire, forget), timeout_s=0)
-            except LogLocked:
+            except own(LogLocked):
                 pass
-            except LogNotFound:
+            except own(LogNotFound):
                 raise
-            except PylogError as error:
+            except own(PylogError) as error:
                 logger.warning("a deletion that was cut off could not be finished: %s", error)
 
     def _finish_deletions(self, retire: Retire, forget: Forget) -> None:
@@ -297,7 +297,7 @@ class Catalog:
         path = self._layout.deleted_topic(name)
         try:
             topic = self._read(name, self._layout.deleted_topic(check_topic_name(name)))
-        except (CorruptSegment, FormatVersionError, InvalidTopicName) as damage:
+        except own(CorruptSegment, FormatVersionError, InvalidTopicName) as damage:
             logger.warning("a deletion that was cut off is left as it is: %s", damage)
             return
         # Where a copy was laid over the log: whose directories are they?

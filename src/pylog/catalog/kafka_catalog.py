@@ -58,7 +58,7 @@ class KafkaCatalog:
         """A link may lead to where this process may not look: then whoever reads the partition is told so."""
         try:
             return self._filesystem.is_directory(path)
-        except StorageError:
+        except own(StorageError):
             return True
 
     def _topic_id(self, name: str, number: int) -> str:

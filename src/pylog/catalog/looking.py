@@ -22,7 +22,7 @@ def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bo
     """
     try:
         manifest = read_manifest(filesystem, layout.manifest)
-    except StorageError as error:
+    except own(StorageError) as error:
         if error.errno != errno.EACCES:
             raise
         raise StorageError(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
+from pylog.interrupts import own
 
 logger = logging.getLogger("pylog.catalog")
 
@@ -175,7 +176,7 @@ class LawfulNames:
     def _is_lawful(self, name: str) -> bool:
         try:
             check_topic_name(name)
-        except InvalidTopicName as error:
+        except own(InvalidTopicName) as error:
             if name not in self._warned:
                 self._warned.add(name)
                 logger.warning("passing over %r in %r: %s", name, self._place, error)

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from pylog import __version__
 from pylog.cli import consume, dump, exits, groups, produce, stats, topics, verify
 from pylog.cli.exits import InputError, Terminated, UsageError, code_of
+from pylog.cli.kafka_options import hints
 from pylog.cli.output import complain
 from pylog.errors import PylogError
 
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parse(argv)
         with _library_warnings():
             return int(arguments.run(arguments))
     except SystemExit as end:  # argparse, after --help and --version
@@ -101,19 +102,28 @@ def _run(argv: Sequence[str]) -> int:
         return exits.INTERNAL
 
 
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    try:
+        return _parser().parse_args(argv)
+    except UsageError as error:
+        raise UsageError(f"{error}{hints(argv, str(error))}") from None
+
+
 _ONLY_READ = "use commands that only read (topics list, consume without --group, dump, verify, stats)"
 
 
 def _one_line(error: Exception) -> str:
     text = str(error) or type(error).__name__
-    hints = {
+    commands = {
         "create it with create_topic": "create it with pylog topics create",
         "raise it with alter_topic": "raise it with pylog topics alter",
         "or have one made there: create=True, without read_only": "or make one there with pylog topics create",
+        "create_topic(name, partitions=n), later with add_partitions(name, total)": "--partitions N",
+        "with Log.delete_records(topic_partition, before)": "from Python, with Log.delete_records(topic_partition, before)",
         "open the log with read_only=True": _ONLY_READ,
         "open it with read_only=True": _ONLY_READ,
     }
-    for library, command in hints.items():
+    for library, command in commands.items():
         text = text.replace(library, command)
     return text
 

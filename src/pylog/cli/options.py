@@ -93,6 +93,8 @@ def moment_ms(text: str, now_ms: int) -> int:
 def topic_config(pairs: list[str]) -> dict[str, Any]:
     """``["retention.ms=1000"]`` as the keywords of ``Log.create_topic``; Kafka's dotted names are the same options."""
     from pylog.catalog import TopicConfig
+    from pylog.checks import meant
+    from pylog.opening import ELSEWHERE
 
     known = TopicConfig().as_dict()
     chosen: dict[str, Any] = {}
@@ -102,7 +104,7 @@ def topic_config(pairs: list[str]) -> dict[str, Any]:
         if not equals:
             raise UsageError(f"--config {pair!r}: expected OPTION=VALUE")
         if option not in known:
-            raise UsageError(f"--config {pair!r}: no option {name!r}; there are {', '.join(known)}")
+            raise UsageError(f"--config {pair!r}: no option {name!r}; {meant(option, known, ELSEWHERE)}")
         chosen[option] = _typed(option, value, known[option])
     return chosen
 

@@ -368,7 +368,7 @@ def _decompress_snappy_block(data: memoryview, start: int, end: int, room: int, 
         if not block or size > len(block) * SNAPPY_MAX_RATIO:
             raise _invalid(SNAPPY, start, f"claims {size} bytes in a block of {len(block)}")
         return bytes(snappy.decompress_raw(block))
-    except CorruptRecord:
+    except own(CorruptRecord):
         raise
     except own(Exception) as error:  # cramjam.DecompressionError
         raise _invalid(SNAPPY, start, error) from error

@@ -6,6 +6,7 @@ from pylog.codec import faults
 from pylog.codec.format import INT64_MAX, INT64_MIN, MIN_RECORD_BYTES, Buffer
 from pylog.codec.varint import decode_varint
 from pylog.errors import CorruptRecord
+from pylog.interrupts import own
 
 
 def least_timestamp_ms(payload: Buffer, count: int, base_timestamp_ms: int) -> int:
@@ -25,7 +26,7 @@ def least_timestamp_ms(payload: Buffer, count: int, base_timestamp_ms: int) -> i
             position = at + length
             delta, _ = decode_varint(data, at + 1, position, index, faults.TIMESTAMP_DELTA)  # behind the attributes
             least = min(least, delta)
-    except CorruptRecord:
+    except own(CorruptRecord):
         return INT64_MIN
     found = base_timestamp_ms + least
     return found if position == size and INT64_MIN <= found <= INT64_MAX else INT64_MIN

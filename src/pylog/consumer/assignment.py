@@ -17,6 +17,7 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, Topic, change_of, name_of
 from pylog.errors import ConfigError, TopicNotFound
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Assignment:
             version = self._log.catalog_version()
             try:
                 self._take_up(subscription)
-            except TopicNotFound:
+            except own(TopicNotFound):
                 if self._log.catalog_version() == version:
                     raise
                 continue  # deleted since it was listed: go on without it
@@ -122,7 +123,7 @@ class Assignment:
                     self._refresh_subscription(self.subscription)
                 else:
                     self._refresh_assigned()
-            except TopicNotFound:
+            except own(TopicNotFound):
                 if self._log.catalog_version() == version:
                     raise
                 continue  # deleted between two looks: look again
@@ -161,7 +162,11 @@ class Assignment:
                 continue
             lane.forget_partition()
             if topic is not None:
-                logger.warning("topic %s was deleted and created again: reading %s from its beginning", *partition)
+                logger.warning(
+                    "topic %s was deleted and created again: reading %s from its beginning",
+                    partition.topic,
+                    name_of(partition),
+                )
                 lane.topic_id = topic.id
                 lane.move_to(self._beginning(partition))
 
@@ -196,7 +201,7 @@ class Assignment:
         for name in names:
             try:
                 topics.append(self._describe(name))
-            except TopicNotFound:
+            except own(TopicNotFound):
                 continue  # not created yet, or deleted since it was listed: the catalog's version will tell
         return topics
 

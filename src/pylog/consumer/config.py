@@ -17,6 +17,12 @@ _NAME_LENGTH_MAX = 249
 _NO_WAIT = "nothing is fetched from afar: poll(timeout) returns as soon as there is anything"
 
 KAFKAS_NAMES = {
+    "check_crcs": "the checksum of every batch is checked",
+    "default_offset_commit_callback": "here it is a callback of each call: commit_async(offsets, callback)",
+    "exclude_internal_topics": "a pattern never matches an internal topic; leave it out",
+    "loop": "there is no asyncio client yet: await asyncio.to_thread(consumer.poll, 1.0)",
+    "rebalance_timeout_ms": "here it is max_poll_interval_ms",
+    "request_timeout_ms": "here it is default_api_timeout_ms",
     "bootstrap_servers": "there are no servers: the first argument is the Log",
     "partition_assignment_strategy": 'here it is assignor: "cooperative-sticky", "sticky", "range" or "round_robin"',
     "heartbeat_interval_ms": "nobody waits for heartbeats: a process that dies leaves its group at once; who stalls is expelled "

@@ -39,12 +39,7 @@ class Subscription(NamedTuple):
                 raise ConfigError("a pattern of topics must be made from str, not bytes", pattern=topics.pattern)
             return cls(frozenset(), topics)
         if isinstance(topics, str):
-            if _OF_PATTERNS & {*topics}:
-                raise InvalidTopicName(
-                    f"{topics!r:.80} is no topic name; a pattern of topics is compiled: subscribe(re.compile({topics!r:.80}))",
-                    name=topics,
-                )
-            return cls(frozenset({topics}))
+            topics = [topics]
         if not isinstance(topics, Iterable) or isinstance(topics, bytes | bytearray | memoryview):
             raise ConfigError(
                 f"topics must be a name, several names or a compiled pattern, not {topics!r}", topics=topics
@@ -53,6 +48,12 @@ class Subscription(NamedTuple):
         wrong = next((name for name in names if not isinstance(name, str)), None)
         if wrong is not None:
             raise ConfigError(f"a topic's name must be a str, not {wrong!r}", topic=wrong)
+        for name in names:
+            if _OF_PATTERNS & {*name}:
+                raise InvalidTopicName(
+                    f"{name!r:.80} is no topic name; a pattern of topics is compiled: subscribe(re.compile({name!r:.80}))",
+                    name=name,
+                )
         return cls(frozenset(names))
 
     def wanted(self, existing: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from pylog.errors import StorageError
 from pylog.group.heartbeats import Silence
 from pylog.group.place import GroupPlace
 from pylog.group.state import Group, Member
+from pylog.interrupts import own
 
 logger = logging.getLogger("pylog.group")
 
@@ -67,7 +68,7 @@ def has_process(place: GroupPlace, id_: str) -> bool:
     path = place.member(id_)
     try:
         return place.filesystem.is_locked(path)
-    except StorageError as error:
+    except own(StorageError) as error:
         if "kind" not in error.facts:
             raise
         _warn(place.group, str(error))

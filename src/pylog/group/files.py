@@ -95,7 +95,7 @@ class GroupFiles:
             there = StateFile(self._place.filesystem.open_readable(self._place.state), self._place.boot)
         except own(FileNotFoundError):
             return False
-        except StorageError:  # no descriptor is left, perhaps: the next look tells
+        except own(StorageError):  # no descriptor is left, perhaps: the next look tells
             return True
         try:
             return there.raw() in (mine, self.state.raw())  # it may be published in between

@@ -61,7 +61,7 @@ class Groups:
         for name in sorted(names):
             try:
                 topic = self._log.describe_topic(name)
-            except (TopicNotFound, InvalidTopicName):  # the latter from a damaged state
+            except own(TopicNotFound, InvalidTopicName):  # the latter from a damaged state
                 continue
             found[name] = GroupTopic(topic.id, topic.partitions)
         return found
@@ -88,7 +88,7 @@ class Groups:
         """True also if its files can't be read: then the group is listed, and whoever asks for more is told why."""
         try:
             return bool(self._alive(group).members)
-        except StorageError:
+        except own(StorageError):
             return True
 
     def gone(self, group: str) -> set[str]:
@@ -332,7 +332,7 @@ class Groups:
         """The end of the log of commits behind the tombstones, 0 if there was nothing to remove."""
         try:
             files = GroupFiles(self.place(group))
-        except ConfigError:  # a name that only Kafka's groups have: nobody commits for it here
+        except own(ConfigError):  # a name that only Kafka's groups have: nobody commits for it here
             return self._append_tombstones(topic, group, bool, timeout_s)
         try:
             return files.holding(

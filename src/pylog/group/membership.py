@@ -317,7 +317,7 @@ class Membership:
         """Remove the lock of a member that is none any more. Others do it later if this can't be done now."""
         try:
             self._place.filesystem.remove(self._place.member(id_))
-        except StorageError as error:  # a directory stands there, perhaps
+        except own(StorageError) as error:  # a directory stands there, perhaps
             logger.warning("what is left of a member of group %r stays: %s", self._place.group, error)
 
     # Committing

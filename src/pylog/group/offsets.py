@@ -71,7 +71,7 @@ class _Known:
         try:
             name = None if key is None else decode_key(key)
             committed = None if name is None or value is None else decode_value(value)
-        except CorruptRecord as damage:
+        except own(CorruptRecord) as damage:
             logger.warning("a record of %s is passed over: %s", OFFSETS_TOPIC, damage)
             return
         if name is None:
@@ -292,7 +292,7 @@ class OffsetStore:
             )
         except own(LogLocked):
             pass  # another process is at it
-        except (StorageError, OutcomeUnknown) as error:
+        except own(StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
         known.checkpoint_offset = next_offset
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pylog.codec.format import NO_LEADER_EPOCH
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.group.offset_records import Committed
+from pylog.interrupts import own
 
 if TYPE_CHECKING:
     from pylog.partition import Partition
@@ -26,7 +27,7 @@ def next_offset(partition: Partition, committed: Committed) -> int:
     if NO_LEADER_EPOCH < committed.leader_epoch < partition.leader_epoch:
         try:
             end = partition.end_of_leader_epoch(committed.leader_epoch)
-        except (CorruptSegment, FormatVersionError) as damage:
+        except own(CorruptSegment, FormatVersionError) as damage:
             logger.warning("%s; offsets committed before a loss of power can't be told from later ones", damage)
     return min(committed.offset, end)
 

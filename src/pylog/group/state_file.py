@@ -118,7 +118,7 @@ class StateFile:
             return None
         try:
             return self._decoder.decode(data)
-        except CorruptSegment:
+        except own(CorruptSegment):
             return None
 
     def publish(self, group: Group) -> None:

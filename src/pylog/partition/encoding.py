@@ -36,7 +36,7 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
             # no Mapping any more:
             if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):  # type: ignore[arg-type]
                 raise _too_many(records, encoder.count, limit_bytes)
-    except RecordTooLarge as error:
+    except own(RecordTooLarge) as error:
         raise _with_advice(error) from None
     except own(TypeError, ValueError):
         if isinstance(record, ProducerRecord):  # then it is about what is in the record, or from the iterable itself

@@ -12,6 +12,7 @@ from pylog.checks import OfOneProcess, require_count, require_whole
 from pylog.clock import Clock
 from pylog.codec.batch import BatchView
 from pylog.errors import Closed, NotAppended, OffsetOutOfRange, OutcomeUnknown, ReadOnlyLog, StorageError
+from pylog.interrupts import own
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
@@ -109,14 +110,14 @@ class Partition(OfOneProcess):
         if acks != 1:
             try:
                 self.sync(result.last_offset + 1)
-            except OffsetOutOfRange as error:
+            except own(OffsetOutOfRange) as error:
                 raise OutcomeUnknown(f"appended, and cut again by a failed sync: {error}", **error.facts) from error
         return result
 
     def _limit_bytes(self) -> int:
         try:
             return self._settings().max_message_bytes
-        except StorageError as error:
+        except own(StorageError) as error:
             raise NotAppended(f"nothing was appended: {error}", **error.facts) from error
 
     def append_batch(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pylog.clock import Clock
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.segments import Segments
 from pylog.partition.settings import PartitionSettings
@@ -97,7 +98,7 @@ class Place(NamedTuple):
             )  # fmt: skip
         try:
             (self.find_topic or self.settings)()
-        except TopicNotFound:
+        except own(TopicNotFound):
             return TopicNotFound(
                 f"partition {number} of {topic!r} is gone: the topic was deleted", topic=topic, partition=number
             )

@@ -165,7 +165,7 @@ class PartitionReader:
                 return Fetched(batches, cursor, limit, token)
             except own(FileNotFoundError):
                 pass  # deleted under us: look again at what is left
-            except CorruptSegment as damage:
+            except own(CorruptSegment) as damage:
                 if is_reopened:
                     behind = damage.facts.get("next_offset")
                     if behind is not None and behind <= cursor.offset:  # a seal that lies leads nobody backwards
@@ -250,7 +250,7 @@ class PartitionReader:
             while batches is None:
                 try:
                     batches = segment.read(position, end, max_bytes=max_bytes, next_offset=offset if known else None)
-                except CorruptSegment as damage:
+                except own(CorruptSegment) as damage:
                     behind = damage.facts.get("next_offset")
                     if known or behind is None or offset < behind or damage.next_position <= position:
                         raise

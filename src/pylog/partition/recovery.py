@@ -180,7 +180,7 @@ def _epochs(place: Place, slots: CommitState | None, kept: Segments, end: int) -
     """
     try:
         epochs = LeaderEpochs.load(place.filesystem, place.directory)
-    except (CorruptSegment, FormatVersionError) as damage:
+    except own(CorruptSegment, FormatVersionError) as damage:
         logger.warning("%s; making it again from the segments", damage)
         epochs = LeaderEpochs([])
     if not epochs.starts:
@@ -212,7 +212,7 @@ def _nobody_wrote(place: Place, segments: Segments, start: EpochStart, end: int)
             position = reader.locate(start.start_offset, size)
             scan = SegmentScan(file, position, size, next_offset=0, dense=False, check_crc=False)
             return any(header.leader_epoch < start.epoch for _, header in islice(scan, 1))
-    except CorruptSegment:  # below the durable end: who reads there will say so
+    except own(CorruptSegment):  # below the durable end: who reads there will say so
         return False
     finally:
         reader.close()

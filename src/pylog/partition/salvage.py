@@ -9,6 +9,7 @@ from __future__ import annotations
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment
+from pylog.interrupts import own
 from pylog.segment import SegmentReader, find_next_batch
 from pylog.storage import ReadableFile
 
@@ -40,7 +41,7 @@ def next_whole(
         try:
             at = segment.locate(offset, end, at)
             views = segment.read(at, end, max_bytes=HEADER_BYTES)
-        except CorruptSegment as further:
+        except own(CorruptSegment) as further:
             at = max(at, further.facts["position"])
             continue
         if not views:
@@ -61,7 +62,7 @@ def _candidate(file: ReadableFile, position: int, end: int, least_offset: int, *
         return None
     try:
         found = find_next_batch(file, position + 1, end, least_offset)
-    except CorruptSegment:  # too much looks like batches and is none
+    except own(CorruptSegment):  # too much looks like batches and is none
         return None
     return None if found is None else found[0]
 

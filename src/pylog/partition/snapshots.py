@@ -18,7 +18,7 @@ from pylog.interrupts import own
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentReader, SegmentScan
-from pylog.segment.naming import LOG, SNAPSHOT, file_path, offsets_of
+from pylog.segment.naming import LOG, SNAPSHOT, file_path, is_unfinished_snapshot, offsets_of
 from pylog.storage import FileSystem, ReadableFile, read_whole, write_atomically
 
 logger = logging.getLogger("pylog.partition")
@@ -61,7 +61,7 @@ def _marker(header: BatchHeader, position: int, file: ReadableFile) -> Marker | 
         if header.size_bytes > _MARKER_LIMIT_BYTES:
             raise CorruptRecord(f"{header.size_bytes} bytes, a marker has at most {_MARKER_LIMIT_BYTES}")
         return read_marker(BatchView(file.pread(header.size_bytes, position), header))
-    except (CorruptRecord, MissingCodec) as damage:
+    except own(CorruptRecord, MissingCodec) as damage:
         logger.warning(
             "%r: the control batch at position %d, offset %d, says nothing and is passed over: %s",
             file.path,
@@ -101,7 +101,7 @@ def _newest(filesystem: FileSystem, directory: str, segments: Segments, end_offs
     for offset in sorted((at for at in segments.snapshots if at <= end_offset), reverse=True):
         try:
             return read(filesystem, directory, offset), offset
-        except (CorruptSegment, FormatVersionError) as damage:
+        except own(CorruptSegment, FormatVersionError) as damage:
             logger.warning("%s; going back to an older snapshot", damage)
         except own(FileNotFoundError):
             continue  # removed meanwhile: a reader looks without the lock, and a sealer tidies without it
@@ -183,3 +183,9 @@ def is_whole(filesystem: FileSystem, directory: str, offset: int) -> bool:
 def remove(filesystem: FileSystem, directory: str, offsets: Iterable[int]) -> None:
     for at in offsets:
         filesystem.remove(file_path(directory, at, SNAPSHOT))
+
+
+def remove_unfinished(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:
+    """Remove, of these names, the snapshots that writers began and did not finish. The caller holds the lock."""
+    for name in filter(is_unfinished_snapshot, names):
+        filesystem.remove(f"{directory}/{name}")

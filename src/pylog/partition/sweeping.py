@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.partition.place import Place
 from pylog.segment.naming import is_leftover
 
@@ -26,6 +27,6 @@ def sweep(place: Place) -> list[str]:
         try:
             place.filesystem.remove(f"{place.directory}/{name}")
             removed.append(name)
-        except StorageError as error:
+        except own(StorageError) as error:
             logger.warning("a leftover of a crash stays: %s", error)
     return removed

@@ -299,7 +299,7 @@ class PartitionWriter(WriterView):
                     return
                 deletion.free(self._place, some)
             deletion.free_leftovers(self._place, names)
-        except (DeliveryTimeout, TopicNotFound, Closed) as error:
+        except own(DeliveryTimeout, TopicNotFound, Closed) as error:
             logger.warning("files of deleted records stay until the next deletion: %s", error)
 
     def _take_away(self, names: list[str], offset: int) -> bool:

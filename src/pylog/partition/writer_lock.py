@@ -207,6 +207,7 @@ class WriterLock:
                 if lock is not None and not self._replaced and lock.try_acquire() and lock.is_in_place():
                     last()
             finally:
+                self._to_release.release()  # before any call of Python, which a signal handler may end
                 self._drop()
         finally:
             try:  # see turn.py

@@ -17,6 +17,7 @@ from pylog.partition.distrust import Distrust
 from pylog.partition.place import Place
 from pylog.partition.producer_state import ProducerStates
 from pylog.partition.recovery import recover
+from pylog.partition.segments import Segments
 from pylog.partition.writer_lock import WriterLock
 from pylog.segment import SegmentScan, SegmentWriter
 from pylog.segment.naming import LOG
@@ -120,7 +121,9 @@ class WriterView:
         self._lock.check_held()  # a fork before this line has not closed the segment in the child, which must not write
         if segment.file.size() >= state.written_end:
             segment.attach(state.written_end, state.log_end_offset)
-            segments = self._place.segments().up_to(state.active_base)
+            names = self._place.names()
+            snapshots.remove_unfinished(self._place.filesystem, self._place.directory, names)
+            segments = Segments.among(names).up_to(state.active_base)
             self._producers = snapshots.load(
                 self._place.filesystem,
                 self._place.directory,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pylog.clock import SystemClock
 from pylog.codec import RecordEncoder
 from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
+from pylog.interrupts import own
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
@@ -69,7 +70,7 @@ class Accumulator:
             self._make_room(needed_bytes, end_s)
             try:
                 opened = self._open(buffer, needed_bytes, now_s, timestamp_ms, key, value, headers)
-            except RecordTooLarge as error:
+            except own(RecordTooLarge) as error:
                 needed_bytes = self._size_alone(buffer, needed_bytes, error)
             else:
                 if opened is not None:

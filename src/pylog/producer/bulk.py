@@ -108,7 +108,7 @@ class BulkSender:
         try:
             for item in items:
                 done.append(serialized(field, serializer, item))  # noqa: PERF401 - keeps those before a failure
-        except PylogError as error:
+        except own(PylogError) as error:
             load.cut(len(done), error)
         return done
 
@@ -168,7 +168,7 @@ class BulkSender:
                 if delivery is None:
                     delivery = place(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
                 listed.append(delivery)
-        except PylogError as error:
+        except own(PylogError) as error:
             load.cut(len(listed), error)
         finally:
             self.do_more(listed)
@@ -192,7 +192,7 @@ class BulkSender:
                     ways.append((key_hash(key) & POSITIVE) % count)
                 except own(*UNHASHABLE):
                     ways.append((key_hash(key_bytes(key)) & POSITIVE) % count)
-        except PylogError as error:
+        except own(PylogError) as error:
             load.cut(len(ways), error)
         return ways
 
@@ -203,7 +203,7 @@ class BulkSender:
         while index < len(load.values):
             try:
                 index = trial.extend(timestamp_ms, load.values, load.keys, index)
-            except PylogError as error:
+            except own(PylogError) as error:
                 load.cut(int(error.facts.get("index", index)), error)
             else:
                 trial.take_batch()
@@ -241,7 +241,7 @@ class BulkSender:
                     placed = self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ())
                     runs.add(placed.batch, placed.index, 1)
                     start += 1
-            except PylogError as error:
+            except own(PylogError) as error:
                 index = max(start, int(error.facts.get("index", start)))
                 load.cut(index, error)  # the codec has taken the run back; the good part of it comes again
         return start

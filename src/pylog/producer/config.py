@@ -26,6 +26,10 @@ NOT_YET = dict.fromkeys(
     "expected_offset tells whether somebody else wrote meanwhile",
 )
 KAFKAS_NAMES = {
+    "max_batch_size": "here it is batch_bytes",
+    "client_id": "a producer has no name here; leave it out",
+    "loop": "leave it out: await producer.send(…) works in any event loop",
+    "max_in_flight_requests_per_connection": "the batches of a partition are written one by one, in order; leave it out",
     "batch_size": "here it is batch_bytes",
     "buffer_memory": "here it is buffer_bytes",
     "compression_type": "here it is compression",

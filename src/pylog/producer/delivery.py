@@ -11,13 +11,13 @@ import copy
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pylog.checks import OfOneProcess, require_callable, require_timeout
 from pylog.codec import Receipt
 from pylog.errors import BufferTimeout, PylogError
 from pylog.interrupts import is_of_handler, own
-from pylog.kafka_names import AbsentNames, answers_kafkas_names
+from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.model import RecordMetadata
 
 if TYPE_CHECKING:
@@ -141,12 +141,14 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
         """Whether the outcome is known."""
         return self.batch.done
 
-    def result(self, timeout: float | None = None) -> RecordMetadata:
+    def result(self, timeout: float | None = None, **unknown: NoReturn) -> RecordMetadata:
         """Where the record stands, once it is acknowledged as ``acks`` asks: after acks="all", durable.
 
         Raises NotAppended (or a subclass) or OutcomeUnknown if that failed, and TimeoutError if it is not decided within
         ``timeout`` seconds (it is still under way then). Without a timeout, ``delivery_timeout_ms`` bounds the wait.
         """
+        if unknown:
+            refuse_keywords("Delivery.result", unknown)
         batch = self._decided(timeout)
         if batch.error is not None:
             batch.observed.add(self.index)

@@ -62,8 +62,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     A record with a key goes where the topic's own hash puts the key (``TopicConfig.partitioner``): ``"murmur3"``
     (``(mmh3.hash(key) & 0x7fffffff) % partitions``) or ``"murmur2"`` (as Kafka's Java clients). Records without a key go to
     one partition until its batch is written, then to another. ``partitioner`` names another way: one of these hashes,
-    ``"round_robin"``, ``"sticky"``, or a callable ``(key, partition_count) -> partition``. The other hash is refused by the
-    first send to a topic (``ConfigError``), the other three refuse records with a key, unless
+    ``"round_robin"``, ``"sticky"``, or a callable ``(key, partition_count) -> partition``. The other hash is refused by
+    every send to a topic, with a key or without (``ConfigError``), the other three refuse records with a key, unless
     ``partitioner_override=True`` says that keys are meant to be where other producers don't put them. A partition that is
     named in a call is always taken.
 
@@ -187,7 +187,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """The buffers of a topic that is not known yet. Its error stands alone, without that of the look-up before."""
         try:
             return self._topics.find(topic if isinstance(topic, str) else check_topic_name(topic))
-        except PylogError as error:
+        except own(PylogError) as error:
             error.__suppress_context__ = True
             raise
 
@@ -270,7 +270,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
             self.close()
-        except PylogError:
+        except own(PylogError):
             if error is None:  # else the first error is the one to be seen; this one is in the log
                 raise
 

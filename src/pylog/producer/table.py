@@ -11,6 +11,7 @@ from operator import ne
 from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.errors import PylogError
+from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.bulk import BulkSender, Load
@@ -50,7 +51,7 @@ class TableSender:
                     topic = self._topics.find(name)
                     send = self._send_run if run.in_bulk else self._send_rows
                     deliveries.add(send(topic, rows, run, now_ms))
-        except PylogError as error:
+        except own(PylogError) as error:
             error.facts["index"] = len(deliveries) + int(error.facts.get("index", 0))
             raise
         return deliveries
@@ -82,7 +83,7 @@ class TableSender:
                 if delivery is None:
                     delivery = place(buffer, time_ms, key, value, headers or ())
                 sent.append(delivery)
-        except PylogError as error:
+        except own(PylogError) as error:
             error.facts["index"] = len(sent)
             raise
         finally:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pylog.codec.compression import codec_id, compress
 from pylog.errors import BufferTimeout, Closed, ConfigError, InvalidPartition, TopicNotFound
+from pylog.interrupts import own
 from pylog.producer.buffer import Driver, PartitionBuffer, TopicBuffers
 from pylog.producer.config import ProducerConfig
 from pylog.producer.memory import Memory
@@ -102,7 +103,7 @@ class Topics:
         for name, topic in list(self.known.items()):
             try:
                 self.known[name] = self._read(name, topic)
-            except (TopicNotFound, ConfigError):  # the next send to it asks again, and is told
+            except own(TopicNotFound, ConfigError):  # the next send to it asks again, and is told
                 del self.known[name]
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:

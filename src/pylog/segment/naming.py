@@ -56,10 +56,17 @@ def temporary_path(path: str, process_id: int, drawn: bytes) -> str:
     return f"{path}.{process_id}-{drawn.hex()}{TEMPORARY}"
 
 
+def is_unfinished_snapshot(name: str) -> bool:
+    """Whether a writer that died, or whose disk was full, left this: snapshots are written under the lock."""
+    return name.endswith(TEMPORARY) and offset_of(name.removesuffix(TEMPORARY), SNAPSHOT) is not None
+
+
 def is_leftover(name: str) -> bool:
     """Whether a crash left a file of this name: a segment's file on its way out, or an unfinished copy of a log,
-    index or seal."""
+    index, seal or snapshot."""
     if name.endswith(TEMPORARY):
+        if is_unfinished_snapshot(name):
+            return True
         seal, _, of_process = name.removesuffix(TEMPORARY).partition(f"{SEAL}.")
         return offset_of(f"{seal}{SEAL}", SEAL) is not None and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
     if name.endswith(REWRITE):

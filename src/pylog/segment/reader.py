@@ -81,7 +81,7 @@ class SegmentReader:
             size, seal = self._file.size(), None
             try:
                 seal = read_seal(self._filesystem, self._directory, self.base_offset, size)
-            except (CorruptSegment, FormatVersionError) as damage:
+            except own(CorruptSegment, FormatVersionError) as damage:
                 logger.warning("%s; reading on without it", damage)
             if seal is not None and seal.home != self._home:
                 path = file_path(self._directory, self.base_offset, SEAL)
@@ -162,7 +162,7 @@ class SegmentReader:
         """Raise the damage of the batch at ``position``, if it has any that may lie about its offsets."""
         try:
             self.read(position, end, max_bytes=HEADER_BYTES)
-        except CorruptSegment as damage:
+        except own(CorruptSegment) as damage:
             if not damage.is_whole:
                 raise
 
@@ -245,7 +245,7 @@ class SegmentReader:
         view = BatchView(data[at : at + header.size_bytes], header)
         try:
             view.check_crc()
-        except CorruptRecord as damage:
+        except own(CorruptRecord) as damage:
             return None, str(damage)
         return view, _marker_problem(view)
 
@@ -305,8 +305,8 @@ def _marker_problem(view: BatchView) -> str | None:
         return None
     try:
         read_marker(view)
-    except CorruptRecord as damage:
+    except own(CorruptRecord) as damage:
         return str(damage)
-    except MissingCodec:
+    except own(MissingCodec):
         return None
     return None

@@ -35,7 +35,7 @@ class TimedSegmentReader(SegmentReader):
         known = indexed or self._known_older(timestamp_ms, end)
         try:
             return self._first_since(timestamp_ms, max(start, known), end)
-        except CorruptSegment as damage:
+        except own(CorruptSegment) as damage:
             indexed = indexed or self._indexed_time(timestamp_ms, end)
             if indexed <= damage.position:
                 raise
@@ -78,7 +78,7 @@ class TimedSegmentReader(SegmentReader):
             return 0
         try:
             position = self.locate(entry.offset, end)
-        except CorruptSegment:
+        except own(CorruptSegment):
             return 0
         front = self._file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
         if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from pylog.errors import ConfigError
-from pylog.interrupts import suppress
+from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from pylog.spark.bounds import Bound, check_order, end_bound, is_int, json_object, start_bound, wrong
@@ -135,7 +135,7 @@ class SourceOptions:
         is_of_a_stream = not {name.lower() for name in OF_STREAMS}.isdisjoint(name.lower() for name in options)
         try:
             return cls.parse(options, streaming=is_of_a_stream)
-        except ConfigError as error:
+        except own(ConfigError) as error:
             with suppress(ConfigError):
                 return cls.parse(options, streaming=not is_of_a_stream)
             raise error from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pylog.codec.batch import number
 from pylog.errors import CorruptSegment, InvalidPartition, NotAppended, PylogError, TopicNotFound
+from pylog.interrupts import own
 from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
 from pylog.partition.producer_state import SEQUENCE_LIMIT
 from pylog.partition.reader import Cursor
@@ -72,7 +73,7 @@ def _partition(log: Log, target: Target) -> Partition | None:
     """The partition, None where its topic is not there any more."""
     try:
         partition = log.partition(target.topic, target.partition)
-    except (TopicNotFound, InvalidPartition):
+    except own(TopicNotFound, InvalidPartition):
         return None
     return partition if partition.topic_id == target.topic_id else None
 
@@ -136,7 +137,7 @@ class Publication:
             result = lane.partition.append_batch(
                 batch.data, timeout_ms=self._timeout_ms, min_timestamp_ms=batch.min_timestamp_ms
             )
-        except PylogError as error:
+        except own(PylogError) as error:
             self.may_have_begun = had_begun or not isinstance(error, NotAppended)
             if not self._is_gone(lane):
                 raise
@@ -146,7 +147,7 @@ class Publication:
     def _sync(self, lane: _Lane) -> None:
         try:
             lane.sync()
-        except PylogError:
+        except own(PylogError):
             if not self._is_gone(lane):
                 raise
 

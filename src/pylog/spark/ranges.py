@@ -63,7 +63,7 @@ def record_batches(planned: PartitionRange, wanted: pa.Schema) -> Iterator[pa.Re
         yield from arrow.record_batches(
             reader.views(), planned.source.topic_partition, planned.start, planned.end, wanted
         )
-    except CorruptRecord as damage:
+    except own(CorruptRecord) as damage:
         raise reader.located(damage) from damage
     finally:
         reader.close()
@@ -100,7 +100,7 @@ class _RangeReader:
             fetched = self._reader.fetch(
                 cursor, max_bytes=self._fetch_bytes(), isolation_level=self._planned.isolation_level, visibility=WRITTEN
             )
-        except (CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
+        except own(CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
             return [], self._behind_what_was_lost(cursor.offset, error)
         self._read_bytes += sum(view.header.size_bytes for view in fetched.batches)
         if fetched.cursor.offset <= cursor.offset:
@@ -150,7 +150,7 @@ class _RangeReader:
             return Cursor(self._planned.end)
         try:
             now = self._source.published()
-        except (CorruptSegment, TopicNotFound):
+        except own(CorruptSegment, TopicNotFound):
             return self._behind_damage(offset, error)
         first = now.log_start_offset
         if first <= offset:
@@ -193,7 +193,7 @@ class _RangeReader:
         """Whether the records of a whole batch are records: its checksum says that nothing was altered since it was made."""
         try:
             view.columns()
-        except CorruptRecord as error:
+        except own(CorruptRecord) as error:
             error.facts["offset"] = view.base_offset
             self._report_damage(view.base_offset, view.last_offset + 1, error)
             return False

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pylog.clock import Clock, SystemClock
 from pylog.errors import ConfigError, PylogError
-from pylog.interrupts import suppress
+from pylog.interrupts import own, suppress
 from pylog.spark.sink_columns import check_columns, tables
 from pylog.spark.sink_commit import SinkCommit, finish_others
 from pylog.spark.sink_options import SinkOptions
@@ -117,7 +117,7 @@ class Sink:
                 for topic, rows in tables(batch, self.options.topic):
                     try:
                         producer.send_arrow(topic, rows)
-                    except PylogError as error:
+                    except own(PylogError) as error:
                         raise _located(error, topic, rows) from error
                 if file.failure is not None:
                     raise file.failure

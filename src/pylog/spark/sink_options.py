@@ -133,7 +133,7 @@ def _check_producer(options: Mapping[str, Any]) -> None:
 
     try:
         ProducerConfig(**options)
-    except ConfigError as error:
+    except own(ConfigError) as error:
         named = {theirs: ours for ours, theirs in _OF_THE_PRODUCER.items()}
         option = str(error.facts.get("option", ""))
         raise ConfigError(f"option {named.get(option, option)!r}: {error}", **error.facts) from error

@@ -7,7 +7,7 @@ for each partition; Kafka's directories, which have neither, are listed each tim
 from __future__ import annotations
 
 from pylog.errors import InvalidPartition, PylogError, TopicNotFound
-from pylog.interrupts import suppress
+from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.published import PublishedView
@@ -74,7 +74,7 @@ class Tails:
         tail = self._tails.get(topic_partition)
         try:
             return None if tail is None else (tail.source, tail.published())
-        except TopicNotFound:  # deleted since
+        except own(TopicNotFound):  # deleted since
             return None
 
     def _list(self, directory: LogDirectory) -> None:
@@ -91,6 +91,6 @@ class Tails:
         for one in self._options.selection.each():
             try:
                 found += select(directory, one)
-            except (TopicNotFound, InvalidPartition) as error:
+            except own(TopicNotFound, InvalidPartition) as error:
                 self.missing.append(error)
         return found

@@ -1,11 +1,13 @@
 """Replace a small file whole: readers see the old content or the new, after a power loss too.
 
-A temporary file in the same directory, synced, renamed over the target, and the directory synced. What a crash leaves
-behind is a ``.tmp`` file, which the next replacement overwrites.
+A temporary file in the same directory, synced, renamed over the target, and the directory synced. A failure removes the
+temporary file. What a crash leaves is a ``.tmp`` file, which the next replacement of the target overwrites.
 """
 
 from __future__ import annotations
 
+from pylog.errors import StorageError
+from pylog.interrupts import suppress
 from pylog.storage.filesystem import Buffer, FileSystem
 
 TEMPORARY = ".tmp"
@@ -19,7 +21,19 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable
     """
     directory, _, name = path.rpartition("/")
     temporary = f"{directory or '.'}/{name[: _NAME_BYTES_MAX - len(TEMPORARY)]}{TEMPORARY}"
-    file = filesystem.open_appendable(temporary)
+    try:
+        _write(filesystem, temporary, data, durable=durable)
+    except BaseException:
+        with suppress(StorageError):
+            filesystem.remove(temporary)  # its bytes may be what fills the disk
+        raise
+    filesystem.replace(temporary, path)
+    if durable:
+        filesystem.sync_directory(directory or ".")
+
+
+def _write(filesystem: FileSystem, path: str, data: Buffer, *, durable: bool) -> None:
+    file = filesystem.open_appendable(path)
     try:
         file.truncate(0)
         file.pwrite(data, 0)
@@ -27,9 +41,6 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable
             file.sync()
     finally:
         file.close()
-    filesystem.replace(temporary, path)
-    if durable:
-        filesystem.sync_directory(directory or ".")
 
 
 def read_whole(filesystem: FileSystem, path: str, limit_bytes: int) -> bytes:

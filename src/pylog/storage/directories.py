@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.storage.filesystem import FileSystem
 
 _ALWAYS_THERE = (".", "/")
@@ -42,7 +43,7 @@ def sync_name(filesystem: FileSystem, directory: str) -> None:
     above = parent_of(directory)
     try:
         filesystem.sync_directory(above)
-    except StorageError as error:
+    except own(StorageError) as error:
         refusal = error.facts.get("errno")
         is_closed = refusal in (errno.EACCES, errno.EPERM) and not filesystem.writable(above)
         if not is_closed and refusal not in (errno.EINVAL, errno.ENOTSUP):

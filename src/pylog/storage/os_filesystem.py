@@ -297,7 +297,7 @@ class OsFileSystem:
     def watch(self, paths: Collection[str]) -> Watch | None:
         try:
             kind = self.kind(next(iter(paths)))
-        except StorageError:  # a watch is never more than a help: no descriptor is left to ask with
+        except own(StorageError):  # a watch is never more than a help: no descriptor is left to ask with
             return None
         return watch_files(paths, kind)
 

@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "a directory that is missing was deleted with its topic",
         "partition/place.py",
-        "            (self.find_topic or self.settings)()\n        except TopicNotFound:",
+        "            (self.find_topic or self.settings)()\n        except own(TopicNotFound):",
         "            raise TopicNotFound('')\n        except TopicNotFound:",
         "who has removed a partition's directory is told that the topic was deleted",
         ("tests/partition/test_missing_directory.py",),

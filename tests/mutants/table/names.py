@@ -19,10 +19,26 @@ MUTANTS = (
     Mutant(
         "an import is answered with an AttributeError",
         "kafka_names.py",
-        'if sys._getframe(2).f_code.co_name == "_handle_fromlist":',
+        'if asking.f_code.co_code[asking.f_lasti] == opmap["IMPORT_FROM"]:',
         "if False:",
         "from pylog import KafkaProducer gives no advice",
         (f"{_NAMES}::test_importing_a_name_of_theirs_says_what_to_use",),
+    ),
+    Mutant(
+        "a positional argument too many gets no advice",
+        "checks.py",
+        "if len(args) > positional:",
+        "if False:",
+        "Consumer(log, topic) does not speak of subscribe",
+        (f"{_NAMES}::test_a_positional_argument_that_is_a_keyword_here_says_so",),
+    ),
+    Mutant(
+        "options of every client get no advice",
+        "checks.py",
+        "if here in CLIENT_OPTIONS:",
+        "if False:",
+        "Producer(log, security_protocol=...) lists all options",
+        (f"{_NAMES}::test_each_option_of_kafka_python_and_aiokafka_is_here_or_has_its_answer",),
     ),
     Mutant(
         "milliseconds are taken for seconds without a word",

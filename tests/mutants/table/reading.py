@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         "a batch's checksum is not looked at",
         "segment/reader.py",
-        "        try:\n            view.check_crc()\n        except CorruptRecord as damage:\n",
+        "        try:\n            view.check_crc()\n        except own(CorruptRecord) as damage:\n",
         "        try:\n            pass\n        except CorruptRecord as damage:\n",
         "a record with a flipped bit is returned",
         (f"{_FLIPS}::test_flipped_bits_of_a_sealed_segment_are_found_at_positions",),

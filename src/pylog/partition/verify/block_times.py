@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pylog.codec.batch import BatchHeader, header_crc
 from pylog.errors import StorageError
+from pylog.interrupts import own
 from pylog.partition.verify.findings import FirstFinding
 from pylog.segment import Seal
 from pylog.segment.block_times import ENTRY, BlockTimes, block_of, read_block_times
@@ -21,7 +22,7 @@ class BlockTimesCheck:
         self._number = -1
         try:
             self._blocks = read_block_times(filesystem, path, end)
-        except StorageError as error:
+        except own(StorageError) as error:
             self.findings.add(0, None, None, str(error))
 
     @property

@@ -61,7 +61,7 @@ class History:
             yield Finding("epochs", path, 0, None, None, "is missing")
         try:
             starts = LeaderEpochs.load(self._filesystem, self._directory).starts
-        except (CorruptSegment, FormatVersionError, StorageError) as damage:
+        except own(CorruptSegment, FormatVersionError, StorageError) as damage:
             if not is_remade or isinstance(damage, StorageError):
                 yield Finding("epochs", path, 0, None, None, str(damage))
             return
@@ -76,7 +76,7 @@ class History:
             states = self._snapshots[offset] = snapshots.read(self._filesystem, self._directory, offset)
         except own(FileNotFoundError):
             return  # a newer one took its place
-        except (CorruptSegment, FormatVersionError, StorageError) as damage:
+        except own(CorruptSegment, FormatVersionError, StorageError) as damage:
             path = file_path(self._directory, offset, SNAPSHOT)
             yield Finding("snapshot", path, 0, None, offset, str(damage))
             return

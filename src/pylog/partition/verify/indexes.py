@@ -168,7 +168,7 @@ def _entries(
         if segment_bytes:  # a segment nobody has written to has none yet
             findings.add(0, None, None, "is missing; lookups read the segment instead")
         return
-    except StorageError as error:
+    except own(StorageError) as error:
         findings.add(0, None, None, str(error))
         return
     try:
@@ -191,7 +191,7 @@ def _entries(
                     findings.add(zeros_at, None, None, f"zeros at position {zeros_at}, but entries go on at {at}")
                     zeros_at = None
                 yield at, (first, second)
-    except StorageError as error:
+    except own(StorageError) as error:
         findings.add(0, None, None, str(error))
     finally:
         file.close()
@@ -246,7 +246,7 @@ def check_aborted(
             end_before = entry.last_offset
     except own(FileNotFoundError):
         pass  # as it should be, unless an abort is expected
-    except StorageError as error:
+    except own(StorageError) as error:
         yield Finding("txnindex", path, 0, None, None, str(error))
         return
     for end, wanted in wanted_by_end.items():

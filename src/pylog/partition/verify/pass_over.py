@@ -88,7 +88,7 @@ class _PartitionCheck:
         except own(FileNotFoundError):
             yield Finding("directory", self._directory, 0, None, None, "the partition's directory is missing")
             return
-        except StorageError as error:  # no permission, a link: the other partitions are checked all the same
+        except own(StorageError) as error:  # no permission, a link: the other partitions are checked all the same
             yield Finding("directory", self._directory, 0, None, None, str(error))
             return
         yield from self._read_published()  # first, so that the rest is at least as new
@@ -117,7 +117,7 @@ class _PartitionCheck:
         if self._dense:
             try:
                 self._state = self._published()
-            except StorageError as error:
+            except own(StorageError) as error:
                 yield Finding("slots", f"{self._directory}/{COMMIT_SLOTS}", 0, None, None, str(error))
                 return
             self._is_of_this_boot = self._state is not None and self._state.boot == boot_of(self._filesystem)
@@ -217,7 +217,7 @@ class _PartitionCheck:
                 path = file_path(self._directory, base, LOG)
                 yield Finding("segment", path, 0, base, following, "is named in the directory, but cannot be opened")
             return
-        except StorageError as error:  # a failing disk: the other segments may be readable
+        except own(StorageError) as error:  # a failing disk: the other segments may be readable
             self._expected = following
             self._history.forget()
             yield Finding("segment", file_path(self._directory, base, LOG), 0, base, following, str(error))

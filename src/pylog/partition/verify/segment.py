@@ -12,6 +12,7 @@ from pylog.codec.control import ControlType, Marker, read_marker
 from pylog.codec.format import HEADER_BYTES, INT64_MAX, NONE
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec, StorageError
 from pylog.index import AbortedTransaction
+from pylog.interrupts import own
 from pylog.partition.verify.block_times import BlockTimesCheck, SealTimesCheck
 from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
@@ -80,7 +81,7 @@ class SegmentCheck:
         if place.closed and place.dense:
             try:
                 seal = self._read_seal()
-            except (CorruptSegment, FormatVersionError, StorageError) as damage:
+            except own(CorruptSegment, FormatVersionError, StorageError) as damage:
                 wrong_seal = self._finding("seal", 0, place.base_offset, None, str(damage), SEAL)
         reader = SegmentReader(
             self._filesystem, self._directory, place.base_offset, closed=seal is not None, dense=place.dense,
@@ -116,7 +117,7 @@ class SegmentCheck:
         while position < end:
             try:
                 views = reader.read(position, end, max_bytes=_READ_BYTES, next_offset=self.expected)
-            except CorruptRecord as damage:
+            except own(CorruptRecord) as damage:
                 view = self._intact(reader, position)
                 if self._may_end_here(file, position):
                     self.ended_early = True
@@ -139,7 +140,7 @@ class SegmentCheck:
         """The batch, if nothing but its offset is wrong."""
         try:
             return reader.read(position, self._place.end, max_bytes=1)[0]
-        except CorruptRecord:
+        except own(CorruptRecord):
             return None
 
     def _misplaced(self, view: BatchView, file: ReadableFile, position: int) -> Generator[Finding, None, BatchView]:
@@ -183,7 +184,7 @@ class SegmentCheck:
             return True
         try:
             return resume_behind(file, position, self._place.end, expected)[1] is None
-        except CorruptSegment:
+        except own(CorruptSegment):
             return False  # recovery gives up there, too, and cuts nothing
 
     def _damage(self, damage: CorruptRecord, file: ReadableFile, position: int) -> Generator[Finding, None, int]:
@@ -194,7 +195,7 @@ class SegmentCheck:
         if next_position is None or next_position <= position:
             try:
                 next_position, next_offset = resume_behind(file, position, end, self.expected)
-            except CorruptSegment as error:
+            except own(CorruptSegment) as error:
                 next_position, given_up = end, error
         if next_offset is None:
             next_offset = self._place.end_offset
@@ -225,12 +226,12 @@ class SegmentCheck:
         yield from self._history.reach(header.base_offset)
         try:
             marker = self._decoded(view, position)
-        except CorruptRecord as damage:
+        except own(CorruptRecord) as damage:
             yield self._finding("records", position, header.base_offset, header.last_offset + 1, str(damage))
             self._history.forget()
             self._block_times.damage()
             marker = None
-        except MissingCodec as missing:
+        except own(MissingCodec) as missing:
             self._block_times.damage()
             marker = None
             if str(missing) not in self._missing_codecs:
