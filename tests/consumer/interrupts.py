@@ -38,7 +38,7 @@ def interrupt_at(
         if event == "opcode":
             before = last.get(frame, "RESUME")
             last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if before.startswith(("CALL", "JUMP", "RESUME")):
+            if before.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")):
                 passed[0] += 1
                 if passed[0] == step:
                     raise error
