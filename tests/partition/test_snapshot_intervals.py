@@ -113,12 +113,12 @@ def test_many_producers_are_written_down_after_as_many_batches(tmp_path: Path, m
     monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 5)
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
-    for producer_id in range(320):
+    for producer_id in range(1280):
         append_encoded(partition, batch(b"x", producer_id=producer_id, epoch=0, sequence=0))
     for _ in range(100):
         append_encoded(partition, batch(b"x"))
     first, second = (int(path.stem) for path in sorted(directory.glob("*.snapshot")))
-    assert second - first == 20, "one for each sixteen"
+    assert second - first == 20, "one for each sixty-four"
 
 
 def test_producers_are_the_same_after_any_number_of_snapshots(

@@ -27,7 +27,7 @@ INTERVAL_BYTES = 8 << 20
 INTERVAL_BATCHES = 1500  # to read so many headers takes 4 ms
 PRODUCER_EXPIRATION_MS = 86_400_000
 
-_PRODUCERS_PER_BATCH = 16
+_PRODUCERS_PER_BATCH = 64
 _MARKER_LIMIT_BYTES = 64 << 10
 _FRONT_BYTES = 16
 _LIMIT_BYTES = 64 << 20  # more than a million producers
