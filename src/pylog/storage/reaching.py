@@ -12,10 +12,10 @@ import os
 from types import TracebackType
 
 from pylog.errors import StorageError
-from pylog.interrupts import is_foreign, own
+from pylog.interrupts import own
 from pylog.storage.descriptor_pool import with_descriptor
 from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
-from pylog.storage.os_errors import storage_error, translated
+from pylog.storage.os_errors import translated
 from pylog.storage.status import is_link
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -68,15 +68,13 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
         if descriptor is not None:
             give_back(descriptor)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._descriptor is not None:
             self._close()
-        if (
-            isinstance(error, OSError)
-            and not isinstance(error, FileNotFoundError | StorageError)
-            and not is_foreign(error)
-        ):
-            raise storage_error(self._action, self._path, error) from error
+        if isinstance(error, OSError):
+            translated(self._action, self._path).__exit__(kind, error, trace)
 
 
 def link_refused(path: str) -> StorageError:
