@@ -88,8 +88,8 @@ MUTANTS = (
     Mutant(
         "a forked child keeps the lock's descriptor",
         "storage/os_lock.py",
-        "        after_fork_in_child(self.give_back)\n",
-        "",
+        "from pylog.storage.fork import after_fork_in_child, forks\n",
+        "from pylog.storage.fork import forks\n\n\ndef after_fork_in_child(_): ...\n\n\n",
         "a parent that died stays locked out by its child",
         (f"{_OS}::test_a_forked_child_keeps_no_lock_of_its_parent_alive",),
     ),
