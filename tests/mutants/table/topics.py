@@ -63,7 +63,7 @@ MUTANTS = (
         "Kafka's directories are hashed as pylog's",
         "catalog/kafka_catalog.py",
         "TopicConfig(partitioner=MURMUR2)",
-        "TopicConfig(partitioner=MURMUR3)",
+        'TopicConfig(partitioner="murmur3")',
         "who looks for a key's partition looks into the wrong one",
         (f"{_PARTITIONER}::test_kafkas_directories_are_murmur2",),
     ),
