@@ -195,12 +195,12 @@ class Fetcher:
         return None, form.nothing()
 
     def _admit(self) -> Lane | None:
-        """Take the first of the blocked lanes to the front, if there is room now, and the first of the quiet ones to the end."""
+        """If there is room now, take the first of the blocked lanes to the front, and the first of the quiet ones to the end."""
         admitted = None
         if self._blocked and self._has_room():
             admitted = self._blocked.popleft()
             self._busy.appendleft(admitted)
-        if self._quiet and self._quiet[0].quiet_turn != self._turn:
+        if self._quiet and self._quiet[0].quiet_turn != self._turn and self._has_room():
             self._busy.append(self._quiet.popleft())
         return admitted
 

@@ -111,6 +111,8 @@ class SegmentReader:
 
     def _indexed_start(self, offset: int, end: int) -> int:
         """Where to start walking for ``offset``: what the index says, if a batch at or before the offset is there."""
+        if offset <= self.base_offset:
+            return 0  # without a look: the first batch has no entry
         try:
             index = OffsetIndexReader(
                 self._filesystem.open_readable(file_path(self._directory, self.base_offset, OFFSET_INDEX)),
