@@ -360,7 +360,7 @@ def _answering(function: Callable[..., Any], keywords: Mapping[str, str]) -> Cal
 
 
 class _Absent:
-    """In the place of an attribute: whoever asks for it is told that there is none."""
+    """In the place of an attribute: reading it says that there is none, and what to use."""
 
     __slots__ = ("_name", "_owner")
 

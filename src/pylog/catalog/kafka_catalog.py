@@ -55,7 +55,7 @@ class KafkaCatalog:
         return {topic: sorted(numbers) for topic, numbers in found.items()}
 
     def _may_be_directory(self, path: str) -> bool:
-        """A link may lead to where this process may not look: then whoever reads the partition is told so."""
+        """A link may lead to where this process may not look: then the reader of the partition is told so."""
         try:
             return self._filesystem.is_directory(path)
         except own(StorageError):

@@ -143,7 +143,7 @@ class Fetcher:
             for lane in self.lanes.values():
                 if not lane.paused and (lane.partition is None or lane.partition.change_token() != lane.quiet_token):
                     return True
-        except own(Closed, TopicNotFound, CorruptSegment):  # the directory is missing: whoever reads is told
+        except own(Closed, TopicNotFound, CorruptSegment):  # the directory is missing: the next read says so
             return True
         return False
 

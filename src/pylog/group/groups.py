@@ -85,7 +85,7 @@ class Groups:
         return sorted(found)
 
     def _may_have_members(self, group: str) -> bool:
-        """True also if its files can't be read: then the group is listed, and whoever asks for more is told why."""
+        """True also if its files can't be read: then the group is listed, and the next question about it says why."""
         try:
             return bool(self._alive(group).members)
         except own(StorageError):
@@ -329,7 +329,7 @@ class Groups:
                 self.offsets.sync(group, ends[group])
 
     def _forget_topic(self, topic: str, group: str, timeout_s: float) -> int:
-        """The end of the log of commits behind the tombstones, 0 if there was nothing to remove."""
+        """The end of the log of commits after the tombstones, 0 if there was nothing to remove."""
         try:
             files = GroupFiles(self.place(group))
         except own(ConfigError):  # a name that only Kafka's groups have: nobody commits for it here

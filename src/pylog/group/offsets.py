@@ -213,7 +213,7 @@ class OffsetStore:
         """Commit these offsets, None to remove one: all or none. Visible on return, durable after ``sync``.
 
         Returns the end of the log of commits, 0 if there was nothing to append: what was committed in a topic that has been
-        deleted is left out, since whoever deleted it has appended its tombstones, or waits for the group's lock to do so.
+        deleted is left out, since its deleter has appended its tombstones, or waits for the group's lock to do so.
 
         The caller holds the group's lock, which ``check_held`` makes sure of, and has checked that whoever commits may do so.
         Raises as ``Partition.append``.

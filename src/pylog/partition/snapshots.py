@@ -1,7 +1,7 @@
 """Brings producer state up to the end of a partition: the newest good snapshot, then the headers behind it.
 
 Snapshots are written at each roll, and in between after so many bytes or batches (``is_due``): opening a partition reads
-no more headers than that, whoever wrote them and however that writer ended. The snapshot at a segment's base is synced with
+no more headers than that, whatever process wrote them, however it ended. The snapshot at a segment's base is synced with
 the segments before it; any other is lost with the power, which costs a longer replay.
 """
 

@@ -21,7 +21,7 @@ from pylog.segment.naming import LOG, OFFSET_INDEX
 def cuts(place: Place, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int) -> Iterator[int]:
     """Offsets between ``start`` and ``end``, rising, with about ``piece_bytes`` of segments between one and the next.
 
-    Each costs the segments and index entries up to it, none behind it.
+    Each costs the segments and index entries up to it, none after it.
     """
     last = start
     for cut in _all_cuts(place, segments, state, start, end, piece_bytes):
@@ -46,7 +46,7 @@ def _all_cuts(
 def _cuts_in_segment(
     place: Place, state: CommitState, base: int, following: int, wanted: tuple[int, int], piece_bytes: int, left: int
 ) -> Generator[int, None, int]:
-    """The cuts of one segment; returns how many bytes are left until the next, behind it."""
+    """The cuts of one segment; returns how many bytes are left until the next, after it."""
     start, end = wanted
     try:
         is_active = base == state.active_base
