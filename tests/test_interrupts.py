@@ -24,7 +24,8 @@ import pylog
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.errors import CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageError, TopicNotFound
 from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
-from pylog.partition import recovery, snapshots
+from pylog.partition.producers import snapshots
+from pylog.partition.repair import recovery
 from pylog.producer.buffer import PartitionBuffer
 from pylog.storage import OsFileSystem
 from pylog.storage.os_filesystem import OsReadableFile

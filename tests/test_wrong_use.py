@@ -253,7 +253,7 @@ def test_who_may_not_read_a_log_is_told_whose_it_is(log: Log, monkeypatch: pytes
     def read_manifest(*_: object) -> None:
         raise refused
 
-    monkeypatch.setattr("pylog.catalog.looking.read_manifest", read_manifest)
+    monkeypatch.setattr("pylog.catalog.detect.read_manifest", read_manifest)
     with pytest.raises(StorageError, match=r"Permission denied; a log is its owner's alone, .* shared_group") as caught:
         Log(log.path)
     assert caught.value.facts == refused.facts

@@ -19,7 +19,7 @@ from benchmarks.settings import TOPIC, Scale, fresh, percentile
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.errors import Wakeup
-from pylog.group.files import read_group
+from pylog.group.lock import read_group
 
 GROUP = "readers"
 PARTITIONS = 12

@@ -84,9 +84,9 @@ def _pylog(place: Path, scale: Scale) -> Iterator[Measure]:
 def _reader_processor_s(path: str) -> float:
     """What the source itself costs: the same plan, read without Spark."""
     from pylog import arrow
-    from pylog.spark.batch import plan
-    from pylog.spark.options import SourceOptions
-    from pylog.spark.ranges import record_batches
+    from pylog.spark.source.batch import plan
+    from pylog.spark.source.options import SourceOptions
+    from pylog.spark.source.ranges import record_batches
 
     began = time.process_time()
     for planned in plan(SourceOptions.parse({"path": path})):
@@ -143,7 +143,7 @@ def _source(called: str, rows: Callable[[int, int], Iterator[Any]]) -> Any:
     from pyspark import cloudpickle
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    from pylog.spark.schema import spark_schema
+    from pylog.spark.source.schema import spark_schema
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers need not have the benchmarks
 

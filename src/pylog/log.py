@@ -21,18 +21,18 @@ from pylog.catalog import (
     check_topic_name,
     no_such_partition,
 )
-from pylog.changes import Changes
 from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
+from pylog.manager.notify import Changes
+from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
+from pylog.manager.producer_ids import ProducerIds
 from pylog.model import Flushable, TopicPartition
-from pylog.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.partition import Partition
+from pylog.partition.directory import boot_of
 from pylog.partition.lifecycle import prepare_directory, retire_directory
-from pylog.partition.place import boot_of
-from pylog.producer_ids import ProducerIds
 from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pylog.catalog.topic import TopicOptions
+    from pylog.group.admin import Groups
     from pylog.group.descriptions import GroupDescription, OffsetChange
-    from pylog.group.groups import Groups
     from pylog.partition.verify import Problem, VerifyReport
 
 
@@ -325,7 +325,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def group_access(self) -> Groups:
         """For consumers and the methods below: the groups of this log."""
         self._check_open()
-        from pylog.group.groups import Groups
+        from pylog.group.admin import Groups
 
         with self._mutex:
             self._groups = self._groups or Groups(self, self._filesystem, self._layout, self._boot)
@@ -377,7 +377,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         self, topics: Iterable[str] = (), *, progress: Callable[[int], None] | None = None, report: VerifyReport | None = None
     ) -> Iterator[Problem]:  # fmt: skip
         """What ``verify`` finds in these topics, or in the whole log, one by one. ``report`` gets the counts alone."""
-        from pylog.verification import verify_log
+        from pylog.manager.verification import verify_log
 
         self._check_open()
         wanted = require_several("topics", topics)

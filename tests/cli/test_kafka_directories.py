@@ -12,7 +12,7 @@ from pylog.consumer import Consumer
 from pylog.errors import InvalidPartition, TopicNotFound
 from pylog.log import Log
 from pylog.model import TopicPartition
-from pylog.spark.directory import LogDirectory
+from pylog.spark.source.directory import LogDirectory
 from pylog.testing import consume_all
 from tests.cli.conftest import Run
 

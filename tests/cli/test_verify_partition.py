@@ -615,7 +615,7 @@ def test_a_transaction_index_that_lists_a_commit_is_wrong(directory: Path) -> No
 
 
 def test_a_snapshot_that_says_something_else_is_wrong(directory: Path) -> None:
-    from pylog.partition.producer_state import ProducerStates
+    from pylog.partition.producers.state import ProducerStates
 
     path = max(directory.glob("*.snapshot"))
     states = ProducerStates.decode(path.read_bytes(), str(path))
@@ -631,7 +631,7 @@ def test_a_snapshot_under_another_name_is_wrong(directory: Path) -> None:
 
 
 def test_a_snapshot_without_an_open_transaction_is_wrong(directory: Path) -> None:
-    from pylog.partition.producer_state import ProducerStates
+    from pylog.partition.producers.state import ProducerStates
 
     path = max(directory.glob("*.snapshot"))
     states = ProducerStates.decode(path.read_bytes(), str(path))

@@ -22,14 +22,14 @@ from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.errors import InvalidTopicName
 from pylog.index import AbortedTransaction
+from pylog.manager.producer_ids import read_next_id
 from pylog.model import Record, TopicPartition
-from pylog.partition import snapshots
-from pylog.partition.checkpoint import read_checkpoint, read_offsets
 from pylog.partition.commit_slots import SLOT_BYTES, CommitState, decode_slot, latest
 from pylog.partition.epochs import LeaderEpochs
-from pylog.partition.producer_state import BatchTrace, ProducerEntry, ProducerStates
-from pylog.producer_ids import read_next_id
+from pylog.partition.producers import snapshots
+from pylog.partition.producers.state import BatchTrace, ProducerEntry, ProducerStates
 from pylog.segment import naming
+from pylog.segment.kafka_checkpoint import read_checkpoint, read_offsets
 from tests.codec.reference import TS0
 from tests.fuzz.files import Files
 from tests.fuzz.mutate import put_number

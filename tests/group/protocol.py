@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from pylog.errors import CommitFailed, CorruptSegment, InstanceFenced
 from pylog.group.absence import TICK_S
+from pylog.group.directory import GroupDirectory
 from pylog.group.membership import MemberOptions, Membership
-from pylog.group.place import GroupPlace
 from pylog.group.state import Group, GroupTopic
 from pylog.group.state_file import SLOTS_BYTES, decode_group, decode_slots
 from pylog.model import TopicPartition
@@ -156,7 +156,7 @@ class Peer:
         self.positions: dict[TopicPartition, int] = {}
         self.ids: dict[TopicPartition, str] = {}  # of the topics that it reads
         self.process = world.machine.process()
-        place = GroupPlace(self.process.filesystem, self.process.clock, "g", DIRECTORY, 1)
+        place = GroupDirectory(self.process.filesystem, self.process.clock, "g", DIRECTORY, 1)
         options = MemberOptions("cooperative-sticky", instance_id, "", max_poll_interval_ms, SESSION_TIMEOUT_MS)
         self.membership = Membership(place, options, world.topics_now)
         world.peers.append(self)

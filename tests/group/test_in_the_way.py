@@ -13,7 +13,7 @@ import pytest
 from pylog import Log
 from pylog.errors import StorageError
 from pylog.group import absence
-from pylog.group.files import read_group
+from pylog.group.lock import read_group
 from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pylog import Consumer, Log, TopicPartition
-from pylog.consumer.sole_use import SoleUse
+from pylog.consumer.thread_guard import SingleThreadGuard
 from pylog.errors import WrongThread
 from pylog.group import offsets as offsets_module
 from pylog.group.offset_records import Committed
@@ -150,7 +150,7 @@ def test_a_close_that_fails_is_one(log: Log) -> None:
 
 def test_what_was_lent_to_a_callback_is_void_when_its_call_is_over() -> None:
     """Interrupted before it took that back, a consumer refused everything as if called in a callback, for ever."""
-    use = SoleUse()
+    use = SingleThreadGuard()
     with use.begin():
         lent = use.lent()
         lent.__enter__()

@@ -26,7 +26,7 @@ from pylog.errors import (
 )
 from pylog.group import offsets as offsets_module
 from pylog.group import offsets_checkpoint
-from pylog.group.files import GroupFiles
+from pylog.group.lock import GroupLock
 from pylog.group.offset_records import Committed, decode_key, decode_value, encode_value
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.state import Group, Member
@@ -333,7 +333,7 @@ def test_a_log_that_is_only_read_is_not_settled(log: Log) -> None:
 
 def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None:
     """``LogNotFound`` is a ``FileNotFoundError``, and says more than that files of the group were removed."""
-    files = GroupFiles(log.group_access().place("g"))
+    files = GroupLock(log.group_access().place("g"))
 
     def missing(_: object) -> None:
         raise LogNotFound("gone", path="x")
@@ -344,7 +344,7 @@ def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None
 
 
 def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
-    files = GroupFiles(log.group_access().place("g"))
+    files = GroupLock(log.group_access().place("g"))
 
     def forked(_: object) -> None:
         files._holder += 1
@@ -356,7 +356,7 @@ def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
 
 
 def test_who_cannot_look_whether_the_state_is_in_place_looks_later(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = GroupFiles(log.group_access().place("g"))
+    files = GroupLock(log.group_access().place("g"))
     state = files.state
 
     def refuse(*_: object) -> None:
@@ -383,7 +383,7 @@ def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
 
 
 def test_a_state_that_was_removed_is_opened_anew(log: Log) -> None:
-    files = GroupFiles(log.group_access().place("g"))
+    files = GroupLock(log.group_access().place("g"))
     state = files.state
     (log.path / ".pylog" / "groups" / "g" / "state").unlink()
     files.check_in_place()

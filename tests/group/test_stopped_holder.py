@@ -13,7 +13,7 @@ import pytest
 from pylog import Consumer, Log, TopicPartition
 from pylog.errors import Closed, ConfigError, LogLocked
 from pylog.group.absence import TICK_S
-from pylog.group.files import GroupFiles, read_group
+from pylog.group.lock import GroupLock, read_group
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
 from pylog.storage import OsFileSystem
@@ -36,7 +36,7 @@ def log(tmpfs_dir: Path, clock: ManualClock) -> Iterator[Log]:
 
 def while_held(log: Log, work: Callable[[], object]) -> None:
     """As if another process were stopped in the midst of a change."""
-    holder = GroupFiles(log.group_access().place("g"))
+    holder = GroupLock(log.group_access().place("g"))
     holder.holding(lambda _state: work())
     holder.close()
 
@@ -245,10 +245,10 @@ def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monk
 
     def then_stop(*arguments: object) -> object:
         group = reconcile(*arguments)  # type: ignore[arg-type]
-        monkeypatch.setattr(GroupFiles, "holding", refused)
+        monkeypatch.setattr(GroupLock, "holding", refused)
         return group
 
-    def refused(_files: GroupFiles, _work: object, timeout_s: float, *_: object) -> object:
+    def refused(_files: GroupLock, _work: object, timeout_s: float, *_: object) -> object:
         assert timeout_s < 1
         raise LogLocked("somebody is stopped")
 

@@ -1,6 +1,6 @@
 """Makes mutants by rule from the source, tries a sample, and says how many the tests catch and which they don't.
 
-    python -m tests.mutants generate --sample 300 --seed 1 [--lines FILE] [--files partition/writer.py …]
+    python -m tests.mutants generate --sample 300 --seed 1 [--lines FILE] [--files partition/write/writer.py …]
 
 First the tests run once under coverage, so that a mutant is tried on those alone that run its line; ``--lines`` keeps what
 was found for the next time. A survivor is a missing assertion, or is written into equivalent.py with the reason.

@@ -24,9 +24,9 @@ from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.model import ProducerRecord, Record, TopicPartition
 from pylog.partition import Cursor, Partition
+from pylog.partition.directory import Place
 from pylog.partition.lifecycle import prepare_directory
-from pylog.partition.place import Place
-from pylog.partition.writer import PartitionWriter
+from pylog.partition.write.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
 from pylog.turn import Turn

@@ -25,11 +25,12 @@ from pylog.errors import (
 )
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.index.transaction_index import ENTRY as ABORT_ENTRY
-from pylog.partition import Cursor, Partition, snapshots
-from pylog.partition.isolation import check_isolation
-from pylog.partition.producer_state import ProducerStates
+from pylog.manager.producer_ids import ProducerIds
+from pylog.partition import Cursor, Partition
+from pylog.partition.producers import snapshots
+from pylog.partition.producers.state import ProducerStates
+from pylog.partition.read.visibility import check_isolation
 from pylog.partition.verify import verify_partition
-from pylog.producer_ids import ProducerIds
 from pylog.segment import read_seal
 from pylog.segment.seal import encode
 from pylog.storage import OsFileSystem, fork

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import StorageError, TopicNotFound
-from pylog.partition import Partition, deletion, snapshots
-from pylog.partition.deletion import FILES_AT_ONCE, files_before
+from pylog.partition import Partition
+from pylog.partition.directory import Place
 from pylog.partition.lifecycle import prepare_directory, retire_directory
-from pylog.partition.place import Place
+from pylog.partition.producers import snapshots
 from pylog.partition.verify import verify_partition
-from pylog.partition.writer_lock import _SLEEP_MAX_S
+from pylog.partition.write import deletion
+from pylog.partition.write.deletion import FILES_AT_ONCE, files_before
+from pylog.partition.write.lock import _SLEEP_MAX_S
 from pylog.segment.naming import DELETED, LOCK
 from pylog.storage import FileLock, OsFileSystem
 from pylog.testing.manual_clock import ManualClock

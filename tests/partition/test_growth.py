@@ -13,8 +13,8 @@ import pytest
 
 from pylog.catalog import TopicConfig
 from pylog.partition import Partition
-from pylog.partition.place import Place
-from pylog.partition.published import PublishedView
+from pylog.partition.directory import Place
+from pylog.partition.read.published import PublishedView
 from pylog.storage import OsFileSystem
 from pylog.storage.os_filesystem import OsReadableFile
 from pylog.testing import ManualClock

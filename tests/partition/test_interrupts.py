@@ -15,7 +15,7 @@ import pytest
 
 from pylog.errors import NotAppended, OutcomeUnknown
 from pylog.partition import Partition
-from pylog.partition.writer import PartitionWriter
+from pylog.partition.write.writer import PartitionWriter
 from tests.partition.logs import batch, everything, in_turn, one, open_partition
 
 ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "300"))

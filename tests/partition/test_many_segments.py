@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition import Partition, snapshots
-from pylog.partition.deletion import files_before
+from pylog.partition import Partition
+from pylog.partition.producers import snapshots
+from pylog.partition.write.deletion import files_before
 from pylog.storage import AppendableFile, ReadableFile
 from tests.partition.logs import append_encoded, bases, batch, one, open_partition
 from tests.storage.filesystems import StandIn

@@ -15,7 +15,7 @@ from pylog.errors import CorruptSegment, NotAppended, TopicNotFound
 from pylog.log import Log
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.producer import Producer
-from pylog.spark.directory import LogDirectory
+from pylog.spark.source.directory import LogDirectory
 from pylog.testing import ManualClock
 from tests.partition.logs import one
 

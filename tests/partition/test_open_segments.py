@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition import Partition, reader
-from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
+from pylog.partition import Partition
+from pylog.partition.read import reader
+from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import ReadableFile
 from tests.partition.logs import one, open_partition
 from tests.storage.filesystems import StandIn

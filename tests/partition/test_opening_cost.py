@@ -23,7 +23,7 @@ def headers_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         read.append(1)
         return read_header(*where)  # type: ignore[arg-type]
 
-    for module in ("recovery", "reader", "timed_reader"):
+    for module in ("scan", "reader", "timed_reader"):
         monkeypatch.setattr(f"pylog.segment.{module}.read_header", counted, raising=False)
     return read
 
@@ -66,7 +66,7 @@ def test_opening_reads_a_bounded_number_of_headers(
 def test_few_snapshots_stay_inside_of_the_active_segment_however_many_writers_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 10)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BATCHES", 10)
     for first in range(0, 600, 30):
         idempotent(open_partition(tmp_path / "t-0"), first, first + 30)
     assert [int(path.stem) for path in sorted(tmp_path.glob("t-0/*.snapshot"))] == [590, 600]

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import OutOfOrderSequence
-from pylog.partition import Partition, producer_state, snapshots
-from pylog.partition.snapshots import PRODUCER_EXPIRATION_MS
+from pylog.partition import Partition
+from pylog.partition.producers import snapshots
+from pylog.partition.producers import state as producer_state
+from pylog.partition.producers.snapshots import PRODUCER_EXPIRATION_MS
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, TP, batch, open_partition

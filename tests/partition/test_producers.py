@@ -16,9 +16,9 @@ from pylog.errors import ConfigError, CorruptSegment, NotAppended, OutOfOrderSeq
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import TopicPartition
 from pylog.partition import Partition
-from pylog.partition.isolation import aborted_among
-from pylog.partition.producer_state import BatchTrace, ProducerEntry, ProducerStates
-from pylog.partition.snapshots import fold, read, save
+from pylog.partition.producers.snapshots import fold, read, save
+from pylog.partition.producers.state import BatchTrace, ProducerEntry, ProducerStates
+from pylog.partition.read.visibility import aborted_among
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pylog.errors import CorruptSegment, DeliveryTimeout, ForkedHandle, NotAppended, OffsetConflict, OutcomeUnknown
-from pylog.partition import durability
+from pylog.manager.producer_ids import ProducerIds
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
-from pylog.producer_ids import ProducerIds
+from pylog.partition.write import durability
 from pylog.storage import OsFileSystem, fork
 from tests.partition.logs import (
     ManualClock,
@@ -333,7 +333,7 @@ def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_
 def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 100)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BYTES", 100)
     directory = tmp_path / "t-0"
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)

@@ -10,9 +10,10 @@ from pylog.catalog import TopicConfig
 from pylog.codec.batch import stamp
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.index import AbortedTransaction, encode_transactions
-from pylog.partition import Partition, snapshots
-from pylog.partition.place import Place
-from pylog.partition.recovery import epochs_of
+from pylog.partition import Partition
+from pylog.partition.directory import Place
+from pylog.partition.producers import snapshots
+from pylog.partition.repair.recovery import epochs_of
 from pylog.partition.segments import Segments
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition import Partition, sealing
+from pylog.partition import Partition
+from pylog.partition.write import sealing
 from pylog.segment import Seal, SealBuilder, check_seal, read_seal
 from pylog.segment.naming import is_leftover
 from pylog.storage import FileSystem, OsFileSystem

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pylog.partition import Partition
-from pylog.partition.sealing import Sealer
+from pylog.partition.write.sealing import Sealer
 from pylog.storage import OsFileSystem
 from tests.partition.logs import everything, file_of, log_file, one, open_partition
 from tests.storage.filesystems import io_error

@@ -19,7 +19,7 @@ INTERVAL = 1000
 
 @pytest.fixture(autouse=True)
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", INTERVAL)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BYTES", INTERVAL)
 
 
 def append(partition: Partition, first: int, end: int) -> None:
@@ -99,8 +99,8 @@ def test_without_producers_an_empty_snapshot_says_so(tmp_path: Path) -> None:
 def test_one_is_taken_after_so_many_batches_too_counted_from_the_newest_whoever_wrote_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 1 << 20)
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 20)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BYTES", 1 << 20)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BATCHES", 20)
     directory = tmp_path / "t-0"
     taken = []
     for first in range(0, 90, 9):
@@ -109,8 +109,8 @@ def test_one_is_taken_after_so_many_batches_too_counted_from_the_newest_whoever_
 
 
 def test_many_producers_are_written_down_after_as_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BYTES", 1 << 20)
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 5)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BYTES", 1 << 20)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BATCHES", 5)
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     for producer_id in range(1280):
@@ -125,7 +125,7 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Ids that come in any order, in one handle after another: each knows the next sequence of every producer."""
-    monkeypatch.setattr("pylog.partition.snapshots.INTERVAL_BATCHES", 5)
+    monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BATCHES", 5)
     directory, random = tmp_path / "t-0", Random(seed)
     following: dict[int, int] = {}
     partition = open_partition(directory)

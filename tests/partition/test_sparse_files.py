@@ -11,7 +11,7 @@ import pytest
 
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.model import TopicPartition
-from pylog.partition import snapshots
+from pylog.partition.producers import snapshots
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
 from tests.partition.logs import append_encoded, batch, everything, log_file, open_partition

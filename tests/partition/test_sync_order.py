@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import OutcomeUnknown
-from pylog.producer_ids import ProducerIds
+from pylog.manager.producer_ids import ProducerIds
 from tests.partition.logs import ManualClock, bases, file_of, flip, log_file, one, open_partition, prepare, snapshot_of
 from tests.storage.filesystems import Faulty, OtherBoot, io_error
 

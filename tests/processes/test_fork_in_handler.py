@@ -13,7 +13,7 @@ import pytest
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.errors import PylogError
-from pylog.group.files import read_group
+from pylog.group.lock import read_group
 from tests.storage.filesystems import Faulty, nothing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -14,7 +14,7 @@ import pytest
 
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.errors import CommitFailed
-from pylog.group.files import read_group
+from pylog.group.lock import read_group
 
 PATIENCE_S = 30.0
 

@@ -22,7 +22,7 @@ from pylog.consumer import Consumer
 from pylog.errors import ReadOnlyLog, StorageError
 from pylog.log import Log
 from pylog.model import ProducerRecord
-from pylog.spark.directory import LogDirectory
+from pylog.spark.source.directory import LogDirectory
 from pylog.storage import OsFileSystem
 from tests.processes.sharing import forked, result_of
 

@@ -17,12 +17,12 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.errors import NotAppended
 from pylog.log import Log
 from pylog.model import AppendResult
-from pylog.partition import writer
-from pylog.partition.encoding import encoded_batch
 from pylog.partition.partition import Partition
-from pylog.partition.reader import PartitionReader
-from pylog.partition.writer import PartitionWriter
-from pylog.partition.writer_view import WriterView
+from pylog.partition.read.reader import PartitionReader
+from pylog.partition.write import writer
+from pylog.partition.write.batch_input import encoded_batch
+from pylog.partition.write.writer import PartitionWriter
+from pylog.partition.write.writer_view import WriterView
 from pylog.producer.producer import Producer
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import OsFileLock

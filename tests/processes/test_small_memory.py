@@ -14,7 +14,7 @@ from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.group.offsets_checkpoint import Checkpoint, write_checkpoint
 from pylog.group.state_file import SLOTS_BYTES, STATE_LIMIT_BYTES, Slot
 from pylog.log import Log
-from pylog.partition.place import boot_of
+from pylog.partition.directory import boot_of
 from pylog.storage import OsFileSystem
 from tests.partition.logs import one
 from tests.processes.sharing import forked, result_of

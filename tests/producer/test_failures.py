@@ -24,7 +24,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.producer.buffer import PartitionBuffer
-from pylog.producer.delivery import PendingBatch
+from pylog.producer.delivery import ProducerBatch
 from tests.producer.fakes import FakeLog, Late, call_in_thread
 from tests.system import of_the_system
 
@@ -153,7 +153,7 @@ def test_what_a_signal_handler_sends_in_the_midst_of_a_send_is_kept(monkeypatch:
     with log.producer() as producer:
         publish = PartitionBuffer.publish
 
-        def handler_comes_first(buffer: PartitionBuffer, batch: PendingBatch) -> bool:
+        def handler_comes_first(buffer: PartitionBuffer, batch: ProducerBatch) -> bool:
             monkeypatch.setattr(PartitionBuffer, "publish", publish)
             producer.send("t", b"handler")
             return publish(buffer, batch)

@@ -31,7 +31,7 @@ from pylog.errors import (
 from pylog.log import Log
 from pylog.producer import Producer
 from pylog.producer.deliveries import Deliveries
-from pylog.producer.table import TableSender
+from pylog.producer.send_arrow import TableSender
 from tests.producer.fakes import START_MS, FakeLog
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -11,7 +11,8 @@ from pylog.codec.format import CRC_POSITION, HEADER_BYTES
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.model import TopicPartition
 from pylog.partition.verify import verify_partition
-from pylog.segment import find_next_batch, recovery
+from pylog.segment import find_next_batch
+from pylog.segment import scan as recovery
 from pylog.storage import OsFileSystem
 from tests.partition.logs import batch, headers_that_claim_everything, log_file, open_partition
 from tests.storage.filesystems import OtherBoot

@@ -14,8 +14,8 @@ import pytest
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.errors import PylogError
 from pylog.partition.commit_slots import latest
+from pylog.partition.directory import boot_of
 from pylog.partition.epochs import EpochStart, LeaderEpochs
-from pylog.partition.place import boot_of
 from pylog.testing.machine import Image, Interrupted, Killed, Machine, Process, Step
 from pylog.testing.machine.images import pending_units
 from pylog.testing.machine.machine import SECTOR_BYTES

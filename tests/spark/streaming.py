@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pylog.clock import Clock
-from pylog.spark.schema import spark_schema
-from pylog.spark.stream import StreamReader
+from pylog.spark.source.schema import spark_schema
+from pylog.spark.source.stream import StreamReader
 from tests.arrow.rows import rows
 from tests.spark.reading import as_texts
 

@@ -27,8 +27,8 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.model import LOG_APPEND_TIME, ProducerRecord, TopicPartition
-from pylog.partition.reader import Fetched, PartitionReader
-from pylog.spark.ranges import PartitionRange
+from pylog.partition.read.reader import Fetched, PartitionReader
+from pylog.spark.source.ranges import PartitionRange
 from pylog.storage import OsFileSystem
 from tests.arrow.rows import CORNERS, T0, expected, rows, view_of
 from tests.partition.logs import append_encoded, batch, flip, log_file, marker, snapshot_of
@@ -572,8 +572,8 @@ def test_another_boot_is_read_without_repairing_it(log: Log, monkeypatch: pytest
 def test_rows_may_be_few_columns(log: Log) -> None:
     from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-    from pylog.spark.ranges import record_batches
-    from pylog.spark.source import arrow_schema
+    from pylog.spark.source.ranges import record_batches
+    from pylog.spark.source.schema import arrow_schema
 
     orders(log)
     wanted = StructType([StructField("timestamp", TimestampType()), StructField("offset", LongType(), nullable=False)])

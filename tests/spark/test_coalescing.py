@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from pylog import Log, ProducerRecord, arrow
 from pylog.model import TopicPartition
-from pylog.spark.batch import BatchReader
-from pylog.spark.directory import PartitionSource
-from pylog.spark.options import Splitting
-from pylog.spark.ranges import PartitionRange, PartitionRanges
-from pylog.spark.splits import TASK_BYTES, coalesce
+from pylog.spark.source.batch import BatchReader
+from pylog.spark.source.directory import PartitionSource
+from pylog.spark.source.options import Splitting
+from pylog.spark.source.ranges import PartitionRange, PartitionRanges
+from pylog.spark.source.splits import TASK_BYTES, coalesce
 from tests.arrow.rows import rows
 from tests.spark.reading import options, read
 

@@ -34,8 +34,8 @@ from pylog.codec import COMPILED
 from pylog.errors import OffsetOutOfRange
 from pylog.model import ProducerRecord
 from pylog.segment.naming import SEAL
-from pylog.spark.batch import FilteringReader, plan
-from pylog.spark.filters import wanted_by
+from pylog.spark.source.batch import FilteringReader, plan
+from pylog.spark.source.filters import wanted_by
 from pylog.storage.os_filesystem import OsReadableFile
 from tests.spark.reading import KAFKA, options, read, read_ranges
 from tests.spark.writing import Driver

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from pylog.errors import ConfigError
-from pylog.spark.options import SourceOptions
+from pylog.spark.source.options import SourceOptions
 
 HONOURED = {
     "assign": '{"orders": [0]}',

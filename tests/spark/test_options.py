@@ -10,8 +10,8 @@ import pytest
 
 from pylog.errors import ConfigError
 from pylog.model import EARLIEST, LATEST, TopicPartition
-from pylog.spark.bounds import Bound
-from pylog.spark.options import FOR_A_BROKER, OF_BATCHES, OF_STREAMS, Limits, Selection, SourceOptions, Splitting
+from pylog.spark.source.offset_options import Bound
+from pylog.spark.source.options import FOR_A_BROKER, OF_BATCHES, OF_STREAMS, Limits, Selection, SourceOptions, Splitting
 
 
 def parse(**given: str) -> SourceOptions:

@@ -15,13 +15,14 @@ from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch, number
 from pylog.errors import ConfigError, CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageFull, TopicNotFound
 from pylog.model import ProducerRecord
-from pylog.partition import producer_state
-from pylog.partition.producer_state import SEQUENCE_LIMIT
+from pylog.partition.producers import state as producer_state
+from pylog.partition.producers.state import SEQUENCE_LIMIT
 from pylog.producer.partitioner import KEY_HASHES, POSITIVE
-from pylog.spark import finish_commits, sink_commit
-from pylog.spark.intents import SinkState, read_intent, read_state, write_intent, write_state
-from pylog.spark.publishing import Publication
-from pylog.spark.sink_place import SinkPlace
+from pylog.spark import finish_commits
+from pylog.spark.sink import commit as sink_commit
+from pylog.spark.sink.directory import SinkDirectory
+from pylog.spark.sink.intents import SinkState, read_intent, read_state, write_intent, write_state
+from pylog.spark.sink.publishing import Publication
 from pylog.storage import OsFileSystem
 from pylog.testing import Machine, ManualClock, for_every_kill, for_every_power_loss
 from tests.spark.writing import QUERY, SAVE, Driver, names, values
@@ -35,8 +36,8 @@ def log(tmp_log_dir: Path) -> Iterator[Log]:
         yield log
 
 
-def place(log: Log, sink_id: str = QUERY) -> SinkPlace:
-    return SinkPlace.of(OsFileSystem(), ManualClock(), str(log.path), sink_id)
+def place(log: Log, sink_id: str = QUERY) -> SinkDirectory:
+    return SinkDirectory.of(OsFileSystem(), ManualClock(), str(log.path), sink_id)
 
 
 def dies_at(operation: str, part: str, error: BaseException | None = None, then: str = "") -> Faulty:
@@ -473,7 +474,7 @@ def test_what_cannot_be_finished_holds_no_other_sink_up(log: Log, caplog: pytest
 
 
 def test_a_commit_stands_even_if_others_cannot_be_looked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_place: SinkPlace) -> list[str]:
+    def refused(_place: SinkDirectory) -> list[str]:
         raise StorageFull("cannot list")
 
     monkeypatch.setattr(sink_commit, "_others", refused)

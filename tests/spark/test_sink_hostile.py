@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pylog import Log
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, PylogError
-from pylog.spark.intents import Intent, Share, SinkState, read_intent, read_state, write_intent, write_state
-from pylog.spark.sink_place import SinkPlace
-from pylog.spark.staging import Staged, Target, staged_batches
+from pylog.spark.sink.directory import SinkDirectory
+from pylog.spark.sink.intents import Intent, Share, SinkState, read_intent, read_state, write_intent, write_state
+from pylog.spark.sink.staging import Staged, Target, staged_batches
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from tests.arrow.rows import CORNERS, view_of
@@ -29,9 +29,9 @@ HEAD = b"PYLGSTGD" + pack(">h", 1)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> SinkPlace:
+def place(tmp_path_factory: pytest.TempPathFactory) -> SinkDirectory:
     root = tmp_path_factory.mktemp("log")
-    made = SinkPlace.of(OsFileSystem(), ManualClock(), str(root), QUERY)
+    made = SinkDirectory.of(OsFileSystem(), ManualClock(), str(root), QUERY)
     made.make()
     return made
 
@@ -54,13 +54,13 @@ def changed(position: int, value: bytes) -> bytes:
     return batch(bytes(data))
 
 
-def read(place: SinkPlace, data: bytes, **said: Any) -> list[Target]:
+def read(place: SinkDirectory, data: bytes, **said: Any) -> list[Target]:
     Path(place.staged(NAME)).write_bytes(data)
     staged = Staged(NAME, said.get("size", len(data)), said.get("crc", crc32c(data)))
     return [found.target for found in staged_batches(place, staged)]
 
 
-def test_a_staged_file_is_what_the_layout_says(place: SinkPlace) -> None:
+def test_a_staged_file_is_what_the_layout_says(place: SinkDirectory) -> None:
     assert read(place, HEAD + partition() + batch() + batch()) == [TARGET, TARGET]
     assert read(place, HEAD) == []
 
@@ -86,12 +86,12 @@ def test_a_staged_file_is_what_the_layout_says(place: SinkPlace) -> None:
         (HEAD + partition() + changed(70, b"\xff\xff"), "CRC"),
     ],
 )
-def test_a_staged_file_that_is_none_is_refused(place: SinkPlace, data: bytes, problem: str) -> None:
+def test_a_staged_file_that_is_none_is_refused(place: SinkDirectory, data: bytes, problem: str) -> None:
     with pytest.raises((CorruptSegment, CorruptRecord), match=problem):
         read(place, data)
 
 
-def test_a_staged_file_that_is_another_one_is_refused(place: SinkPlace) -> None:
+def test_a_staged_file_that_is_another_one_is_refused(place: SinkDirectory) -> None:
     whole = HEAD + partition() + batch()
     with pytest.raises(CorruptSegment, match=f"it has {len(whole)} bytes, 5 were staged"):
         read(place, whole, size=5)
@@ -103,7 +103,7 @@ def test_a_staged_file_that_is_another_one_is_refused(place: SinkPlace) -> None:
 
 
 @given(st.data())
-def test_any_flipped_byte_of_a_staged_file_is_found(place: SinkPlace, data: st.DataObject) -> None:
+def test_any_flipped_byte_of_a_staged_file_is_found(place: SinkDirectory, data: st.DataObject) -> None:
     whole = bytearray(HEAD + partition() + batch() + batch())
     crc = crc32c(bytes(whole))
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
@@ -116,7 +116,7 @@ def test_any_flipped_byte_of_a_staged_file_is_found(place: SinkPlace, data: st.D
 INTENT = Intent(3, 1000, (Staged(NAME, 100, 7),), (Share(TARGET, 5, 10, 20),))
 
 
-def test_intents_and_states_are_read_as_they_were_written(place: SinkPlace) -> None:
+def test_intents_and_states_are_read_as_they_were_written(place: SinkDirectory) -> None:
     write_intent(place, INTENT)
     assert read_intent(place) == INTENT
     write_state(place, SinkState(3, 1000))
@@ -168,14 +168,14 @@ GOOD: dict[str, Any] = {
         ),
     ],
 )
-def test_an_intent_that_is_none_is_refused_by_name(place: SinkPlace, data: bytes) -> None:
+def test_an_intent_that_is_none_is_refused_by_name(place: SinkDirectory, data: bytes) -> None:
     Path(place.intent).write_bytes(data)
     with pytest.raises((CorruptSegment, FormatVersionError), match="intent"):
         read_intent(place)
 
 
 @pytest.mark.parametrize("content", [{"version": 1}, {"version": 1, "batch_id": -1, "producer_id": 5}])
-def test_a_state_that_is_none_is_refused_by_name(place: SinkPlace, content: dict[str, Any]) -> None:
+def test_a_state_that_is_none_is_refused_by_name(place: SinkDirectory, content: dict[str, Any]) -> None:
     Path(place.state).write_bytes(signed(content))
     with pytest.raises(CorruptSegment, match="state is damaged"):
         read_state(place)

@@ -13,11 +13,11 @@ from pyspark.sql import types as t
 
 from pylog import Log
 from pylog.errors import ConfigError, InvalidTopicName, PylogError, TopicNotFound
-from pylog.spark.sink import BatchSink, Sink, StreamSink
-from pylog.spark.sink_columns import check_columns, tables
-from pylog.spark.sink_options import KAFKAS, SPARKS_OWN, SUPPORTED, WITHOUT_EFFECT, SinkOptions
-from pylog.spark.sink_place import SinkPlace
-from pylog.spark.source import PylogDataSource
+from pylog.spark.data_source import PylogDataSource
+from pylog.spark.sink.columns import check_columns, tables
+from pylog.spark.sink.directory import SinkDirectory
+from pylog.spark.sink.options import KAFKAS, SPARKS_OWN, SUPPORTED, WITHOUT_EFFECT, SinkOptions
+from pylog.spark.sink.sink import BatchSink, Sink, StreamSink
 from tests.spark.writing import QUERY, Driver
 
 
@@ -275,7 +275,7 @@ def test_a_stream_that_could_not_know_a_batch_again_is_refused(
 ) -> None:
     Log(tmp_log_dir).close()
     context: Any = Context(**properties)
-    monkeypatch.setattr("pylog.spark.sink._context", lambda: context)
+    monkeypatch.setattr("pylog.spark.sink.sink._context", lambda: context)
     with pytest.raises(ConfigError, match=said):
         StreamSink(Sink(SinkOptions.parse({"path": str(tmp_log_dir)}))).write(iter([]))
 
@@ -284,7 +284,7 @@ def test_what_spark_calls_in_turn_writes(tmp_log_dir: Path, monkeypatch: pytest.
     with Log(tmp_log_dir) as log:
         log.create_topic("orders")
         context: Any = Context(**{"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "4"})
-        monkeypatch.setattr("pylog.spark.sink._context", lambda: context)
+        monkeypatch.setattr("pylog.spark.sink.sink._context", lambda: context)
         for writer, batch in (
             (source(tmp_log_dir).writer(schema_of("value string"), overwrite=False), ()),
             (source(tmp_log_dir).streamWriter(schema_of("value string"), overwrite=False), (4,)),
@@ -299,4 +299,4 @@ def test_what_spark_calls_in_turn_writes(tmp_log_dir: Path, monkeypatch: pytest.
 def test_a_sinks_id_leads_nowhere_else(tmp_log_dir: Path) -> None:
     for sink_id in ("", "..", "../" + QUERY, QUERY + "/x", "x" * 40):
         with pytest.raises(ConfigError, match="is no id of a sink"):
-            SinkPlace.of(Sink(parse()).filesystem, Sink(parse()).clock, "/log", sink_id)
+            SinkDirectory.of(Sink(parse()).filesystem, Sink(parse()).clock, "/log", sink_id)

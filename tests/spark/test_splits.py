@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pylog import Log, ProducerRecord
 from pylog.errors import ConfigError
 from pylog.segment.naming import OFFSET_INDEX, file_path
-from pylog.spark.ranges import PartitionRange
+from pylog.spark.source.ranges import PartitionRange
 from tests.spark.reading import KAFKA, planned, read, read_ranges
 
 BATCHES, RECORDS, VALUE_BYTES = 200, 3, 1_000

@@ -18,9 +18,10 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinR
 from pylog import Log, ProducerRecord
 from pylog.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from pylog.model import TopicPartition
-from pylog.spark import offsets_behind, tails
-from pylog.spark.stream_offsets import encode
-from pylog.spark.tails import Tail
+from pylog.spark import offsets_behind
+from pylog.spark.source import watched_partitions as tails
+from pylog.spark.source.stream_offsets import encode
+from pylog.spark.source.watched_partitions import Tail
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from tests.partition.logs import append_encoded, batch, marker

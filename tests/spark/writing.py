@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from pylog import Log
-from pylog.spark.sink import Sink, TaskMessage
-from pylog.spark.sink_options import SinkOptions
+from pylog.spark.sink.options import SinkOptions
+from pylog.spark.sink.sink import Sink, TaskMessage
 
 QUERY = "b6405dfa-6965-48da-8e67-77ac7bfaf766"
 SAVE = "save-" + 32 * "7"

@@ -298,7 +298,7 @@ def _small_file(filesystem: FileSystem, file: ReadableFile, path: str, kind: str
 
 
 def _snapshot(data: bytes, path: str) -> Iterator[Item]:
-    from pylog.partition.producer_state import ProducerStates
+    from pylog.partition.producers.state import ProducerStates
 
     for producer_id, entry in sorted(ProducerStates.decode(data, path).entries.items()):
         last = entry.batches[-1] if entry.batches else None
@@ -370,7 +370,7 @@ def _commit_slots(file: ReadableFile) -> Iterator[Item]:
 
 
 def _checkpoint(filesystem: FileSystem, path: str, kind: str | None) -> Iterator[Item]:
-    from pylog.partition.checkpoint import read_checkpoint
+    from pylog.segment.kafka_checkpoint import read_checkpoint
 
     names = ("epoch", "start_offset") if kind == "epochs" else ("topic", "partition", "offset")
     for words in read_checkpoint(filesystem, path, len(names)):

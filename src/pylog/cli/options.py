@@ -94,7 +94,7 @@ def topic_config(pairs: list[str]) -> dict[str, Any]:
     """``["retention.ms=1000"]`` as the keywords of ``Log.create_topic``; Kafka's dotted names are the same options."""
     from pylog.catalog import TopicConfig
     from pylog.checks import meant
-    from pylog.opening import ELSEWHERE
+    from pylog.manager.opening import ELSEWHERE
 
     known = TopicConfig().as_dict()
     chosen: dict[str, Any] = {}

@@ -56,8 +56,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _segment_bytes(log: Log, topics: list[str]) -> int:
     """The bytes there are to check, for the progress bar."""
     from pylog.catalog.layout import parse_partition
+    from pylog.manager.verification import segment_bytes
     from pylog.storage import OsFileSystem
-    from pylog.verification import segment_bytes
 
     filesystem, root = OsFileSystem(), str(log.path)
     named = [(name, parse_partition(name)) for name in filesystem.names(root)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pylog.catalog import no_such_partition
 from pylog.checks import require_callable
 from pylog.consumer.fetcher import Fetcher
-from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, Topic, change_of, name_of
 from pylog.errors import ConfigError, TopicNotFound
 from pylog.interrupts import own

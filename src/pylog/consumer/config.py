@@ -10,8 +10,8 @@ from pylog.codec.format import INT32_MAX
 from pylog.consumer.reset import OffsetReset
 from pylog.errors import ConfigError
 from pylog.group.assignor import check_assignor
-from pylog.group.place import check_group
-from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, check_isolation
+from pylog.group.directory import check_group
+from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN, check_isolation
 
 _NAME_LENGTH_MAX = 249
 _NO_WAIT = "nothing is fetched from afar: poll(timeout) returns as soon as there is anything"

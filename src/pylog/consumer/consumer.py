@@ -26,20 +26,20 @@ from pylog.checks import (
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.commits import Commits
 from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
+from pylog.consumer.decoding import DECODE_RECORDS_MAX
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.flight import Flight
-from pylog.consumer.form import DECODE_RECORDS_MAX
 from pylog.consumer.log_offsets import LogOffsets
-from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.offset_lookup import OffsetLookup
+from pylog.consumer.poll_loop import Taken, Waiting
 from pylog.consumer.positions import Positions
-from pylog.consumer.sole_use import SoleUse
 from pylog.consumer.subscription import Subscription
-from pylog.consumer.waiting import Taken, Waiting
+from pylog.consumer.thread_guard import SingleThreadGuard
 from pylog.errors import Closed, PylogError
 from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.model import Record, TopicPartition
-from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN
+from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         self._log = log
         self._lookup = OffsetLookup(log, self._config)
         self._fetcher = Fetcher(self._lookup, self._config, log.clock)
-        self._sole_use = SoleUse()
+        self._sole_use = SingleThreadGuard()
         self._assignment = self._assignment_for(group_id)
         self._waiting = Waiting(log, self._assignment, self._fetcher)
         self._flight: Flight | None = None
@@ -230,7 +230,7 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         Raises as ``poll``; ``InvalidTimestamp`` for a time out of range in microseconds, behind the records before it;
         ``ConfigError`` without the ``arrow`` extra.
         """
-        from pylog.consumer.arrow_form import arrow_form
+        from pylog.consumer.arrow_decoding import arrow_form
 
         form = arrow_form(headers, self._config.fetch_max_bytes)
         wanted = self._wanted(timeout, max_records)

@@ -14,10 +14,10 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from pylog.consumer.assigned_partition import Budget, Lane
 from pylog.consumer.config import ConsumerConfig
-from pylog.consumer.form import Form, RecordForm, Taken
-from pylog.consumer.lane import Budget, Lane
-from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.decoding import Form, RecordForm, Taken
+from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.reset import OffsetReset, no_position
 from pylog.consumer.subscription import TopicId, name_of
 from pylog.errors import Closed, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from operator import length_hint
 
-from pylog.consumer.lane import Lane
+from pylog.consumer.assigned_partition import Lane
 from pylog.model import Record
 
 

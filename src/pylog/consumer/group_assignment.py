@@ -15,19 +15,19 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from pylog.consumer.assigned_partition import Lane
 from pylog.consumer.assignment import Assignment, Callback
+from pylog.consumer.commit_tracker import CommitTracker
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
-from pylog.consumer.group_progress import GroupProgress
-from pylog.consumer.lane import Lane
-from pylog.consumer.lookup import OffsetLookup
-from pylog.consumer.sole_use import SoleUse
+from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, name_of
+from pylog.consumer.thread_guard import SingleThreadGuard
 from pylog.errors import InstanceFenced, LogLocked, PylogError, TopicNotFound
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
-from pylog.group.progress import next_offset
 from pylog.group.state import Group, GroupTopic
+from pylog.group.truncation import next_offset
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import TopicPartition
 from pylog.storage import after_fork_in_child
@@ -42,7 +42,7 @@ class GroupAssignment(Assignment):
     """Keeps the fetcher's lanes at what the group says. For one thread at a time, as its consumer is."""
 
     def __init__(
-        self, log: Log, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, sole_use: SoleUse
+        self, log: Log, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, sole_use: SingleThreadGuard
     ) -> None:
         super().__init__(log, lookup, fetcher)
         log.require_writable()
@@ -57,7 +57,7 @@ class GroupAssignment(Assignment):
             config.max_poll_interval_ms, config.session_timeout_ms,
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
-        self.progress = GroupProgress(log, lookup, fetcher, config, self.membership, self)
+        self.progress = CommitTracker(log, lookup, fetcher, config, self.membership, self)
         self._is_late = False  # the lock of the group was not free
         self._settled: Group | None = None  # what was published last, where all is as it says
         _OPEN.add(self)

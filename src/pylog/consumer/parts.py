@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import TypeVar
 
+from pylog.consumer.assigned_partition import Lane
 from pylog.consumer.assignment import Assignment
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.flight import Flight
-from pylog.consumer.lane import Lane
-from pylog.consumer.lookup import OffsetLookup
+from pylog.consumer.offset_lookup import OffsetLookup
 
 _Class = TypeVar("_Class", bound=type)
 

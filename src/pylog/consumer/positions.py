@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pylog.checks import partition_of, require_count
-from pylog.consumer.lane import Lane
+from pylog.consumer.assigned_partition import Lane
 from pylog.consumer.parts import Parts, of_consumer
 from pylog.consumer.reset import no_position
 from pylog.consumer.subscription import name_of

@@ -9,8 +9,8 @@ import logging
 from functools import cache
 
 from pylog.errors import StorageError
+from pylog.group.directory import GroupDirectory
 from pylog.group.heartbeats import Silence
-from pylog.group.place import GroupPlace
 from pylog.group.state import Group, Member
 from pylog.interrupts import own
 
@@ -23,7 +23,7 @@ _SILENCE_MIN_MS = 1.5 * TICK_S * 1000  # who polls all the time is heard once in
 class Absence:
     """For one thread at a time. Nobody finds itself (``me``) gone."""
 
-    def __init__(self, place: GroupPlace) -> None:
+    def __init__(self, place: GroupDirectory) -> None:
         self._place = place
         self._silence = Silence()
         self._absent_since_s: dict[str, float] = {}
@@ -58,12 +58,12 @@ class Absence:
         }
 
 
-def dead_members(place: GroupPlace, group: Group) -> set[str]:
+def dead_members(place: GroupDirectory, group: Group) -> set[str]:
     """The members whose processes are gone: nobody holds the lock on their files."""
     return {id_ for id_ in group.members if not has_process(place, id_)}
 
 
-def has_process(place: GroupPlace, id_: str) -> bool:
+def has_process(place: GroupDirectory, id_: str) -> bool:
     """Whether somebody holds the lock on the file of this member. Nobody can if it is no file, but a FIFO or a link."""
     path = place.member(id_)
     try:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
 from pylog.group.absence import TICK_S, Absence, dead_members, has_process
-from pylog.group.files import LOCK_TIMEOUT_S, GroupFiles
+from pylog.group.directory import MEMBER_ID_BYTES, GroupDirectory
 from pylog.group.heartbeats import ROUNDS, Heartbeats
-from pylog.group.place import MEMBER_ID_BYTES, GroupPlace
+from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock
 from pylog.group.state import (
     NONE,
     Group,
@@ -60,13 +60,13 @@ class MemberOptions(NamedTuple):
 class Membership:
     """For one thread at a time. ``topics_now`` tells which of these topics there are, and with how many partitions."""
 
-    def __init__(self, place: GroupPlace, options: MemberOptions, topics_now: TopicsNow) -> None:
+    def __init__(self, place: GroupDirectory, options: MemberOptions, topics_now: TopicsNow) -> None:
         self.id = ""  # "" while it is no member
         self.generation = 0
         self._place = place
         self._options = options
         self._topics_now = topics_now
-        self._files = GroupFiles(place)
+        self._files = GroupLock(place)
         self._alive: FileLock | None = None
         self._heartbeats: Heartbeats | None = None
         self._cell = 0

@@ -23,7 +23,7 @@ from pylog.errors import (
     StorageError,
     TopicNotFound,
 )
-from pylog.group.files import LOCK_TIMEOUT_S
+from pylog.group.lock import LOCK_TIMEOUT_S
 from pylog.group.offset_records import (
     OFFSETS_TOPIC,
     Committed,
@@ -37,7 +37,7 @@ from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_ch
 from pylog.interrupts import own, suppress
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition import Cursor, Partition
-from pylog.partition.isolation import READ_COMMITTED, WRITTEN
+from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.storage import FileSystem, after_fork_in_child, while_holding
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment
 from pylog.group.assignor import ASSIGNORS
+from pylog.group.directory import MEMBER_ID_BYTES
 from pylog.group.heartbeats import CELLS_MAX
-from pylog.group.place import MEMBER_ID_BYTES
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.interrupts import own
 from pylog.model import TopicPartition

@@ -6,7 +6,7 @@ from pylog.checks import require_count, require_whole
 from pylog.errors import ConfigError, OffsetOutOfRange
 from pylog.model import OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.isolation import check_isolation
+from pylog.partition.read.visibility import check_isolation
 
 
 def check_append(acks: object, expected_offset: object, timeout_ms: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pylog.codec.format import INT32_MAX, INT64_MAX
-from pylog.partition.checkpoint import number_of, read_checkpoint, write_checkpoint
+from pylog.segment.kafka_checkpoint import number_of, read_checkpoint, write_checkpoint
 from pylog.segment.naming import EPOCH_CHECKPOINT
 from pylog.storage import FileSystem
 

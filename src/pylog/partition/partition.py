@@ -16,16 +16,16 @@ from pylog.interrupts import own
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.durability import Durability
-from pylog.partition.encoding import checked_batch, encoded_batch
+from pylog.partition.directory import Place
 from pylog.partition.epochs import LeaderEpochs
-from pylog.partition.isolation import READ_UNCOMMITTED, WRITTEN, visible_end
-from pylog.partition.place import Place
-from pylog.partition.published import PublishedView
-from pylog.partition.reader import Cursor, Fetched, PartitionReader
+from pylog.partition.read.published import PublishedView
+from pylog.partition.read.reader import Cursor, Fetched, PartitionReader
+from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN, visible_end
 from pylog.partition.segments import SegmentInfo
 from pylog.partition.settings import PartitionSettings
-from pylog.partition.writer import PartitionWriter
+from pylog.partition.write.batch_input import checked_batch, encoded_batch
+from pylog.partition.write.durability import Durability
+from pylog.partition.write.writer import PartitionWriter
 from pylog.segment.naming import COMMIT_SLOTS
 from pylog.storage import FileSystem
 
@@ -283,7 +283,7 @@ class Partition(OfOneProcess):
     def fetch(
         self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None
     ) -> Fetched:
-        """Whole batches at a cursor: how consumers read (see ``partition/reader.py``).
+        """Whole batches at a cursor: how consumers read (see ``partition/read/reader.py``).
 
         None of them while ``change_token`` is the ``quiet_token``.
         """

@@ -16,12 +16,12 @@ from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.interrupts import own
 from pylog.model import Header
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
+from pylog.producer.buffer_pool import Memory
 from pylog.producer.config import ProducerConfig
-from pylog.producer.delivery import Delivery, PendingBatch, interrupted, refuse_reentry
+from pylog.producer.delivery import Delivery, ProducerBatch, interrupted, refuse_reentry
 from pylog.producer.linger import LINGER
-from pylog.producer.memory import Memory
 from pylog.producer.sender import Sender
-from pylog.producer.topics import Topics
+from pylog.producer.topic_cache import Topics
 
 if TYPE_CHECKING:
     from pylog.clock import Clock
@@ -120,7 +120,7 @@ class Accumulator:
         headers: Headers,
     ) -> Delivery | None:
         """Open a batch with this record in it; None if another thread came in between."""
-        batch = PendingBatch(buffer, RecordEncoder(limit_bytes, self._now_ms), limit_bytes)
+        batch = ProducerBatch(buffer, RecordEncoder(limit_bytes, self._now_ms), limit_bytes)
         delivery = batch.encoder.enter(Delivery, batch, timestamp_ms, key, value, headers)
         batch.due_s = now_s + self._config.linger_s
         batch.deadline_s = now_s + self._config.delivery_timeout_s

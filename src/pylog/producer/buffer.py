@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pylog.codec import RecordEncoder
 from pylog.model import TopicPartition
-from pylog.producer.delivery import PendingBatch, interrupted
-from pylog.producer.memory import Memory
+from pylog.producer.buffer_pool import Memory
+from pylog.producer.delivery import ProducerBatch, interrupted
 from pylog.producer.partitioner import Choice, KeyHash
 from pylog.turn import Turn, is_mine
 
@@ -45,16 +45,16 @@ class _NoRecords:
         return start
 
 
-NO_BATCH = PendingBatch(cast("PartitionBuffer", None), cast(RecordEncoder, _NoRecords()), 0)
+NO_BATCH = ProducerBatch(cast("PartitionBuffer", None), cast(RecordEncoder, _NoRecords()), 0)
 
 
 class Driver(Protocol):
     """The sender, as a batch's deliveries see it."""
 
-    def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
+    def finish(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Bring the batch to its end in this thread. False if it is not decided within the time."""
 
-    def hurry(self, batch: PendingBatch) -> None:
+    def hurry(self, batch: ProducerBatch) -> None:
         """Have the batch written soon by another thread."""
 
     def log_closes(self) -> None:
@@ -127,8 +127,8 @@ class PartitionBuffer:
         self.writing = Turn()  # of the thread that appends
         self.calling = Turn()  # of the thread that runs callbacks
         self.open = NO_BATCH
-        self.sealed: PendingBatch | None = None
-        self.appended: deque[PendingBatch] = deque()  # left the buffer, in log order; callbacks still to run
+        self.sealed: ProducerBatch | None = None
+        self.appended: deque[ProducerBatch] = deque()  # left the buffer, in log order; callbacks still to run
         self.partition: Partition | None = None  # opened with the first batch
         self.producer_id = -1  # the id ``next_sequence`` counts under
         self.next_sequence = 0
@@ -138,13 +138,13 @@ class PartitionBuffer:
         """Whether this thread is in the middle of a bulk send to it: then a signal handler asks, or a value's ``__bytes__``."""
         return self.is_extended and is_mine(self.lock)
 
-    def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
+    def finish(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         return self.driver.finish(batch, timeout_s)
 
-    def hurry(self, batch: PendingBatch) -> None:
+    def hurry(self, batch: ProducerBatch) -> None:
         self.driver.hurry(batch)
 
-    def publish(self, batch: PendingBatch) -> bool:
+    def publish(self, batch: ProducerBatch) -> bool:
         """Make a batch that holds a record the open one, if none is open and its limit can be reserved. Under ``lock``.
 
         An exception of a signal handler comes before all of it or after, and so does what the handler sends: there is no
@@ -163,7 +163,7 @@ class PartitionBuffer:
             memory.waiting[self] = None
         return True
 
-    def seal(self) -> PendingBatch | None:
+    def seal(self) -> ProducerBatch | None:
         """The batch to write next, closed to further records; None if there is none. In the turn ``writing``."""
         if self.topic.is_abandoned:
             return None
@@ -196,7 +196,7 @@ class PartitionBuffer:
                 if self.open is not NO_BATCH:  # a signal handler has just sent something
                     self.memory.waiting[self] = None
 
-    def unacknowledged(self) -> list[PendingBatch]:
+    def unacknowledged(self) -> list[ProducerBatch]:
         """The batches that are in the log and not settled, in their order."""
         return [batch for batch in self.appended.copy() if not batch.settled]
 

@@ -12,7 +12,7 @@ from typing import overload
 
 from pylog.checks import OfOneProcess
 from pylog.model import RecordMetadata
-from pylog.producer.delivery import Delivery, PendingBatch
+from pylog.producer.delivery import Delivery, ProducerBatch
 
 
 class Runs:
@@ -23,10 +23,10 @@ class Runs:
     def __init__(self) -> None:
         self.count = 0
         self._starts: list[int] = []
-        self.batches: list[PendingBatch] = []
+        self.batches: list[ProducerBatch] = []
         self._firsts: list[int] = []
 
-    def add(self, batch: PendingBatch, first: int, count: int) -> None:
+    def add(self, batch: ProducerBatch, first: int, count: int) -> None:
         """So many records more, from index ``first`` of the batch on."""
         self._starts.append(self.count)
         self.batches.append(batch)

@@ -44,7 +44,7 @@ def interrupted(buffer: PartitionBuffer) -> BufferTimeout:
     )
 
 
-class PendingBatch:
+class ProducerBatch:
     """The records of one batch on their way into the log, and the outcome they share.
 
     ``enter`` adds a record while the batch is open, from any thread; ``buffer.lock`` guards all else that is done with
@@ -135,7 +135,7 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
 
     _instead = "it is the outcome of a producer of this process; pass on what result() returns"
 
-    batch: PendingBatch
+    batch: ProducerBatch
 
     def done(self) -> bool:
         """Whether the outcome is known."""
@@ -167,7 +167,7 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
         batch.observed.add(self.index)
         return fresh(batch.error)
 
-    def _decided(self, timeout: float | None) -> PendingBatch:
+    def _decided(self, timeout: float | None) -> ProducerBatch:
         if timeout is not None:
             require_timeout(timeout)
         batch = self.batch

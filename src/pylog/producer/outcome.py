@@ -18,7 +18,7 @@ from pylog.errors import (
     ReadOnlyLog,
     TopicNotFound,
 )
-from pylog.producer.delivery import PendingBatch, fresh
+from pylog.producer.delivery import ProducerBatch, fresh
 
 REMEMBERED_FAILURES = 1000
 
@@ -73,16 +73,16 @@ class Tally:
     """Counts, and the failures that somebody should look at. Its caller holds a lock."""
 
     def __init__(self) -> None:
-        self.failures: list[PendingBatch] = []
+        self.failures: list[ProducerBatch] = []
         self._batches = self._records = self._raw_bytes = self._bytes = 0
         self._failed_batches = self._failed_records = self._unknown_records = 0
 
-    def add_written(self, batch: PendingBatch, size_bytes: int) -> None:
+    def add_written(self, batch: ProducerBatch, size_bytes: int) -> None:
         self._batches += 1
         self._bytes += size_bytes
         self._raw_bytes += batch.raw_bytes
 
-    def add_decided(self, batch: PendingBatch, error: PylogError | None) -> None:
+    def add_decided(self, batch: ProducerBatch, error: PylogError | None) -> None:
         if error is None:
             self._records += batch.count
             return
@@ -91,7 +91,7 @@ class Tally:
         if isinstance(error, OutcomeUnknown):
             self._unknown_records += batch.count
 
-    def remember(self, failed: PendingBatch) -> None:
+    def remember(self, failed: ProducerBatch) -> None:
         """Keep a failed batch until all of its records were looked at; the first so many of those that never are."""
         if len(self.failures) >= REMEMBERED_FAILURES:
             self.failures = [batch for batch in self.failures if not batch.is_observed()]

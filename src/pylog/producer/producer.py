@@ -20,15 +20,15 @@ from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import TopicBuffers
-from pylog.producer.bulk import BulkSender
+from pylog.producer.buffer_pool import Memory
 from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
-from pylog.producer.memory import Memory
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction
+from pylog.producer.send_arrow import TableSender
+from pylog.producer.send_many import BulkSender
 from pylog.producer.sender import Sender
-from pylog.producer.table import TableSender
-from pylog.producer.topics import Topics
+from pylog.producer.topic_cache import Topics
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:

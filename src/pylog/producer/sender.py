@@ -20,10 +20,10 @@ from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
 from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.producer.buffer import PartitionBuffer
+from pylog.producer.buffer_pool import Memory
 from pylog.producer.config import ACKS_ALL, ProducerConfig
-from pylog.producer.delivery import PendingBatch, without_frames
+from pylog.producer.delivery import ProducerBatch, without_frames
 from pylog.producer.linger import LINGER
-from pylog.producer.memory import Memory
 from pylog.producer.outcome import Tally, fate, id_of_two, not_appended, unknown
 from pylog.turn import NOT_MINE, seconds_to_wait
 
@@ -71,7 +71,7 @@ class Sender:
         self.acknowledge(buffer)
         return is_written
 
-    def finish(self, batch: PendingBatch, timeout_s: float | None) -> bool:
+    def finish(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Drive the batch until it is settled. False if that takes longer than the time."""
         end_s = float("inf") if timeout_s is None else self._monotonic() + timeout_s
         while not batch.settled:
@@ -123,7 +123,7 @@ class Sender:
     def is_waiting(self) -> bool:
         return bool(self._memory.waiting)
 
-    def hurry(self, batch: PendingBatch) -> None:
+    def hurry(self, batch: ProducerBatch) -> None:
         """Have the linger thread write the batch now."""
         batch.due_s = 0.0
         if not LINGER.watch(self):
@@ -198,7 +198,7 @@ class Sender:
             self.tally.add_written(batch, size_bytes)
         return True
 
-    def _interrupted(self, batch: PendingBatch) -> None:
+    def _interrupted(self, batch: ProducerBatch) -> None:
         """Ctrl-C, or another exception of a signal handler, in the midst of it: this thread goes elsewhere.
 
         A batch with a sequence number stays sealed, to be written by whoever comes next: the log knows whether it has it.
@@ -209,7 +209,7 @@ class Sender:
         if batch.data is not None and not self._config.enable_idempotence:
             self._fail(batch, OutcomeUnknown("interrupted while it was appended; the records may be in the log or not"))
 
-    def _build(self, batch: PendingBatch) -> bytearray:
+    def _build(self, batch: ProducerBatch) -> bytearray:
         buffer, topic = batch.buffer, batch.buffer.topic
         if batch.taken is None:
             batch.count, batch.raw_bytes = batch.encoder.count, HEADER_BYTES + batch.encoder.size_bytes
@@ -289,11 +289,11 @@ class Sender:
             return unknown(error)
         return None
 
-    def _fail(self, batch: PendingBatch, error: PylogError) -> None:
+    def _fail(self, batch: ProducerBatch, error: PylogError) -> None:
         self._settle(batch, error)
         batch.buffer.unseal()
 
-    def _settle(self, batch: PendingBatch, error: PylogError | None) -> None:
+    def _settle(self, batch: ProducerBatch, error: PylogError | None) -> None:
         """Decide the batch, once. A signal handler may send in the midst of it, and decide it first."""
         with self._lock:
             if batch.settled:
@@ -316,7 +316,7 @@ class Sender:
         with self._lock:
             return self.tally.metrics()
 
-    def _note_failure(self, batch: PendingBatch, error: PylogError) -> None:
+    def _note_failure(self, batch: ProducerBatch, error: PylogError) -> None:
         batch.buffer.topic.is_stale = True
         if isinstance(error, OutcomeUnknown | OutOfOrderSequence) and self._producer_id == batch.buffer.producer_id:
             self._producer_id = _NO_PRODUCER  # what the log knows of the old id is uncertain
@@ -376,7 +376,7 @@ class Sender:
             appended.popleft()
 
 
-def _of_a_batch_given_up(batch: PendingBatch, error: DeliveryTimeout) -> PylogError:
+def _of_a_batch_given_up(batch: ProducerBatch, error: DeliveryTimeout) -> PylogError:
     """``error``, unless an append of the batch was interrupted earlier, and nobody could ask the log about it since."""
     if not batch.was_interrupted:
         return error

@@ -1,7 +1,7 @@
 """One segment: a ``.log`` file, its indexes and its seal. Knows batches, not topics, producers or other segments."""
 
 from pylog.segment.reader import BATCH_LIMIT_BYTES, SegmentReader
-from pylog.segment.recovery import SegmentScan, find_next_batch
+from pylog.segment.scan import SegmentScan, find_next_batch
 from pylog.segment.seal import Seal, SealBuilder, check_home, check_seal, read_seal, write_seal
 from pylog.segment.timed_reader import TimedSegmentReader
 from pylog.segment.writer import SegmentWriter

@@ -18,7 +18,7 @@ from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, Miss
 from pylog.index import OffsetIndexReader
 from pylog.interrupts import own
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, file_path
-from pylog.segment.recovery import SegmentScan
+from pylog.segment.scan import SegmentScan
 from pylog.segment.seal import Seal, check_home, read_seal
 from pylog.storage import FileSystem
 

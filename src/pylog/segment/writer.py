@@ -20,7 +20,7 @@ from pylog.index import (
 )
 from pylog.segment.block_times import BlockTimesWriter
 from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
-from pylog.segment.recovery import SegmentScan
+from pylog.segment.scan import SegmentScan
 from pylog.storage import AppendableFile, Buffer, FileSystem
 
 MAX_RELATIVE_OFFSET = 2**31 - 1

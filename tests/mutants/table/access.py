@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         "a directory that is missing was deleted with its topic",
-        "partition/place.py",
+        "partition/directory.py",
         "            (self.find_topic or self.settings)()\n        except own(TopicNotFound):",
         "            raise TopicNotFound('')\n        except TopicNotFound:",
         "who has removed a partition's directory is told that the topic was deleted",
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "Spark does not ask whether the topic is there",
-        "spark/directory.py",
+        "spark/source/directory.py",
         "        if catalog.describe(topic).id != self.topic_id:",
         "        if False:",
         "a topic that was deleted and created again is damaged",
@@ -99,7 +99,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit waits for a stopped writer of the records",
-        "group/progress.py",
+        "group/truncation.py",
         "None if timeout_s is None else int(timeout_s * 1000)",
         "None",
         "a commit takes two minutes if a producer is stopped with the partition's lock",
@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit has its time for each lock",
-        "consumer/group_progress.py",
+        "consumer/commit_tracker.py",
         "check_held, left_s())\n",
         "check_held)\n",
         "a commit with a time of a quarter of a second takes half a minute",

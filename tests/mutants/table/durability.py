@@ -17,7 +17,7 @@ _ORDER = "tests/partition/test_sync_order.py"
 MUTANTS = (
     Mutant(
         "no sync of the directory for a new segment",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "            self._filesystem.sync_directory(self._directory)\n",
         "",
         "an acknowledged record is lost with the power, because the name of its file was never on the medium",
@@ -49,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         "no sync of the directory after a copy took a segment's place",
-        "partition/rewrite.py",
+        "partition/repair/rewrite.py",
         "    place.filesystem.sync_directory(place.directory)\n",
         "",
         "after a failed sync the durable copy is lost with the power, and the file that cannot be trusted is back",
@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "a copy takes a segment's place before it was synced",
-        "partition/rewrite.py",
+        "partition/repair/rewrite.py",
         "        target.sync()\n",
         "",
         "the answer to a failed sync is a file that no sync has reached",
@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "no sync of the directory at the end of recovery",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    place.filesystem.sync_directory(place.directory)\n",
         "",
         "what recovery calls durable is in files whose names may be lost",
@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery publishes what it did not sync",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "        failure = distrust.try_to_sync(segment.file, base)\n        if failure is None:\n",
         "        failure = None\n        if failure is None:\n",
         "a second loss of power takes records that were published as durable after the first",
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "the durable end is published without a sync",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "            self._sync_active(state)\n",
         "",
         "records are called durable that the medium never saw",
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "closed segments are not synced",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "            synced += self._sync_closed_segments(state)\n",
         "            pass\n",
         "acknowledged records behind a roll are on the medium, those before it are not",
@@ -121,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         "indexes of closed segments are not synced",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "            self._sync_side_files(base, following)\n",
         "",
         "recovery trusts indexes of closed segments that a loss of power has torn",
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sync that failed is tried again",
-        "partition/distrust.py",
+        "partition/repair/failed_syncs.py",
         "            self.put_on(base)\n            return error\n",
         "            file.sync()\n",
         "the second sync succeeds although the pages of the first are gone",
@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "other processes' failed syncs are not heard of",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "        if not self._writer.distrust.holds(base):\n",
         "        if True:\n",
         "a process syncs, without an error, a file whose pages another one's failed sync has lost",
@@ -145,7 +145,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sync counts although another process saw the file fail",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        if any(self.distrust.holds(base) for base in synced):\n            return False\n",
         "",
         "a durable end is published for pages that a failed sync has dropped",
@@ -153,7 +153,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery repeats a sync that failed",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         'copying the segment to a new file", failure)\n',
         'copying the segment to a new file", failure)\n        segment.file.sync()\n        return segment\n',
         "recovery calls durable what a failed sync may have dropped",
@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "the copy of a segment is not checked",
-        "partition/rewrite.py",
+        "partition/repair/rewrite.py",
         "        if scan.problem is not None or scan.next_offset != next_offset:\n",
         "        if False:\n",
         "a segment whose pages are gone is cut by the copy that was to save it",
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "the new log start is not synced before files go",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed\n",
         "",
         "after a loss of power the log begins at offsets whose segments are gone",
@@ -177,7 +177,7 @@ MUTANTS = (
     ),
     Mutant(
         "a log start that is there already is taken to be durable",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed\n",
         "        if offset >= state.log_start_offset:\n            self._lock.slots.sync()\n",
         "after a loss of power the log begins before the offset that delete_records has returned",
@@ -187,7 +187,7 @@ MUTANTS = (
     ),
     Mutant(
         "a topic that another process made is taken to be durable",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "            self._sync_catalog()\n",
         "",
         "after a loss of power the topic is gone, and with it records that were acknowledged as durable",
@@ -282,7 +282,7 @@ MUTANTS = (
     ),
     Mutant(
         "a file that can't be opened is taken for a sync that failed",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "        failure: StorageError | None = None\n        for file in",
         "        failure: StorageError | None = None\n"
         "        try:\n"
@@ -295,7 +295,7 @@ MUTANTS = (
     ),
     Mutant(
         "the snapshot that is all that is left of producers is not synced",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "        write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode())\n",
         "        write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode(), durable=False)\n",
         "after a loss of power a batch of deleted records, sent again, is appended again",
@@ -305,7 +305,7 @@ MUTANTS = (
     ),
     Mutant(
         "producer ids are used before they are reserved durably",
-        "producer_ids.py",
+        "manager/producer_ids.py",
         'write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\\n".encode())',
         'write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\\n".encode(), durable=False)',
         "after a loss of power an id is given out again, and batches are taken for repeats of an earlier producer's",
@@ -313,7 +313,7 @@ MUTANTS = (
     ),
     Mutant(
         "a log without its count of producer ids begins at 0 again",
-        "producer_ids.py",
+        "manager/producer_ids.py",
         "            first = self._random_start()\n",
         "            first = 1000\n",
         "a Kafka broker hands out the same ids; and a count that was lost hands out those of running producers again",
@@ -348,7 +348,7 @@ MUTANTS = (
     ),
     Mutant(
         "the snapshot at the durable end is not synced",
-        "partition/closed_files.py",
+        "partition/repair/closed_files.py",
         ", (following, SNAPSHOT)",
         "",
         "a loss of power takes what producers had sent in segments that are deleted later",
@@ -356,7 +356,7 @@ MUTANTS = (
     ),
     Mutant(
         "a side file whose sync failed is synced again",
-        "partition/durability.py",
+        "partition/write/durability.py",
         "                failure = self._writer.distrust.try_to_sync(file, base)\n",
         "                if self._writer.distrust.try_to_sync(file, base) is not None:\n                    file.sync()\n",
         "an index that is not on the medium counts as durable, and recovery does not make it again",
@@ -364,7 +364,7 @@ MUTANTS = (
     ),
     Mutant(
         "a copy that is shorter than the segment replaces it",
-        "partition/rewrite.py",
+        "partition/repair/rewrite.py",
         " or scan.next_offset != next_offset:",
         ":",
         "records that a failed sync has taken back are acknowledged as durable",
@@ -380,7 +380,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was cut meanwhile is published as durable",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "(state.log_end_offset < end_offset or state.boot != self._place.boot)",
         "state.boot != self._place.boot",
         "records that a failed sync has taken back are acknowledged as durable",

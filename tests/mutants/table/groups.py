@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "a durable commit leaves the records before it to the page cache",
-        "group/progress.py",
+        "group/truncation.py",
         "        partition.sync(end, None if timeout_s is None else int(timeout_s * 1000))\n",
         "        pass\n",
         "after a loss of power the group is ahead of a log whose records are gone",
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit counts whatever the power has taken",
-        "group/progress.py",
+        "group/truncation.py",
         "    if NO_LEADER_EPOCH < committed.leader_epoch < partition.leader_epoch:\n",
         "    if False:\n",
         "records that got the offsets of lost ones are passed over",
@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recovery goes on in the same leader epoch",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "        epochs.begin_another(end, max(newest, slots.leader_epoch))\n",
         "        epochs.end_at(end)\n",
         "records that got the offsets of lost ones can't be told from them",
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new leader epoch may be lost with the power",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    epochs.save(place.filesystem, place.directory, durable=slots is not None)\n",
         "    epochs.save(place.filesystem, place.directory, durable=False)\n",
         "the same number names two epochs",

@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "headers of an appended record are pairs only",
-        "partition/encoding.py",
+        "partition/write/batch_input.py",
         "if headers is not _NO_HEADERS and isinstance(headers, Mapping):",
         "if False:",
         "a dict of headers, which send takes, is refused",

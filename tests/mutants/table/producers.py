@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 _PRODUCERS = "tests/partition/test_producers.py"
 _EXPIRY = "tests/partition/test_producer_expiry.py"
 _THROUGH = "tests/producer/test_through_log.py"
-_STATE = "partition/producer_state.py"
+_STATE = "partition/producers/state.py"
 
 MUTANTS = (
     Mutant(
@@ -92,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         "a snapshot from beyond the end is loaded",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "sorted((at for at in segments.snapshots if at <= end_offset), reverse=True)",
         "sorted(segments.snapshots, reverse=True)",
         "batches that were cut pass for repeats when they are sent again",
@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "a snapshot that speaks of what lay ahead is believed",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "        if max(last_offset, transaction_start) >= offset:\n",
         "        if False:\n",
         "a damaged snapshot makes a new batch a repeat of one that was never there",
@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         "batches behind a snapshot are not read",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "    while base is not None and max(at, base) < end_offset:\n",
         "    while False:\n",
         "a repeat is appended after reopening",
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "producers are never too many",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "        states.forget_some()\n",
         "",
         "memory and snapshots grow without bounds, until no snapshot can be read",
@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         "producers of long ago are remembered for ever",
-        "partition/packed_producers.py",
+        "partition/producers/packed.py",
         "        self._replace(without_expired(self._data, before_ms, before_offset))\n",
         "        pass\n",
         "snapshots grow, and an id that is used again is refused",
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         "what has changed of a producer is not packed again",
-        "partition/packed_producers.py",
+        "partition/producers/packed.py",
         "                PRODUCER_ENTRY.pack_into(data, index * PRODUCER_ENTRY_BYTES, *fields)\n",
         "                pass\n",
         "whoever opens the partition after the next snapshot refuses a producer's next batch",
@@ -174,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "an opened partition counts batches from where it was opened",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "    states.batches_since_snapshot += 1\n",
         "",
         "short-lived writers never take a snapshot, and each reads all that the ones before have written",
@@ -182,7 +182,7 @@ MUTANTS = (
     ),
     Mutant(
         "producers of old records are forgotten at once",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "PRODUCER_EXPIRATION_MS, segments.bases[-2] if len(segments.bases) > 1 else 0)",
         "PRODUCER_EXPIRATION_MS, 1 << 62)",
         "a backfill that repeats a batch after an interruption has it appended twice",
@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         "an expected offset is not compared",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        if expected_offset is not None and state.log_end_offset != expected_offset:\n",
         "        if False:\n",
         "two writers that compare and append both succeed",
@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch is as large as it likes",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        if header.size_bytes > settings.max_message_bytes:\n",
         "        if False:\n",
         "a batch is appended that no reader takes",
@@ -222,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         "a producer outlives its log",
-        "producer/topics.py",
+        "producer/topic_cache.py",
         "        self.close()\n        self._driver.log_closes()\n",
         "        self._driver.log_closes()\n",
         "records are accepted after the log was closed, and with acks=0 lost without a word",

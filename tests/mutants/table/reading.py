@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "reading goes past the published end",
-        "partition/reader.py",
+        "partition/read/reader.py",
         "        return segment, segment.size() if closed else state.written_end\n",
         "        return segment, segment.size()\n",
         "half an append of a living writer is read, or called damage",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "records at or behind the visible end are returned",
-        "partition/isolation.py",
+        "partition/read/visibility.py",
         "        if view.header.base_offset < end\n        and view.header.count > 0\n",
         "        if view.header.count > 0\n",
         "a consumer acts on a record that is not to be seen yet",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "visibility='durable' shows what is not durable",
-        "partition/isolation.py",
+        "partition/read/visibility.py",
         "min(state.high_watermark, state.durable_offset)",
         "state.high_watermark",
         "a consumer acts on a record that a loss of power takes back",
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "read_committed returns what was aborted",
-        "partition/isolation.py",
+        "partition/read/visibility.py",
         "        and view.header.base_offset not in aborted\n",
         "",
         "records of an aborted transaction are read",
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "an aborted transaction reaches one offset too far",
-        "partition/isolation.py",
+        "partition/read/visibility.py",
         "bisect_left(offsets, transaction.first_offset)",
         "bisect_right(offsets, transaction.first_offset)",
         "the first batch of an aborted transaction is read",
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "control records are returned",
-        "partition/isolation.py",
+        "partition/read/visibility.py",
         "        and not view.header.is_control\n        and view",
         "        and view",
         "an application gets the markers of transactions as records",
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "read_committed does not stop at open transactions",
-        "partition/isolation.py",
+        "partition/read/visibility.py",
         "    return min(end, state.last_stable_offset) if isolation_level == READ_COMMITTED else end\n",
         "    return end\n",
         "records are read whose transaction may still be aborted",
@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last stable offset ignores open transactions",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "                end if open_offset is None else open_offset,\n",
         "                end,\n",
         "records are read whose transaction may still be aborted",
@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last stable offset is that of the newest open transaction",
-        "partition/producer_state.py",
+        "partition/producers/state.py",
         "        return min(start for start in starts",
         "        return max(start for start in starts",
         "records of the older transaction are read although it may still be aborted",
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "abort markers are not indexed",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "            segment.add_aborted(aborted)\n",
         "            pass\n",
         "read_committed shows aborted records to everybody who opens the log later",

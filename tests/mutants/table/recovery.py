@@ -30,7 +30,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seal stays beside a segment that was removed while it was made",
-        "partition/sealing.py",
+        "partition/write/sealing.py",
         "        except own(FileNotFoundError):\n            return False\n        try:\n            return file.size()",
         "        except FileNotFoundError:\n            raise\n        try:\n            return file.size()",
         "the next segment of that name is said to be another one's",
@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seal that stands beside the active segment is kept when that is closed",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "            self._place.filesystem.remove(self._place.path(base, SEAL))\n",
         "",
         "a segment is said to be another one's",
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery cuts damage below the durable end",
-        "partition/assessment.py",
+        "partition/read/assessment.py",
         "    if scan.next_offset < durable_offset:\n",
         "    if False:\n",
         "a flipped bit in acknowledged records becomes the loss of all that follow",
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery does not miss durable records that are gone",
-        "partition/assessment.py",
+        "partition/read/assessment.py",
         "    if expected < durable_offset:\n        raise _missing(file_path(directory, bases[-1], LOG)",
         "    if False:\n        raise _missing(file_path(directory, bases[-1], LOG)",
         "acknowledged records are gone, and their offsets are given out again",
@@ -64,7 +64,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery drops durable segments behind a gap",
-        "partition/assessment.py",
+        "partition/read/assessment.py",
         "    if expected < durable_offset:\n        raise _missing(path, size, expected, durable_offset, problem)\n",
         "",
         "a lost segment takes the ones behind it along",
@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery cuts what has whole batches behind it",
-        "partition/assessment.py",
+        "partition/read/assessment.py",
         "        if behind is not None:\n",
         "        if False:\n",
         "with lost slots, one flipped bit costs all records behind it",
@@ -82,7 +82,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery drops segments behind damage",
-        "partition/assessment.py",
+        "partition/read/assessment.py",
         "        if filesystem.size(file_path(directory, base, LOG)):\n",
         "        if False:\n",
         "with lost slots, damage in one segment costs all later ones",
@@ -92,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery keeps a bad batch",
-        "partition/assessment.py",
+        "partition/read/assessment.py",
         "scan = SegmentScan(file, 0, size, next_offset=base, dense=dense)",
         "scan = SegmentScan(file, 0, size, next_offset=base, dense=dense, check_crc=False)",
         "a batch whose bytes did not all reach the medium is published",
@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery checks from behind the durable end",
-        "partition/assessment.py",
+        "partition/read/assessment.py",
         "    bases = [base for base in segments.bases if first is None or base >= first]\n",
         "    bases = [base for base in segments.bases if first is None or base > first] or [segments.bases[-1]]\n",
         "what was torn in the segment of the durable end is not seen",
@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery leaves in the file what it cuts",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    segment.cut(found.written_end, found.log_end_offset)\n",
         "    segment.attach(found.written_end, found.log_end_offset)\n",
         "garbage of the last boot stands behind the records appended now",
@@ -116,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery keeps the index of what it cut",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    segment.rebuild_start()\n    aborted = []",
         "    aborted = []",
         "the index leads to positions of batches that are gone",
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery keeps the index of aborted transactions",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "        write_atomically(place.filesystem, path, encode_transactions(aborted), durable=False)\n",
         "        pass\n",
         "what power has left of the index hides records, or shows aborted ones",
@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         "recovery forgets where deleted records ended",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0\n",
         "    start = segments.bases[0] if segments.bases else 0\n",
         "deleted records are back after a loss of power",
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "the seal of a segment that grows again stays",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    place.filesystem.remove(place.path(found.active_base, SEAL))",
         "    pass",
         "a good batch is called damaged because an old seal does not know it",
@@ -148,7 +148,7 @@ MUTANTS = (
     ),
     Mutant(
         "the log start is ignored by readers",
-        "partition/reader.py",
+        "partition/read/reader.py",
         "        if not state.log_start_offset <= offset <= state.log_end_offset:\n",
         "        if not 0 <= offset <= state.log_end_offset:\n",
         "deleted records are read, or damage is reported where records were deleted",
@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deletion removes one segment too many",
-        "partition/deletion.py",
+        "partition/write/deletion.py",
         "        if base >= first:\n",
         "        if base > first:\n",
         "records behind the new log start are gone, those of the active segment too",
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         "the files of a deletion go whatever the slots say by then",
-        "partition/writer.py",
+        "partition/write/writer.py",
         " or state.log_start_offset < offset:\n            return False\n",
         " or state.log_start_offset < offset:\n            pass\n",
         "files go of a log that is to be recovered, or of a topic that is being deleted",
@@ -172,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deletion gives nobody else a turn",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "                    self._lock.give_way()\n",
         "                    pass\n",
         "appends wait until thousands of files are gone",
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deletion takes more than was asked for",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "state.successor(log_start_offset=offset, segments_version",
         "state.successor(log_start_offset=offset + 1, segments_version",
         "the first record that was to stay is gone",
@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "the seal of a segment that is gone stays",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    _remove_orphans(place, segments)\n",
         "",
         "a later segment of that name is held to it, and called damaged",
@@ -212,7 +212,7 @@ MUTANTS = (
     ),
     Mutant(
         "a snapshot of the durable end is believed where it may be an older one",
-        "partition/snapshots.py",
+        "partition/producers/snapshots.py",
         "    if not keep and is_whole(filesystem, directory, synced_end):\n",
         "    if is_whole(filesystem, directory, synced_end):\n",
         "after a loss of power a repeat is appended twice",
@@ -220,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seal that was removed can be put back by a loss of power",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "            self._place.filesystem.sync_directory(self._place.directory)  # else the power could put it back\n",
         "",
         "acknowledged records are said to be another partition's",
@@ -228,7 +228,7 @@ MUTANTS = (
     ),
     Mutant(
         "snapshots that power has torn stay",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "    snapshots.remove(place.filesystem, place.directory, torn)\n",
         "",
         "verify calls a log damaged that has lost nothing",
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "epochs made again begin at the log start",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "                epochs.assigned(max(header.leader_epoch, 0), header.base_offset)\n",
         "                epochs.assigned(max(header.leader_epoch, 0), max(header.base_offset, 1))\n",
         "records before it belong to no epoch, and verify calls the log damaged",
@@ -252,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recovery within one boot does not say that it has begun",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "        slots = publish(slots.successor(boot=another_boot(place.boot)))\n",
         "        pass\n",
         "an error in its middle leaves the epoch checkpoint ahead of the log, and indexes without entries, for ever",
@@ -262,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         "an error in the repair of a dead writer's tail leaves the view ahead of what is published",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "        self._state = None  # the segment is ahead of it: after an error here, the next use begins again\n",
         "",
         "the next append recovers the whole partition and begins a leader epoch, though nothing was lost",
@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "an epoch that nobody wrote under stays in the checkpoint",
-        "partition/recovery.py",
+        "partition/repair/recovery.py",
         "        epochs.starts.pop()\n",
         "        break\n",
         "after a loss of power a group goes back to records it has read, which are said to be lost",
@@ -278,7 +278,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unfinished recovery is taken for published state by who syncs",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):\n"
         "            return False\n",
         "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):\n"
@@ -288,7 +288,7 @@ MUTANTS = (
     ),
     Mutant(
         "a log is closed without a closing entry in the time index",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "            segment.finish()\n",
         "            pass\n",
         "Kafka does not find the newest records by time after a clean shutdown",
@@ -296,7 +296,7 @@ MUTANTS = (
     ),
     Mutant(
         "who closes a log writes a closing entry whatever others have appended",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "        if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:\n",
         "        if True:\n",
         "a time index has an entry that is not that of the segment's end",

@@ -15,7 +15,7 @@ _INTERRUPTS = "tests/test_interrupts.py"
 MUTANTS = (
     Mutant(
         "no look at the tail that a dead writer left",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "        if size > state.written_end:\n",
         "        if False:\n",
         "what a killed writer left stands behind the next record, and is found there by recovery",
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         "the checksum of an adopted tail is not looked at",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "scan = self._adopt_up_to(segment, size, check_crc=True)",
         "scan = self._adopt_up_to(segment, size, check_crc=False)",
         "a batch that a killed writer has written in part becomes a record",
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "the tail's checksum is never computed",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "next_offset=segment.next_offset, dense=True, check_crc=check_crc",
         "next_offset=segment.next_offset, dense=True, check_crc=False",
         "a batch of the right length with other bytes in it is adopted from a killed writer",
@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         "the lock is on a data file",
-        "partition/writer_lock.py",
+        "partition/write/lock.py",
         'lock = place.filesystem.lock(f"{place.directory}/{LOCK}")',
         'lock = place.filesystem.lock(f"{place.directory}/{COMMIT_SLOTS}")',
         "whoever deletes the topic, or runs another version, does not exclude this writer",
@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         "the lock is released before what was appended is published",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "without two calls\n            self._publish_end(state, segment)\n",
         "without two calls\n            self._lock._to_release.release()\n            self._publish_end(state, segment)\n",
         "another process appends at the same offset",
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "the lock is not taken at all",
-        "partition/writer_lock.py",
+        "partition/write/lock.py",
         "        if not lock.try_acquire():\n            self._wait(lock, timeout_ms)\n",
         "",
         "two processes append at the same offset",
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lock stays taken after an exception",
-        "partition/writer_lock.py",
+        "partition/write/lock.py",
         "                self._to_release.release()\n",
         "                pass\n",
         "one failed append locks everybody out",
@@ -119,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deletion does not wait for groups that have committed nothing yet",
-        "group/groups.py",
+        "group/admin.py",
         "        ends = {group: self._forget_topic(topic, group, timeout_s) for group in self._in_files()}\n",
         "        ends: dict[str, int] = {}\n",
         "a member's first commit in the topic comes after its tombstones",
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "tombstones are not durable when a deletion returns",
-        "group/groups.py",
+        "group/admin.py",
         "                self.offsets.sync(group, ends[group])\n",
         "                pass\n",
         "after a loss of power the commits of a deleted topic count again",
@@ -143,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         "a forked child draws its parent's producer ids",
-        "producer_ids.py",
+        "manager/producer_ids.py",
         "        self._mutex = threading.RLock()\n        self._left = []\n",
         "        self._mutex = threading.RLock()\n",
         "two producers have one id, and the batches of one pass for repeats of the other's",
@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         "a slot is published before the bytes are written",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "            segment.append(batch, header, min_timestamp_ms)\n",
         "            self._lock.slots.publish(\n"
         "                state.successor(\n"
@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         "the boot's name is not compared by writers",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "        if state is None or state.boot != self._place.boot:\n",
         "        if state is None:\n",
         "after a loss of power the ends of the last boot are believed, and zeros are records",
@@ -206,7 +206,7 @@ MUTANTS = (
     ),
     Mutant(
         "the boot's name is not compared by readers",
-        "partition/published.py",
+        "partition/read/published.py",
         "return state if state is not None and state.boot == self._boot else self._assess(state)",
         "return state if state is not None else self._assess(state)",
         "after a loss of power a reader believes the ends of the last boot",
@@ -214,7 +214,7 @@ MUTANTS = (
     ),
     Mutant(
         "a roll is published after its file was made",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        segment.finish()\n        self._state = state = self._lock.slots.publish(\n",
         "        segment.finish()\n        self._place.segment_writer(end).close()\n"
         "        self._state = state = self._lock.slots.publish(\n",
@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "what others appended is not taken in",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "                self._adopt_up_to(self._segment, state.written_end, check_crc=False)\n",
         "                pass\n",
         "every append after another process's is a recovery, or lands on its records",
@@ -231,7 +231,7 @@ MUTANTS = (
     ),
     Mutant(
         "that others appended is not noticed",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "        elif state.sequence != known.sequence:\n",
         "        elif False:\n",
         "what another process published, such as a durable end, is taken back by the next append",
@@ -239,7 +239,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lock whose file was removed counts as held",
-        "partition/writer_lock.py",
+        "partition/write/lock.py",
         "        if not lock.is_in_place():\n",
         "        if False:\n",
         "two processes write at once, each under a lock of its own",
@@ -250,7 +250,7 @@ MUTANTS = (
     ),
     Mutant(
         "a roll does not ask whether others read the slots it publishes to",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        if is_due:\n            self._check_before_roll()\n",
         "",
         "where .commit was removed, two processes roll to one offset, and one truncates what the other has appended",
@@ -260,7 +260,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch of others that is half taken in counts as known",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "        known, self._state = self._state, None  # an exception",
         "        known = self._state  # an exception",
         "Ctrl-C in the midst of it makes a repeat be appended twice",
@@ -268,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         "producers of others are not taken in",
-        "partition/writer_view.py",
+        "partition/write/writer_view.py",
         "            segment.adopt(position, header)\n            self._fold(segment, position, header)\n"
         "        self._state = known",
         "            segment.adopt(position, header)\n        self._state = known",
@@ -277,7 +277,7 @@ MUTANTS = (
     ),
     Mutant(
         "the bytes of a failed append stay",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "                segment.cut(before.written_end, before.log_end_offset)\n",
         "",
         "what was said not to be appended is adopted by the next writer",
@@ -285,7 +285,7 @@ MUTANTS = (
     ),
     Mutant(
         "a failed append keeps what it thought it knew",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "        self._state = self._segment = None  # the next use reads everything anew\n",
         "",
         "the next append goes behind bytes that are gone",
@@ -293,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "an append that was perhaps published is said not to be there",
-        "partition/writer.py",
+        "partition/write/writer.py",
         "            if before is None or self._lock.slots.read() != before:\n",
         "            if before is None:\n",
         "a record that others have read is cut, and is said not to be appended",
@@ -312,7 +312,7 @@ MUTANTS = (
     ),
     Mutant(
         "a topic created anew under the name is not noticed",
-        "partition/place.py",
+        "partition/directory.py",
         '        """\n        self.settings()\n',
         '        """\n',
         "a handle of the old topic reads and writes the new one's records",
@@ -346,7 +346,7 @@ MUTANTS = (
     ),
     Mutant(
         "paused partitions are watched",
-        "consumer/waiting.py",
+        "consumer/poll_loop.py",
         " if lane.partition is not None and not lane.paused)",
         " if lane.partition is not None)",
         "a consumer is woken by every append to what it has paused, for nothing",
@@ -370,7 +370,7 @@ MUTANTS = (
     ),
     Mutant(
         "a failed sync is forgotten if a signal handler raises before the answer",
-        "partition/distrust.py",
+        "partition/repair/failed_syncs.py",
         "                self.put_on(base)\n            raise\n",
         "                pass\n            raise\n",
         "the next sync succeeds although the pages of the first are gone",

@@ -12,7 +12,7 @@ _SAVES = f"{_COMMIT}::test_a_save_is_in_the_log_wholly_or_not_at_all_once_others
 MUTANTS = (
     Mutant(
         "a sink publishes a batch that comes again",
-        "spark/sink_commit.py",
+        "spark/sink/commit.py",
         "        if state is not None and batch_id <= state.batch_id:\n",
         "        if False:\n",
         "after a restart a micro-batch is in the log twice",
@@ -20,7 +20,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink forgets what it was about",
-        "spark/sink_commit.py",
+        "spark/sink/commit.py",
         "        if intent is None:\n            return state\n        if state is None",
         "        if True:\n            return state\n        if state is None",
         "a commit that a crash cut short is appended again from its beginning",
@@ -28,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink goes on from the beginning",
-        "spark/publishing.py",
+        "spark/sink/publishing.py",
         "        there = self._records_there(partition, share) if again else 0\n",
         "        there = 0\n",
         "a commit that a crash cut short can't be taken up again",
@@ -36,7 +36,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink takes a forgotten producer for one that has written nothing",
-        "spark/publishing.py",
+        "spark/sink/publishing.py",
         "                expected = (view.header.last_sequence + 1) % SEQUENCE_LIMIT\n",
         "                pass\n",
         "a commit that is taken up again days later is in the log twice",
@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink's sequences do not wrap",
-        "spark/publishing.py",
+        "spark/sink/publishing.py",
         "        return (self.share.first_sequence + self._passed) % SEQUENCE_LIMIT\n",
         "        return self.share.first_sequence + self._passed\n",
         "a query's 2**31st record of a partition is its last",
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink does not sync what it has published",
-        "spark/publishing.py",
+        "spark/sink/publishing.py",
         "            self._sync(lane)\n",
         "            pass\n",
         "a loss of power takes records that are never written again",
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task does not sync what it has staged",
-        "spark/staging.py",
+        "spark/sink/staging.py",
         "        self._file.sync()\n",
         "",
         "a loss of power leaves a commit that can't be carried out",
@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink decides before the names of the files are durable",
-        "spark/sink_commit.py",
+        "spark/sink/commit.py",
         "        place.filesystem.sync_directory(place.directory)  # the names of the files\n",
         "",
         "a loss of power leaves a commit that can't be carried out",
@@ -76,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         "a save forgets its commit before that is durable",
-        "spark/sink_commit.py",
+        "spark/sink/commit.py",
         "        if place.is_save:  # no state would tell that an intent which came back with the power has been carried out\n",
         "        if False:\n",
         "after a loss of power an intent comes back whose files are gone",
@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "an abort removes what is decided",
-        "spark/sink_commit.py",
+        "spark/sink/commit.py",
         "            if staged not in decided:\n",
         "            if True:\n",
         "a commit whose answer was lost can't be carried out",
@@ -92,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink commits to a later topic of the same name",
-        "spark/publishing.py",
+        "spark/sink/publishing.py",
         "    return partition if partition.topic_id == target.topic_id else None\n",
         "    return partition\n",
         "records of a topic that was deleted turn up in its successor",
@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink cleans up what a later batch has staged",
-        "spark/sink_commit.py",
+        "spark/sink/commit.py",
         "            if batch_of(name) <= batch_id:\n",
         "            if True:\n",
         "a driver that was thought dead removes what its successor is about to commit",
@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "a staged file's bytes are not compared",
-        "spark/staging.py",
+        "spark/sink/staging.py",
         "        if self._crc != staged.crc:\n",
         "        if False:\n",
         "bytes that the disk has changed are published under a new checksum",

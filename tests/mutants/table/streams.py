@@ -10,7 +10,7 @@ _STREAM = "tests/spark/test_stream.py"
 MUTANTS = (
     Mutant(
         "a stream's first batch does not say where it started",
-        "spark/stream.py",
+        "spark/source/stream.py",
         "        if start == self._initial:",
         "        if False:",
         "a query that starts at the latest offsets loses the records of its first batch if that has to come again",
@@ -18,7 +18,7 @@ MUTANTS = (
     ),
     Mutant(
         "a replayed batch starts where Spark says",
-        "spark/stream_offsets.py",
+        "spark/source/stream_offsets.py",
         "    return decode(start) | (decode(end.get(FROM, {})) if start != end else {})\n",
         "    return decode(start)\n",
         "the same",
@@ -26,7 +26,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream with a limit starves small partitions",
-        "spark/limits.py",
+        "spark/source/trigger_limits.py",
         "    return math.ceil(share) if share < 1 else math.floor(share)\n",
         "    return math.floor(share)\n",
         "a partition that is little behind is never read",
@@ -34,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream does not look at the catalog again",
-        "spark/tails.py",
+        "spark/source/watched_partitions.py",
         "        if version is None or version != self._version:\n",
         "        if self._version is None:\n",
         "topics that come while a query runs are not read",
@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream keeps to the topic that was there",
-        "spark/tails.py",
+        "spark/source/watched_partitions.py",
         "if found.get(p) == tail.source}",
         "if p in found}",
         "a topic deleted and created anew is not noticed",
@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "available now waits for more",
-        "spark/stream.py",
+        "spark/source/stream.py",
         "        may_wait = self._target is None and not",
         "        may_wait = not",
         "a query that is to end at what is there leaves some of it",
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "a partition that comes is read from its end",
-        "spark/stream.py",
+        "spark/source/stream.py",
         "OffsetRange(starts.get(topic_partition, 0), until)",
         "OffsetRange(starts.get(topic_partition, until), until)",
         "the first records of new partitions are lost",
@@ -66,7 +66,7 @@ MUTANTS = (
     ),
     Mutant(
         "a topic created anew is told by its length alone",
-        "spark/stream.py",
+        "spark/source/stream.py",
         "    return bool(ids.get(topic) and known.get(topic)) and ids[topic] != known[topic]\n",
         "    return False\n",
         "a query goes on in the midst of other records, as if nothing had happened",
@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch that is planned is read of the topic that came since",
-        "spark/stream.py",
+        "spark/source/stream.py",
         "                if _differ({topic_partition.topic: source.known_id}, planned_ids, topic_partition.topic):\n",
         "                if False:\n",
         "records of a topic created anew come twice",
@@ -82,7 +82,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is not decided counts as cut",
-        "spark/stream.py",
+        "spark/source/stream.py",
         "            p: position if position <= there[p][1].high_watermark else readable[p].end\n",
         "            p: min(position, readable[p].end)\n",
         "records are read a second time when their transaction is decided",
@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream with a limit in bytes weighs all there is",
-        "partition/splitting.py",
+        "partition/read/split_points.py",
         "        if base >= end or (enough is not None and total >= enough):\n",
         "        if base >= end:\n",
         "each micro-batch costs in proportion to the backlog",
@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream takes a segment of its limit for all there is",
-        "spark/stream.py",
+        "spark/source/stream.py",
         "limits.bytes_max + 1  #",
         "limits.bytes_max  #",
         "one micro-batch takes the whole backlog",

@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         "a producer keeps the hash of a topic that was",
-        "producer/topics.py",
+        "producer/topic_cache.py",
         "        topic.key_hash = key_hash\n",
         "        topic.key_hash = topic.key_hash or key_hash\n",
         "a producer that runs places keys otherwise than those that start now",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "retention is accepted and does nothing",
-        "opening.py",
+        "manager/opening.py",
         "        if here in RETENTION and value != UNLIMITED:\n",
         "        if False:\n",
         "a disk fills up whose owner has set a limit",

@@ -11,7 +11,7 @@ at what was published when it began.
 """
 
 from pylog.partition.verify.findings import UNCHECKED, Problem, VerifyReport
-from pylog.partition.verify.pass_over import verify_partition
+from pylog.partition.verify.partition import verify_partition
 from pylog.partition.verify.producer_ids import ProducerIdCheck, ProducerIdRange
 from pylog.partition.verify.segment import resume_behind
 

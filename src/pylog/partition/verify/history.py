@@ -15,9 +15,9 @@ from pylog.codec.control import ControlType, Marker
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
-from pylog.partition import snapshots
 from pylog.partition.epochs import LeaderEpochs
-from pylog.partition.producer_state import ProducerEntry, ProducerStates
+from pylog.partition.producers import snapshots
+from pylog.partition.producers.state import ProducerEntry, ProducerStates
 from pylog.partition.verify.findings import Finding, FirstFinding
 from pylog.partition.verify.producer_ids import ProducerIdCheck
 from pylog.segment.naming import EPOCH_CHECKPOINT, SNAPSHOT, file_path, offset_of

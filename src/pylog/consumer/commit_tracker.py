@@ -1,0 +1,221 @@
+"""How far a consumer in a group has come: what the application is done with, what is committed, and committing it.
+
+A commit is a record of ``__consumer_offsets``, appended under the group's lock while this consumer is a member and has the
+partition; with partitions assigned by hand, while the group has no members.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+from weakref import proxy
+
+from pylog.consumer.assignment import Assignment
+from pylog.consumer.config import ConsumerConfig
+from pylog.consumer.fetcher import Fetcher
+from pylog.consumer.offset_lookup import OffsetLookup
+from pylog.consumer.subscription import name_of
+from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
+from pylog.group.membership import Membership
+from pylog.group.offset_records import Committed
+from pylog.group.truncation import make_records_durable
+from pylog.interrupts import own
+from pylog.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+logger = logging.getLogger("pylog.consumer")
+
+_LONGEST_S = 1e9  # infinity, as a number of milliseconds, too
+_DUE_S = 0.2  # for how long an auto-commit in a poll waits, every ``auto_commit_interval_ms``
+
+
+class CommitTracker:
+    """For one thread at a time, as its consumer is. The ``assignment`` knows whether it subscribes, or has partitions by hand."""
+
+    def __init__(
+        self,
+        log: Log,
+        lookup: OffsetLookup,
+        fetcher: Fetcher,
+        config: ConsumerConfig,
+        membership: Membership,
+        assignment: Assignment,
+    ) -> None:
+        assert config.group_id is not None
+        self._log = log
+        self._lookup = lookup
+        self._fetcher = fetcher
+        self._config = config
+        self._group_id = config.group_id
+        self._groups = log.group_access()
+        self._membership = membership
+        self._assignment = proxy(
+            assignment
+        )  # who forgets a consumer leaves its group at once: nothing may go in a circle
+        self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
+        self._durable: dict[TopicPartition, int] = {}  # the same, of what no loss of power takes back
+        self._came_back: dict[TopicPartition, int] = {}  # behind what it polled again after, or committed
+        self._next_commit_s = 0.0
+        self._close_by_s = math.inf  # no call waits for other processes beyond this time of the clock
+
+    def begin_to_close(self, timeout_s: float | None) -> None:
+        """All calls from now on, those of callbacks too, wait for other processes no longer than this altogether."""
+        self._close_by_s = math.inf
+        self._close_by_s = self._log.clock.monotonic() + self.countdown(timeout_s)()
+
+    def countdown(self, timeout_s: float | None) -> Callable[[], float]:
+        """How many seconds are left of this time; None: of ``default_api_timeout_ms``."""
+        clock = self._log.clock
+        timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else min(timeout_s, _LONGEST_S)
+        end_s = min(clock.monotonic() + timeout_s, self._close_by_s)
+        return lambda: max(end_s - clock.monotonic(), 0.0)
+
+    def begin(self, starts: Mapping[TopicPartition, int | None], committed: Mapping[TopicPartition, Committed]) -> None:
+        """These are read from now on, from where they were committed, or from elsewhere."""
+        self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
+        self._committed.update(
+            (partition, committed[partition].offset) for partition in starts if partition in committed
+        )
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It is read no longer."""
+        self._committed.pop(partition, None)
+        self._durable.pop(partition, None)
+        self._came_back.pop(partition, None)
+
+    def go_back(self) -> None:
+        """To where the application was done: with what it was given last it has failed."""
+        for partition, lane in self._fetcher.lanes.items():
+            lane.move_to(self._came_back.get(partition, lane.position))
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where each partition is read on, of those that have a position."""
+        return {p: lane.position for p, lane in self._fetcher.lanes.items() if lane.position is not None}
+
+    def came_back(self) -> None:
+        """The application is done with all it was given."""
+        self._came_back = self.positions()
+
+    def commit_when_due(self) -> None:
+        now_s = self._log.clock.monotonic()
+        if self._config.enable_auto_commit and now_s >= self._next_commit_s:
+            error = self._auto_commit(self._came_back, _DUE_S) if self._next_commit_s else None
+            if error is not None:
+                self.report(error)  # and is committed the next time
+            self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
+
+    def commit_read(self, partitions: Collection[TopicPartition], patience_s: float | None = None) -> None:
+        """Auto-commit of partitions that are read no longer. ``LogLocked`` where a ``patience_s`` is given, and over."""
+        if not self._config.enable_auto_commit:
+            return
+        offsets = {p: at for p, at in self.positions().items() if p in partitions}
+        error = self._auto_commit(offsets, patience_s)
+        if isinstance(error, LogLocked) and patience_s is not None:
+            raise error
+        if error is not None:
+            self.report(error, offsets)
+
+    def _auto_commit(self, offsets: Mapping[TopicPartition, int], patience_s: float | None) -> PylogError | None:
+        """Commit these; or why that can't be done now."""
+        try:
+            committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+            self.commit(committed, durable=True, again=False, patience_s=patience_s)
+        except own(PylogError) as error:
+            return error
+        return None
+
+    def report(self, error: PylogError, offsets: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
+        """What was not committed, and nobody else is told."""
+        what = ", ".join(f"{name_of(partition)} at {offset}" for partition, offset in sorted(offsets.items()))
+        logger.warning("group %r: could not commit%s: %s", self._group_id, what and f" {what}", error)
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """What the group has committed by now."""
+        found = self._groups.committed(self._group_id).get(partition)
+        return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        durable: bool,
+        again: bool,
+        patience_s: float | None = None,
+    ) -> None:
+        """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
+
+        ``again``: named by the application; else they are positions, of which those that are committed already cost a look at
+        the membership alone, and those in topics that were deleted nothing.
+        ``patience_s``: for how long to wait for processes that may be stopped; None: for ``default_api_timeout_ms``.
+        """
+        left_s = self.countdown(patience_s)
+        if not again:
+            there = self._groups.topics_now({partition.topic for partition in offsets})
+            offsets = {partition: at for partition, at in offsets.items() if partition.topic in there}
+        if not offsets:
+            return
+        news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
+        unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
+        for name, at in unsafe.items():
+            make_records_durable(self._lookup.partition(name), at.offset, left_s())
+        committed = {name: self._to_commit(name, at) for name, at in news.items()}
+        if news:
+            self._groups.offsets.make_topic()
+        is_member = self._assignment.subscription is not None
+        commit = self._commit_as_member if is_member else self._commit_alone
+        end = commit(offsets, committed, left_s)
+        for name, at in offsets.items():
+            self._committed[name] = at.offset
+            self._durable.pop(name, None)
+            if name in self._came_back:
+                self._came_back[name] = at.offset
+        if unsafe:
+            self._groups.offsets.sync(self._group_id, end if news else None, left_s())
+        if durable:
+            self._durable.update((name, at.offset) for name, at in offsets.items())
+        if news:
+            self._groups.offsets.tidy(self._group_id, left_s())
+
+    def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
+        epoch, now_ms = self._lookup.partition(name).leader_epoch, self._log.clock.now_ms()
+        return Committed(at.offset, epoch, at.metadata, now_ms, self._id_of(name))
+
+    def _commit_as_member(
+        self,
+        partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, Committed | None],
+        left_s: Callable[[], float],
+    ) -> int:
+        end = 0
+
+        def append(check_held: Callable[[], None]) -> None:
+            nonlocal end
+            if committed:
+                end = self._groups.offsets.append(self._group_id, committed, check_held, left_s())
+
+        self._membership.commit(partitions, append, left_s())
+        return end
+
+    def _commit_alone(
+        self,
+        _partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, Committed | None],
+        left_s: Callable[[], float],
+    ) -> int:
+        try:
+            return self._groups.commit_alone(self._group_id, committed, left_s)
+        except own(GroupNotEmpty) as error:
+            raise CommitFailed(
+                f"{error}; a consumer with partitions assigned by hand commits for a group without members",
+                **error.facts,
+            ) from error
+
+    def _id_of(self, partition: TopicPartition) -> str:
+        """Of the topic that was read, which may be another one than has the name now."""
+        lane = self._fetcher.lanes.get(partition)
+        return self._log.describe_topic(partition.topic).id if lane is None else str(lane.topic_id)

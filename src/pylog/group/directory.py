@@ -1,0 +1,61 @@
+"""Where the files of a group are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pylog.catalog.layout import encoded_group
+from pylog.clock import Clock
+from pylog.errors import ConfigError
+from pylog.storage import FileSystem
+
+NAME_BYTES_MAX = 200  # of its directory
+MEMBER_ID_BYTES = 16  # its hexadecimal digits are its name, and its file's
+
+
+class GroupDirectory(NamedTuple):
+    """The directory of one group. ``boot`` is ``boot_of`` its filesystem."""
+
+    filesystem: FileSystem
+    clock: Clock
+    group: str
+    directory: str
+    boot: int
+
+    @property
+    def lock(self) -> str:
+        return f"{self.directory}/lock"
+
+    @property
+    def state(self) -> str:
+        return f"{self.directory}/state"
+
+    @property
+    def heartbeats(self) -> str:
+        return f"{self.directory}/heartbeats"
+
+    @property
+    def members(self) -> str:
+        return f"{self.directory}/members"
+
+    def member(self, id_: str) -> str:
+        return f"{self.members}/{id_}.lock"
+
+    def make(self) -> None:
+        """Make the directory. Nothing in it outlives a boot, so nothing is synced."""
+        for directory in (self.directory.rpartition("/")[0], self.directory):
+            self.filesystem.make_directory(directory)
+
+
+def check_group(group: object) -> str:
+    """The name of a group, if it can be one; else ``ConfigError``."""
+    try:
+        if isinstance(group, str) and group and len(encoded_group(group)) <= NAME_BYTES_MAX:
+            return group
+    except UnicodeEncodeError:
+        pass
+    raise ConfigError(
+        f"a group's name is text of 1 to {NAME_BYTES_MAX} bytes (a character that no topic's name can have counts three for each "
+        f"of its bytes), got {group!r:.80}",
+        option="group_id", value=group,
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""The lock of a group and its state, opened together: who holds the one may publish the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pylog.errors import ForkedHandle, LogLocked, PylogError, StorageError
+from pylog.group.directory import GroupDirectory
+from pylog.group.state import Group
+from pylog.group.state_file import StateFile
+from pylog.interrupts import own, suppress
+from pylog.storage import FileLock, after_fork_in_child
+
+T = TypeVar("T")
+
+LOCK_TIMEOUT_S = 30.0
+_SLEEP_MIN_S = 50e-6
+_SLEEP_MAX_S = 10e-3
+_DELETIONS_MAX = 100  # that may meet one opening
+
+
+class GroupLock:
+    """For one thread at a time. The lock is held for as long as a change takes, and over the commit of an offset."""
+
+    def __init__(self, place: GroupDirectory) -> None:
+        self._place = place
+        self._lock: FileLock | None = None
+        self._state: StateFile | None = None
+        self._holder = 0  # the process that ``holding`` was called in
+        after_fork_in_child(self.forget_parent)
+
+    @property
+    def state(self) -> StateFile:
+        """To read what is published, with the lock or without; to publish, with it."""
+        if self._state is None:
+            self._open()
+        assert self._state is not None
+        return self._state
+
+    def holding(
+        self,
+        work: Callable[[StateFile], T],
+        timeout_s: float = LOCK_TIMEOUT_S,
+        while_waiting: Callable[[], object] = lambda: None,
+    ) -> T:
+        """What ``work`` returns, called with the lock held. ``LogLocked`` where it isn't free in time, uncalled.
+
+        ``while_waiting`` is called now and then while it is not.
+        """
+        while True:
+            self._holder = self._place.filesystem.process_id()
+            lock = self._lock or self._open()
+            try:
+                self._wait(lock, timeout_s, while_waiting)
+                if lock.is_in_place():
+                    return self._work(work)
+            finally:
+                lock.release()
+            self.close()  # the group was deleted, and this lock with it
+
+    def _work(self, work: Callable[[StateFile], T]) -> T:
+        state = self.state
+        self.check_held()
+        try:
+            return work(state)
+        except own(FileNotFoundError) as error:
+            if isinstance(error, PylogError):
+                raise
+            path = self._place.directory
+            raise StorageError(
+                f"files of the group were removed from {path} meanwhile; try again", path=path
+            ) from error
+        except Exception:
+            self.check_held()  # a child has its parent's files no more, whatever comes of that
+            raise
+
+    def check_held(self) -> None:
+        """``ForkedHandle`` in a child that was forked by a signal handler, and returned from it into what its parent does."""
+        if self._holder != self._place.filesystem.process_id():
+            raise ForkedHandle(
+                f"the group {self._place.group!r} was being changed by this thread when a signal handler forked; the parent goes "
+                "on with it, the child must not",
+                group=self._place.group, path=self._place.directory,
+            )  # fmt: skip
+
+    def check_in_place(self) -> None:
+        """Open the files that stand there now, where others have removed these: whoever holds the old ones is alone with them."""
+        if self._lock is not None and not (self._lock.is_in_place() and self._is_state_in_place()):
+            self.close()
+
+    def _is_state_in_place(self) -> bool:
+        mine = self.state.raw()
+        try:
+            there = StateFile(self._place.filesystem.open_readable(self._place.state), self._place.boot)
+        except own(FileNotFoundError):
+            return False
+        except own(StorageError):  # no descriptor is left, perhaps: the next look tells
+            return True
+        try:
+            return there.raw() in (mine, self.state.raw())  # it may be published in between
+        finally:
+            there.close()
+
+    def _open(self) -> FileLock:
+        for _ in range(_DELETIONS_MAX):
+            with suppress(FileNotFoundError):  # the group was deleted in between
+                return self._open_in_place()
+        path = self._place.directory
+        raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
+
+    def _open_in_place(self) -> FileLock:
+        place = self._place
+        place.make()
+        lock = place.filesystem.lock(place.lock)
+        try:
+            self._state = StateFile(place.filesystem.open_appendable(place.state), place.boot)
+        except BaseException:
+            lock.close()
+            raise
+        self._lock = lock
+        return lock
+
+    def _wait(self, lock: FileLock, timeout_s: float, while_waiting: Callable[[], object]) -> None:
+        clock = self._place.clock
+        deadline, sleep_s = clock.monotonic() + timeout_s, _SLEEP_MIN_S
+        while not lock.try_acquire():
+            if clock.monotonic() >= deadline:
+                raise LogLocked(
+                    f"{self._place.lock} stayed locked for {timeout_s:g} s: a process of the group {self._place.group!r} may be "
+                    "stopped; try again, or find out which one holds it",
+                    path=self._place.lock, group=self._place.group, timeout_s=timeout_s,
+                )  # fmt: skip
+            clock.sleep(sleep_s)
+            if sleep_s == _SLEEP_MAX_S:
+                while_waiting()
+            sleep_s = min(sleep_s * 2, _SLEEP_MAX_S)
+
+    def close(self) -> None:
+        """Give the files back. Another use opens them again."""
+        lock, self._lock = self._lock, None
+        state, self._state = self._state, None
+        if state is not None:
+            state.close()
+        if lock is not None:
+            lock.close()
+
+    def forget_parent(self) -> None:
+        """In a forked child: the lock is the parent's, and what the parent is about to publish under it, if it is."""
+        lock, self._lock = self._lock, None
+        state, self._state = self._state, None
+        if state is not None:
+            with suppress(StorageError):
+                state.close()
+        if lock is not None:
+            lock.abandon()
+
+
+def read_group(place: GroupDirectory) -> Group:
+    """What is published of a group, without its lock, and without making anything. An empty one where there is none."""
+    try:
+        state = StateFile(place.filesystem.open_readable(place.state), place.boot)
+    except own(FileNotFoundError):
+        return Group()
+    try:
+        return state.read()
+    finally:
+        state.close()

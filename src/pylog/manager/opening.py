@@ -1,0 +1,217 @@
+"""Which path may be opened as a log, or become one, and be written; and opening it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pylog.catalog import (
+    Catalog,
+    KafkaCatalog,
+    Layout,
+    Manifest,
+    TopicConfig,
+    look_at,
+    read_manifest,
+    write_manifest,
+)
+from pylog.catalog.layout import PRIVATE
+from pylog.catalog.topic import RETENTION, UNLIMITED
+from pylog.checks import meant
+from pylog.clock import Clock
+from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
+from pylog.interrupts import own
+from pylog.segment.kafka_checkpoint import LOG_START, read_offsets
+from pylog.storage import (
+    LOCK_KIND,
+    NETWORK_FILESYSTEMS,
+    PRIVATE_MODE,
+    SHARED_GROUP_MODE,
+    FileSystem,
+    fspath,
+    make_directory_durably,
+)
+
+NAMES_SHOWN = 3
+LOG_OPTIONS = ("create", "read_only", "auto_create_topics", "shared_group", "clock", "filesystem")
+_PARTITIONS = (
+    "how many partitions is said with create_topic(name, partitions=n), later with add_partitions(name, total)"
+)
+ELSEWHERE = {
+    "bootstrap_servers": "there are no servers: Log(directory)",
+    "client_id": "a log has no name but its directory; leave it out",
+    "partitions": _PARTITIONS,
+    "num_partitions": _PARTITIONS,
+    "replication_factor": "there are no replicas: a log is a directory of one machine",
+    "cleanup_policy": "compaction is not in this version, and nothing is deleted by itself",
+}
+"""What to say of options of Kafka's topics and clients that are none here."""
+
+
+def checked_path(path: object) -> str:
+    """The path as a str. ``ConfigError`` for what cannot name a directory, an empty str among it: write ``"."`` for that."""
+    try:
+        text: object = fspath(path)  # type: ignore[call-overload]  # that is the question
+    except own(TypeError):
+        text = path
+    if not isinstance(text, str):
+        raise _wrong_path(path, f"got {type(path).__name__}")
+    if not text:
+        raise _wrong_path(path, 'got an empty one; "." is the current directory')
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise _wrong_path(path, f"{text!r:.80} is not text") from None
+    if "\0" in text:
+        raise _wrong_path(path, f"{text!r:.80} has a null character")
+    return text
+
+
+def _wrong_path(path: object, reason: str) -> ConfigError:
+    return ConfigError(f"the path of a log is a str or a Path: {reason}", option="path", value=path)
+
+
+class Opened(NamedTuple):
+    """What a directory turned out to be. ``manifest`` is None for Kafka's."""
+
+    filesystem: FileSystem
+    catalog: Catalog | KafkaCatalog
+    manifest: Manifest | None
+    read_only: bool
+    kafka_log_starts: dict[tuple[str, int], int]
+
+
+def open_directory(
+    filesystem: FileSystem,
+    clock: Clock,
+    layout: Layout,
+    defaults: TopicConfig,
+    *,
+    create: bool,
+    read_only: bool,
+    shared_group: bool,
+) -> Opened:
+    """See ``Log`` for what may be opened, and what is raised."""
+    if not filesystem.is_directory(layout.root):
+        make_root(filesystem, layout.root, may_create=create and not read_only, shared_group=shared_group)
+    manifest, is_kafka_directory = look_at(filesystem, layout)
+    if is_kafka_directory:  # it is only read, and its partitions may be links to other disks
+        starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
+        return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts)
+    filesystem = filesystem.within(layout.root)
+    read_only = read_only or not may_write(filesystem, layout)
+    if manifest is None:
+        if read_only or not create:
+            raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
+        refuse_directory_of_others(filesystem, layout)
+    catalog = Catalog(filesystem, clock, layout, defaults)
+    if not read_only:
+        check_place(filesystem, layout)
+        if manifest is None:
+            manifest = catalog.locked(lambda: _create(filesystem, clock, layout))
+        check_lock_kind(layout, manifest)
+    return Opened(filesystem, catalog, manifest, read_only, {})
+
+
+def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> Manifest:
+    """Write the manifest, unless another process was faster: this one has the catalog's lock."""
+    manifest = read_manifest(filesystem, layout.manifest)
+    if manifest is not None:
+        return manifest
+    return write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms())
+
+
+def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_group: bool) -> None:
+    """A new root, and what is missing above it: for its owner alone, or for its group as well. ``LogNotFound``."""
+    is_there = filesystem.exists(root)  # before the next question: another process may be creating it
+    if is_there and not filesystem.is_directory(root):
+        raise LogNotFound(f"{root!r} is a file, and a log is a directory; name one, or a new one", path=root)
+    if not may_create:
+        raise LogNotFound(
+            f"no log at {root!r}; correct the path, or have one made there: create=True, without read_only", path=root
+        )
+    make_directory_durably(filesystem, root, SHARED_GROUP_MODE if shared_group else PRIVATE_MODE)
+
+
+def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
+    """``LogNotFound`` where a directory without a manifest holds anything but what a creation cut short left.
+
+    Another process may be creating the log now: its manifest is there before its first topic.
+    """
+    others = [name for name in filesystem.names(layout.root) if name != PRIVATE]
+    if others and read_manifest(filesystem, layout.manifest) is None:
+        shown = ", ".join(map(repr, others[:NAMES_SHOWN])) + (", ..." if len(others) > NAMES_SHOWN else "")
+        raise LogNotFound(
+            f"{layout.root!r} is neither a log (it has no .pylog), nor a Kafka broker's log directory, nor empty (it holds "
+            f"{shown}): name a log, or a new or empty directory to create one in",
+            path=layout.root,
+        )
+
+
+def may_write(filesystem: FileSystem, layout: Layout) -> bool:
+    """Whether this process has the permission to create topics here, as far as directories tell."""
+    directories = (layout.root, layout.private)
+    return all(filesystem.writable(path) for path in directories if filesystem.is_directory(path))
+
+
+def check_place(filesystem: FileSystem, layout: Layout) -> None:
+    """``UnsafeDirectory``; ``LogLocked`` where exclusion between writers can't be relied on."""
+    if filesystem.is_open_to_all(layout.root):
+        raise UnsafeDirectory(
+            f"any user of this machine may replace the files of {layout.root!r}: take the permission away (chmod o-w), name a "
+            "new directory inside of it, which will be private, or open the log with read_only=True",
+            path=layout.root,
+        )
+    kind = filesystem.kind(layout.root)
+    if kind in NETWORK_FILESYSTEMS:
+        raise LogLocked(
+            f"{layout.root} is on a network filesystem ({kind}), where locks between hosts can't be relied on; "
+            "open it with read_only=True, or write from the host that has the disk",
+            path=layout.root,
+            filesystem=kind,
+        )
+    make_directory_durably(filesystem, layout.topics)
+    if not filesystem.locks_exclude(layout.catalog_lock + ".probe"):
+        raise LogLocked(
+            f"{layout.root}: the filesystem ({kind}) granted one lock twice; it can only be read", path=layout.root
+        )
+
+
+def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
+    """``LogLocked`` where the log is written under locks of a kind that this system's don't exclude."""
+    if manifest.locks != LOCK_KIND:
+        raise LogLocked(
+            f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
+            path=layout.root,
+            locks=manifest.locks,
+            available=LOCK_KIND,
+        )
+
+
+def check_topic_options(options: Mapping[str, object]) -> None:
+    """``ConfigError`` for options that no topic has, as ``Log``, ``create_topic`` and ``alter_topic`` may get them: with the
+    name that Kafka's has here, or what may have been meant. And for retention, which would have no effect."""
+    for option, value in options.items():
+        here = option.replace(".", "_").replace("-", "_")
+        if here in RETENTION and value != UNLIMITED:
+            raise ConfigError(
+                f"{here}={value!r:.80}: this version deletes nothing by itself, so {here} can only be -1 (unlimited); delete "
+                "old records with Log.delete_records(topic_partition, before)",
+                option=here, value=value, expected=UNLIMITED,
+            )  # fmt: skip
+        if option in TopicConfig._fields:
+            continue
+        facts = {"expected": here} if here in TopicConfig._fields else {}
+        hint = meant(option, TopicConfig._fields, ELSEWHERE)
+        if hint.startswith("there are") and (close := meant(option, LOG_OPTIONS, {})).startswith("did you mean"):
+            hint = f"{close.removesuffix('?')} of Log(path)?"
+        raise ConfigError(f"no topic option {option!r:.80}; {hint}", option=option, **facts)
+
+
+def why_read_only(asked: bool, is_kafka_directory: bool) -> str:
+    """Why a log that can only be read is so, as a part of a sentence."""
+    if asked:
+        return "it was opened with read_only=True"
+    if is_kafka_directory:
+        return "Kafka wrote this directory (it has no .pylog)"
+    return "there is no permission to write to it"

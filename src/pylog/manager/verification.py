@@ -1,0 +1,154 @@
+"""Checks a whole log: the topics' own files, directories that belong to no topic, and every partition. Reads only.
+
+What is checked within a partition: ``partition/verify``. Damage in one place hides no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicDescription, check_topic_name
+from pylog.catalog.layout import parse_partition, parse_stray
+from pylog.errors import CorruptSegment, InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
+from pylog.interrupts import own
+from pylog.manager.producer_ids import LIKE_KAFKA_BELOW, read_next_id
+from pylog.model import TopicPartition
+from pylog.partition.verify import Problem, ProducerIdCheck, ProducerIdRange, VerifyReport, verify_partition
+from pylog.segment.naming import LOG
+from pylog.storage import FileSystem
+
+
+def verify_log(
+    filesystem: FileSystem,
+    layout: Layout,
+    catalog: Catalog | KafkaCatalog,
+    topics: Iterable[str] = (),
+    *,
+    progress: Callable[[int], None] | None = None,
+    report: VerifyReport | None = None,
+) -> Iterator[Problem]:
+    """Every problem of these topics, or of the whole log, as it is found. ``TopicNotFound`` for a topic that is named.
+
+    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts and notes are added to;
+    its list of problems is left to the caller.
+    """
+    named = list(dict.fromkeys(topics))
+    names = named or catalog.names()
+    partitions: list[tuple[TopicPartition, TopicDescription]] = []
+    for name in names:
+        try:
+            topic = catalog.describe(name, "")
+            partitions += [(TopicPartition(name, number), topic) for number in topic.numbers]
+        except own(LogNotFound):
+            raise
+        except own(TopicNotFound):
+            if named:
+                raise  # else it has just been deleted
+        except own(PylogError) as damage:
+            path = str(damage.facts.get("path", layout.root))
+            yield Problem(name, None, "topic", path, 0, None, None, str(damage))
+    if not named:
+        yield from _unlawful(catalog)
+    if not named and isinstance(catalog, Catalog):
+        yield from _strays(filesystem, layout, catalog)
+    is_ours, seen = isinstance(catalog, Catalog), ProducerIdRange()
+    if is_ours:
+        yield from _damaged_ids(filesystem, layout)
+    for partition, topic in partitions:
+        producer_ids = ProducerIdCheck(lambda: _next_id(filesystem, layout), seen) if is_ours else None
+        problems = verify_partition(
+            filesystem, layout.partition(*partition), partition,
+            dense=is_ours, progress=progress, report=report,
+            batch_limit_bytes=topic.config.max_message_bytes, topic_id=topic.id, producer_ids=producer_ids,
+        )  # fmt: skip
+        yield from _while_there(problems, catalog, topic, partition, layout)
+    if is_ours and report is not None:
+        report.notes += _notes(seen, _next_id(filesystem, layout))
+
+
+def _damaged_ids(filesystem: FileSystem, layout: Layout) -> Iterator[Problem]:
+    try:
+        read_next_id(filesystem, layout.producer_ids)
+    except own(CorruptSegment, StorageError) as damage:
+        yield Problem("", None, "producer-ids", layout.producer_ids, 0, None, None, str(damage))
+
+
+def _next_id(filesystem: FileSystem, layout: Layout) -> int | None:
+    """The next unreserved producer id; None if nothing says it: the next producer then begins at a random one."""
+    try:
+        return read_next_id(filesystem, layout.producer_ids)
+    except own(CorruptSegment, StorageError):  # named already
+        return None
+
+
+def _notes(seen: ProducerIdRange, next_id: int | None) -> Iterator[str]:
+    """What would be a problem if a Kafka broker served these files."""
+    found = [f"batches have ids from {seen.least} on"] if 0 <= seen.least < LIKE_KAFKA_BELOW else []
+    if next_id is not None and next_id < LIKE_KAFKA_BELOW:
+        found.append(f"the next producer gets {next_id}")
+    if found:
+        yield (
+            f"the producer ids of this log count from 0, as those of a Kafka cluster do ({', '.join(found)}): a broker that "
+            "serves these files must begin above them, or it takes the records of its new producers for repeats"
+        )
+
+
+def _while_there(
+    problems: Iterator[Problem],
+    catalog: Catalog | KafkaCatalog,
+    topic: TopicDescription,
+    partition: TopicPartition,
+    layout: Layout,
+) -> Iterator[Problem]:
+    """These problems of a partition, until its topic is deleted: what is found then is no damage."""
+    try:
+        for problem in problems:
+            if not _is_there(catalog, topic):
+                return
+            yield problem
+    except own(FileNotFoundError):
+        if _is_there(catalog, topic):
+            path = layout.partition(*partition)
+            yield Problem(*partition, "directory", path, 0, None, None, "it went while it was checked")
+
+
+def _is_there(catalog: Catalog | KafkaCatalog, topic: TopicDescription) -> bool:
+    """Whether this very topic is: it is gone before its directories are, and another one has another id."""
+    try:
+        return catalog.describe(topic.name).id == topic.id
+    except own(TopicNotFound):
+        return False
+    except own(PylogError):  # its file cannot be read, so it is there
+        return True
+
+
+def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
+    """What bears a name that no topic can have."""
+    for name, path in catalog.places().items():
+        try:
+            check_topic_name(name)
+        except own(InvalidTopicName) as error:
+            yield Problem(name, None, "topic", path, 0, None, None, str(error))
+
+
+def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterator[Problem]:
+    """Directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
+    found = filesystem.names(layout.root)  # before the topics, which come after their directories, and go before them
+    topics = {*catalog.names(), *catalog.being_deleted()}
+    for name in found:
+        partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
+        if partition is not None and partition.topic not in topics and segment_bytes(filesystem, directory):
+            problem = "belongs to no topic: its topic file is lost, or a deletion was cut off"
+            yield Problem(*partition, "topic", directory, 0, None, None, problem)
+        if stray is not None and segment_bytes(filesystem, directory):
+            problem = f"{name} holds records of no topic: it was moved aside when its name was used again"
+            yield Problem(*stray, "topic", directory, 0, None, None, problem)
+
+
+def segment_bytes(filesystem: FileSystem, directory: str) -> int:
+    """The bytes of a partition's segments; 0 where they cannot be looked at."""
+    try:
+        names = filesystem.names(directory)
+        return sum(filesystem.size(f"{directory}/{name}") for name in names if name.endswith(LOG))
+    except own(FileNotFoundError, StorageError):
+        return 0

@@ -1,0 +1,399 @@
+"""Reads one partition: lock-free, without write permission, up to the visible end.
+
+Holds a snapshot of the segment list and a few open segments; takes a new snapshot when what is published says that the
+list changed. A file that vanishes under it was deleted: the list is read again, and the answer is records or
+``OffsetOutOfRange``, never an ``OSError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from pylog.codec.batch import BatchView
+from pylog.codec.format import HEADER_BYTES
+from pylog.errors import CorruptSegment, OffsetOutOfRange
+from pylog.index import AbortedTransaction, TransactionIndexReader
+from pylog.interrupts import own, suppress
+from pylog.model import OffsetAndTimestamp
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.directory import Place
+from pylog.partition.read.resync import next_whole
+from pylog.partition.read.split_points import cuts, size_bytes
+from pylog.partition.read.visibility import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    WRITTEN,
+    aborted_among,
+    readable,
+    visible_end,
+)
+from pylog.partition.segments import SegmentInfo, Segments
+from pylog.segment import TimedSegmentReader
+from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path, offset_of
+
+T = TypeVar("T")
+
+_OPEN_SEGMENTS_MAX = 16  # of closed ones: whoever seeks at random comes back to them, and opening reads their seal
+_REREADS_MAX = 5
+_RECORDS_AT_ONCE = 1024
+
+
+class Cursor(NamedTuple):
+    """Where to read next. ``base`` and ``position`` remember the file, -1 where the offset has to be looked up."""
+
+    offset: int
+    base: int = -1
+    position: int = -1
+
+
+class Fetched(NamedTuple):
+    """Batches with records for the application, the place to go on, and the visible end as it was.
+
+    ``token`` is the partition's change token of the moment that they were looked for; None where nobody could say.
+    """
+
+    batches: list[BatchView]
+    cursor: Cursor
+    end_offset: int
+    token: object = None
+
+
+class PartitionReader:
+    """Reads what ``published`` says is there."""
+
+    def __init__(
+        self,
+        place: Place,
+        published: Callable[[], CommitState],
+        *,
+        dense: bool,
+        look: Callable[[], tuple[CommitState, object]] | None = None,
+    ) -> None:
+        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction).
+
+        ``look`` says what is published with the change token of that moment.
+        """
+        self._place = place
+        self._filesystem = place.filesystem
+        self._directory = place.directory
+        self._topic_partition = place.topic_partition
+        self._home = place.home
+        self._published = published
+        self._look = look or (lambda: (published(), None))
+        self._dense = dense
+        # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
+        self._listed: tuple[tuple[int, int], Segments] | None = None
+        self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
+        self._without_aborts: set[int] = set()  # closed segments that have no transaction index
+
+    # What is there
+
+    def state(self) -> CommitState:
+        return self._published()
+
+    def segments(self, state: CommitState) -> Segments:
+        """The segment list that belongs to ``state``."""
+        wanted = (state.active_base, state.segments_version)
+        listed = self._listed
+        if listed is not None and listed[0] == wanted:
+            return listed[1]
+        try:
+            segments = self._place.segments().ending_with(state.active_base)
+        except own(FileNotFoundError) as error:
+            raise self._place.gone() from error
+        self._open, self._without_aborts = {}, set()
+        self._listed = wanted, segments
+        return segments
+
+    def segment_infos(self) -> tuple[SegmentInfo, ...]:
+        """The segments as they stand."""
+        return self._reread(self._segment_infos)
+
+    def _reread(self, look: Callable[[], T]) -> T:
+        """``look``, again with a new list of segments where a file, or what was looked for, was deleted under it."""
+        for _ in range(_REREADS_MAX):
+            try:
+                return look()
+            except own(FileNotFoundError, OffsetOutOfRange):
+                self._listed = None
+        raise CorruptSegment(f"{self._directory}: a segment file is missing", path=self._directory, position=0)
+
+    def _segment_infos(self) -> tuple[SegmentInfo, ...]:
+        state = self.state()
+        segments = self.segments(state)
+        found = []
+        for base in segments.bases:
+            path = file_path(self._directory, base, LOG)
+            following = segments.after(base)
+            size = state.written_end if following is None else self._filesystem.size(path)
+            found.append(SegmentInfo(base, state.log_end_offset if following is None else following, size, path))
+        return tuple(found)
+
+    def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
+        """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
+        state = self.state()
+        return list(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes))
+
+    def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
+        """The first of them, else ``end``. Looks at no more of the range than lies before it."""
+        state = self.state()
+        return next(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes), end)
+
+    def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
+        """About how many bytes of segments hold this range, by the indexes. ``enough``: more need not be counted."""
+        state = self.state()
+        return size_bytes(self._place, self._segments_since(state, start), state, start, end, enough)
+
+    def _segments_since(self, state: CommitState, offset: int) -> Segments:
+        """Those that may hold the offset or later ones. For what is new no directory of thousands of files is listed."""
+        return Segments((state.active_base,)) if offset >= state.active_base else self.segments(state)
+
+    # Fetching
+
+    def fetch(
+        self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None
+    ) -> Fetched:
+        """The next batches at ``cursor.offset``, about ``max_bytes`` of them; none at the visible end.
+
+        None either, and nothing is looked for, while the change token is the ``quiet_token``.
+        The first batch may begin before the offset. ``OffsetOutOfRange``; ``CorruptSegment`` for damage at the offset.
+        """
+        is_reopened = False
+        for _ in range(_REREADS_MAX):
+            state, token = self._look()
+            if token is not None and token == quiet_token:
+                return Fetched([], cursor, cursor.offset, token)
+            self._check_range(cursor.offset, state)
+            limit = visible_end(state, isolation_level, visibility)
+            try:
+                batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level)
+                return Fetched(batches, cursor, limit, token)
+            except own(FileNotFoundError):
+                pass  # deleted under us: look again at what is left
+            except own(CorruptSegment) as damage:
+                if is_reopened:
+                    behind = damage.facts.get("next_offset")
+                    if behind is not None and behind <= cursor.offset:  # a seal that lies leads nobody backwards
+                        damage.facts.update(next_position=None, next_offset=None)
+                    damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
+                    raise
+                is_reopened = True  # it may have been replaced under us, after a sync that failed: open it anew
+            self._listed = None
+            cursor = Cursor(cursor.offset)
+        raise CorruptSegment(
+            f"{self._directory}: the segment that holds offset {cursor.offset} is missing",
+            path=self._directory, position=0, offset=cursor.offset, **self._topic_partition._asdict(),
+        )  # fmt: skip
+
+    def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
+        """Where whole batches go on behind ``damage``, met on the way to ``offset``; at the latest with the next segment."""
+        state = self.state()
+        segments = self.segments(state)
+        path = damage.facts.get("path", "")
+        base = offset_of(path.rpartition("/")[2], LOG)
+        if base is None:  # the segment is missing
+            base = segments.floor(offset)
+        following = None if base is None else segments.after(base)
+        end_offset = state.log_end_offset if following is None else following
+        found = None
+        if base is not None and path == file_path(self._directory, base, LOG):
+            with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
+                segment, end = self._segment(base, state, following)
+                found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
+        return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
+
+    def _check_range(self, offset: int, state: CommitState) -> None:
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            topic, number = self._topic_partition
+            raise OffsetOutOfRange(
+                f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
+                f"to {state.log_end_offset}",
+                topic=topic, partition=number, offset=offset,
+                earliest=state.log_start_offset, latest=state.log_end_offset,
+            )  # fmt: skip
+
+    def _fetch(
+        self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str
+    ) -> tuple[list[BatchView], Cursor]:
+        while cursor.offset < limit:
+            batches, cursor = self._read_at(cursor, state, max_bytes)
+            if not batches:
+                break
+            aborted = self._aborted_among(batches, state) if isolation_level == READ_COMMITTED else set()
+            visible = readable(batches, limit, aborted)
+            if batches[-1].header.base_offset >= limit:  # stop at the visible end, wherever the file goes on
+                cursor = Cursor(
+                    max((b.header.last_offset + 1 for b in batches if b.header.base_offset < limit), default=limit)
+                )
+            if visible or cursor.offset >= limit:
+                return visible, cursor
+        return [], cursor
+
+    def _read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
+        """Checked batches at the cursor, from the segment that holds it or the first one behind that has any."""
+        offset = cursor.offset
+        segments = self.segments(state)
+        base = segments.floor(offset)
+        if base is None:
+            base = segments.bases[0] if segments.bases else None
+        while base is not None:
+            following = segments.after(base)
+            if 0 <= cursor.base < base:  # read to its end: whoever reads on hardly comes back
+                self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
+            segment, end = self._segment(base, state, following)
+            known = cursor.base == base and 0 <= cursor.position <= end
+            position = cursor.position if known else segment.locate(offset, end)
+            batches: list[BatchView] | None = None
+            while batches is None:
+                try:
+                    batches = segment.read(position, end, max_bytes=max_bytes, next_offset=offset if known else None)
+                except own(CorruptSegment) as damage:
+                    behind = damage.facts.get("next_offset")
+                    if known or behind is None or offset < behind or damage.next_position <= position:
+                        raise
+                    # A damaged batch claimed to hold the offset, which lies behind it.
+                    position = segment.locate(offset, end, damage.next_position)
+            if batches:
+                if self._dense and batches[0].header.base_offset > offset:
+                    raise self._missing(base, position, offset, batches[0].header.base_offset)
+                end_position = position + sum(view.header.size_bytes for view in batches)
+                return batches, Cursor(batches[-1].header.last_offset + 1, base, end_position)
+            if following is not None and self._dense and offset < following:
+                raise self._missing(base, position, offset, following)
+            cursor, base = Cursor(max(offset, following or 0), base), following
+            offset = cursor.offset
+        return [], cursor
+
+    def _missing(self, base: int, position: int, offset: int, found: int) -> CorruptSegment:
+        path = file_path(self._directory, base, LOG)
+        return CorruptSegment(
+            f"{path}: offsets {offset} to {found - 1} are missing at position {position}",
+            path=path,
+            position=position,
+            problem="missing offsets",
+            next_offset=found,
+            next_position=None,
+        )
+
+    def _segment(self, base: int, state: CommitState, following: int | None) -> tuple[TimedSegmentReader, int]:
+        """The open segment and the position where its visible part ends."""
+        closed = following is not None
+        key = (base, closed, state.segments_version)
+        opened = self._open
+        segment = opened.get(key)
+        if segment is None:
+            segment = TimedSegmentReader(
+                self._filesystem, self._directory, base, closed=closed, dense=self._dense,
+                home=self._home, end_offset=following,
+                batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
+            )  # fmt: skip
+            segment.close_when_idle()
+        if next(reversed(opened), None) != key:  # the one used last stands last
+            others = [item for item in opened.items() if item[0] != key]
+            self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])
+        return segment, segment.size() if closed else state.written_end
+
+    def _aborted_among(self, batches: list[BatchView], state: CommitState) -> set[int]:
+        if not any(view.header.is_transactional for view in batches):
+            return set()
+        with closing(self._aborted_since(batches[0].base_offset, state)) as transactions:
+            return aborted_among(batches, transactions)
+
+    def _aborted_since(self, offset: int, state: CommitState) -> Generator[AbortedTransaction, None, None]:
+        """The aborted transactions that may reach ``offset`` or beyond: their markers stand there or later."""
+        segments = self.segments(state)
+        first = segments.floor(offset)
+        for base in segments.bases:
+            if (first is None or base >= first) and base not in self._without_aborts:
+                try:
+                    index = TransactionIndexReader(
+                        self._filesystem.open_readable(file_path(self._directory, base, TRANSACTION_INDEX))
+                    )
+                except own(FileNotFoundError):
+                    if base != state.active_base:
+                        self._without_aborts.add(base)
+                    continue
+                try:
+                    segment_bytes = self._filesystem.size(file_path(self._directory, base, LOG))
+                    index.refuse_more_than(segment_bytes // HEADER_BYTES + 1)
+                    yield from index.entries(offset)
+                finally:
+                    index.close()
+
+    # By time
+
+    def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""
+        return self._reread(lambda: self._offset_for_time(timestamp_ms))
+
+    def _offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        state = self.state()
+        segments = self.segments(state)
+        first = segments.floor(state.log_start_offset)
+        for base in segments.bases:
+            if first is None or base >= first:
+                found = self._first_in_segment(base, state, segments.after(base), timestamp_ms)
+                if found is not None:
+                    return found
+        return None
+
+    def spans_of_times(self, start: int, end: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
+        """Between ``start`` and ``end`` all offsets whose records may be of these times, rising: all others are known not to be.
+
+        What is damaged, or was deleted meanwhile, is among them: who reads it says so.
+        """
+        state = self.state()
+        segments = self.segments(state).since(start)
+        found: list[tuple[int, int]] = []
+        for base, following in pairwise([*segments.bases, state.log_end_offset]):
+            if base >= end:
+                break
+            spans: list[tuple[int, int | None]] = [(base, following)]
+            with suppress(FileNotFoundError, CorruptSegment):
+                segment, size = self._segment(base, state, segments.after(base))
+                spans = segment.spans_of_times(first_ms, last_ms, size)
+            for first, behind in spans:
+                low, high = max(first, start), min(following if behind is None else behind, end)
+                if found and found[-1][1] == low < high:
+                    found[-1] = found[-1][0], high
+                elif low < high:
+                    found.append((low, high))
+        return found
+
+    def _first_in_segment(
+        self, base: int, state: CommitState, following: int | None, timestamp_ms: int
+    ) -> OffsetAndTimestamp | None:
+        """Headers say which batch it is, its records where in it."""
+        start = max(base, state.log_start_offset)
+        if following is None and not state.written_end:
+            return None  # its file may not be there yet: a roll publishes it first
+        segment, end = self._segment(base, state, following)
+        header = segment.first_batch_since(timestamp_ms, start, end) if end else None
+        if header is None:
+            return None
+        return self._first_since(
+            max(header.base_offset, start), state.log_end_offset if following is None else following, timestamp_ms
+        )
+
+    def _first_since(self, offset: int, end: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        cursor = Cursor(offset)
+        while cursor.offset < end:
+            fetched = self.fetch(cursor, max_bytes=1 << 20, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
+            for view in fetched.batches:
+                if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
+                    decoder = view.decoder(*self._topic_partition)
+                    while records := decoder.take(_RECORDS_AT_ONCE):
+                        for record in records:
+                            if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
+                                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+            if fetched.cursor.offset == cursor.offset:
+                return None  # pragma: no cover - only where the log is cut at this moment
+            cursor = fetched.cursor
+        return None
+
+    def close(self) -> None:
+        """Let go of the files; another thread that is reading finishes first."""
+        self._open, self._listed = {}, None

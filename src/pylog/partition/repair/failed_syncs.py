@@ -1,0 +1,69 @@
+"""Which segments must not be synced again, because a sync of them has failed: every process that syncs asks here.
+
+The system reports a failed write-back once to each open file, so a file that another process opens afterwards syncs
+without an error, and without the bytes that were lost. A marker beside the segment tells that process. It needs no sync
+of its own: after a loss of power nothing of the page cache is left to be distrusted.
+
+Source: Linux, "Reporting writeback errors" (Documentation/filesystems/vfs.rst).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pylog.errors import StorageError
+from pylog.interrupts import own, was_raised_meanwhile
+from pylog.partition.directory import Place
+from pylog.segment.naming import UNSYNCED
+from pylog.storage import AppendableFile
+
+logger = logging.getLogger("pylog.partition")
+
+
+class Distrust:
+    """The distrusted segments of one partition, by base offset."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._unmarked: set[int] = set()  # known to this process alone: the disk took no marker either
+
+    def try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
+        """Sync a file of the segment. If the system refuses, its error: the segment is distrusted then.
+
+        So it is, too, if a signal handler raises before the refusal is noted. An error on the way to the sync
+        (no descriptor was left) is raised: no sync has failed.
+        """
+        try:
+            return self._try_to_sync(file, base)
+        except BaseException as error:
+            if was_raised_meanwhile(error, OSError):
+                self.put_on(base)
+            raise
+
+    def _try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
+        try:
+            file.sync()
+        except own(StorageError) as error:
+            if error.facts.get("reopening"):
+                raise
+            self.put_on(base)
+            return error
+        return None
+
+    def put_on(self, base: int) -> None:
+        """The segment's sync has failed."""
+        self._unmarked.add(base)
+        try:
+            self._place.filesystem.open_appendable(self._place.path(base, UNSYNCED)).close()
+        except own(StorageError) as error:
+            logger.warning("%s; only this process knows that the segment's sync failed", error)
+        else:
+            self._unmarked.discard(base)
+
+    def holds(self, base: int) -> bool:
+        return base in self._unmarked or self._place.filesystem.exists(self._place.path(base, UNSYNCED))
+
+    def lift(self, base: int) -> None:
+        """The segment was replaced by a copy that is durable."""
+        self._place.filesystem.remove(self._place.path(base, UNSYNCED))
+        self._unmarked.discard(base)

@@ -1,0 +1,270 @@
+"""One pass over a partition: its published state, its small files, and its segments, each in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pylog.codec.format import INT32_MAX
+from pylog.errors import StorageError
+from pylog.interrupts import own
+from pylog.model import TopicPartition
+from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
+from pylog.partition.directory import boot_of, home_of
+from pylog.partition.producers import snapshots
+from pylog.partition.repair.closed_files import is_rebuilt
+from pylog.partition.segments import Segments
+from pylog.partition.verify.findings import Finding, Problem, VerifyReport
+from pylog.partition.verify.history import History
+from pylog.partition.verify.producer_ids import ProducerIdCheck, ProducerIdRange
+from pylog.partition.verify.segment import Place, SegmentCheck
+from pylog.segment import BATCH_LIMIT_BYTES
+from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, base_offsets, file_path, offset_of
+from pylog.storage import FileSystem, read_whole
+
+
+def verify_partition(
+    filesystem: FileSystem,
+    directory: str,
+    topic_partition: TopicPartition,
+    *,
+    dense: bool,
+    progress: Callable[[int], None] | None = None,
+    report: VerifyReport | None = None,
+    batch_limit_bytes: int = BATCH_LIMIT_BYTES,
+    topic_id: str = "",
+    producer_ids: ProducerIdCheck | None = None,
+) -> Iterator[Problem]:
+    """Every problem of one partition, as it is found. ``dense=False`` for Kafka's directories: offsets may leave gaps there.
+
+    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
+    list of problems is left to the caller. A file that the system refuses to read is a problem, too, and passed over.
+    Batches of more than 128 MiB are looked into up to ``batch_limit_bytes``: the topic's ``max_message_bytes``.
+    Seals of another topic's id or another partition are a problem where ``topic_id`` is given; producer ids that the log will
+    give out again, where it is given ``producer_ids``.
+    """
+    report = VerifyReport() if report is None else report
+    report.partitions += 1
+    home = home_of(topic_id, topic_partition.partition)
+    producer_ids = producer_ids or ProducerIdCheck(lambda: None, ProducerIdRange())
+    check = _PartitionCheck(
+        filesystem, directory, home, dense, report, progress or (lambda _: None), batch_limit_bytes, producer_ids
+    )
+    for finding in check.run():
+        yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
+
+
+class _PartitionCheck:
+    """``_expected`` is the offset at which the next segment must begin, None where nobody knows."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        home: str,
+        dense: bool,
+        report: VerifyReport,
+        progress: Callable[[int], None],
+        batch_limit_bytes: int,
+        producer_ids: ProducerIdCheck,
+    ) -> None:
+        self._batch_limit_bytes = batch_limit_bytes
+        self._filesystem = filesystem
+        self._directory = directory
+        self._home = home
+        self._dense = dense
+        self._report = report
+        self._progress = progress
+        self._history = History(filesystem, directory, producer_ids, strict=dense)
+        self._state: CommitState | None = None
+        self._is_of_this_boot = False
+        self._segments = Segments(())
+        self._expected: int | None = None
+        self._ended_early = False
+        self._is_last = False
+
+    def run(self) -> Iterator[Finding]:
+        try:
+            self._filesystem.names(self._directory)
+        except own(FileNotFoundError):
+            yield Finding("directory", self._directory, 0, None, None, "the partition's directory is missing")
+            return
+        except own(StorageError) as error:  # no permission, a link: the other partitions are checked all the same
+            yield Finding("directory", self._directory, 0, None, None, str(error))
+            return
+        yield from self._read_published()  # first, so that the rest is at least as new
+        segments = Segments.list(self._filesystem, self._directory)
+        if self._state is not None:
+            segments = segments.since(self._state.log_start_offset)
+            if self._is_of_this_boot:
+                segments = segments.up_to(self._state.active_base)
+        self._segments = segments
+        yield from self._history.read_files(self._unsynced_snapshots())
+        yield from self._check_beginning(segments)
+        for base in segments.bases:
+            if self._ended_early:
+                self._add_unfinished(base)
+                continue
+            yield from self._check_place(base)
+            if not self._ended_early:
+                self._is_last = segments.after(base) is None
+                yield from self._check_segment(base, segments.after(base))
+        yield from self._check_end()
+        yield from self._history.producer_ids.result()
+        if not self._dense or self._state is None:
+            yield from self._orphans()
+
+    def _read_published(self) -> Iterator[Finding]:
+        if self._dense:
+            try:
+                self._state = self._published()
+            except own(StorageError) as error:
+                yield Finding("slots", f"{self._directory}/{COMMIT_SLOTS}", 0, None, None, str(error))
+                return
+            self._is_of_this_boot = self._state is not None and self._state.boot == boot_of(self._filesystem)
+
+    def _published(self) -> CommitState | None:
+        try:
+            return latest(read_whole(self._filesystem, f"{self._directory}/{COMMIT_SLOTS}", FILE_BYTES))
+        except own(FileNotFoundError):
+            return None
+
+    def _needs_recovery(self) -> bool:
+        """Whether the next writer recovers: after a loss of power, or where a recovery was begun and not finished."""
+        return self._dense and not self._is_of_this_boot
+
+    def _durable_offset(self) -> int:
+        """As recovery has it."""
+        if self._state is not None:
+            return max(self._state.durable_offset, self._state.log_start_offset)
+        return self._segments.bases[0] if self._segments.bases else 0
+
+    def _unsynced_snapshots(self) -> list[int] | None:
+        if not self._needs_recovery():
+            return None
+        return snapshots.unsynced(self._filesystem, self._directory, self._segments, self._durable_offset())
+
+    def _is_rebuilt(self, base: int) -> bool:
+        return self._needs_recovery() and is_rebuilt(self._segments, self._durable_offset(), base)
+
+    def _check_beginning(self, segments: Segments) -> Iterator[Finding]:
+        """Whether the segments begin where the log does, and the published one is among them."""
+        bases, state = segments.bases, self._state
+        if bases:
+            self._history.begin(bases[0])
+        if state is None:
+            return
+        now = self._published() or state  # the list is younger than the state: segments may have been deleted since
+        start = max(state.log_start_offset, now.log_start_offset)
+        first = bases[0] if bases else max(state.durable_offset, state.log_end_offset if self._is_of_this_boot else 0)
+        if first > start:
+            yield self._lost(start, first, "there is no segment for them")
+        is_new = state.active_base == state.log_end_offset  # a roll is published before its file is there
+        if self._is_of_this_boot and bases and bases[-1] != state.active_base and not is_new:
+            yield self._lost(state.active_base, state.log_end_offset, "the active segment is not there")
+
+    def _lost(self, first: int, end: int, reason: str) -> Finding:
+        return Finding("segment", self._directory, 0, first, end, f"offsets {first} to {end - 1} are missing: {reason}")
+
+    def _check_place(self, base: int) -> Iterator[Finding]:
+        """Whether a segment begins where the one before it ended."""
+        expected = self._expected
+        if expected is not None and base != expected and (self._dense or base < expected):
+            if self._may_end_early(expected, False):
+                self._ended_early = True
+                self._add_unfinished(base)
+                return
+            self._history.forget()
+            path = file_path(self._directory, base, LOG)
+            if base > expected:
+                yield Finding(
+                    "offsets", path, 0, expected, base, f"offsets {expected} to {base - 1} are missing before it"
+                )
+            else:
+                yield Finding(
+                    "offsets", path, 0, base, expected, f"offsets {base} to {expected - 1} were in the segment before"
+                )
+
+    def _may_end_early(self, offset: int, nothing_behind: bool) -> bool:
+        """Whether a crash may have left something torn at ``offset``: the rule of ``assessment.py``."""
+        if self._is_of_this_boot or not self._dense:
+            return False
+        if self._state is not None:
+            return offset >= self._state.durable_offset
+        return nothing_behind and self._is_last
+
+    def _check_segment(self, base: int, following: int | None) -> Iterator[Finding]:
+        state = self._state
+        is_published = state is not None and self._is_of_this_boot and base == state.active_base
+        try:
+            size = self._filesystem.size(file_path(self._directory, base, LOG))
+            end, end_offset = size, following
+            if state is not None and is_published:
+                end, end_offset = min(size, state.written_end), state.log_end_offset
+                self._report.unfinished_bytes += size - end
+            if end > INT32_MAX:
+                yield self._too_long(base, following, end)
+                return
+            place = Place(
+                base, end, end_offset, following is not None, self._dense, self._home,
+                self._may_end_early, self._batch_limit_bytes, self._is_rebuilt(base),
+            )  # fmt: skip
+            check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
+            yield from check.run()
+        except own(FileNotFoundError):
+            self._expected = None
+            self._history.forget()
+            if not self._was_deleted(base, following):
+                path = file_path(self._directory, base, LOG)
+                yield Finding("segment", path, 0, base, following, "is named in the directory, but cannot be opened")
+            return
+        except own(StorageError) as error:  # a failing disk: the other segments may be readable
+            self._expected = following
+            self._history.forget()
+            yield Finding("segment", file_path(self._directory, base, LOG), 0, base, following, str(error))
+            return
+        self._expected, self._ended_early = check.expected, check.ended_early
+        if state is not None and is_published and size < state.written_end:
+            path = file_path(self._directory, base, LOG)
+            problem = f"the segment has {size} bytes, {state.written_end} were published"
+            yield Finding("segment", path, size, check.expected, state.log_end_offset, problem)
+            self._expected = None
+
+    def _too_long(self, base: int, following: int | None, end: int) -> Finding:
+        """No segment has so many bytes, and to look for batches among them could take for ever: a sparse file claims any size."""
+        self._expected = following
+        self._history.forget()
+        problem = f"the file has {end} bytes, a segment has at most {INT32_MAX}; it was not looked into"
+        return Finding("segment", file_path(self._directory, base, LOG), INT32_MAX, base, following, problem)
+
+    def _was_deleted(self, base: int, following: int | None) -> bool:
+        """Whether a segment that was there a moment ago has been deleted as it may be: with the log start behind it."""
+        if self._filesystem.exists(file_path(self._directory, base, LOG)):
+            return False
+        now = self._published() if self._dense else None
+        return now is None or (following is not None and following <= now.log_start_offset)
+
+    def _orphans(self) -> Iterator[Finding]:
+        """Indexes without their segment: where gaps are allowed or the log's start is unknown, nothing else tells."""
+        names = self._filesystem.names(self._directory)
+        segments = Segments(tuple(base_offsets(names)))
+        for name in names:
+            base = offset_of(name, OFFSET_INDEX)
+            if base is not None and base not in segments.bases:
+                path = f"{self._directory}/{name}"
+                yield Finding("segment", path, 0, base, segments.after(base), "the segment of this index is missing")
+
+    def _add_unfinished(self, base: int) -> None:
+        try:
+            self._report.unfinished_bytes += self._filesystem.size(file_path(self._directory, base, LOG))
+        except own(FileNotFoundError):  # pragma: no cover - cut off meanwhile
+            return
+
+    def _check_end(self) -> Iterator[Finding]:
+        state, end = self._state, self._expected
+        if end is not None:
+            yield from self._history.reach(end)
+        if state is not None and self._is_of_this_boot and end is not None and end != state.log_end_offset:
+            problem = f"says that the log ends at offset {state.log_end_offset}, its batches end at {end}"
+            yield Finding(
+                "slots", f"{self._directory}/{COMMIT_SLOTS}", 0, min(end, state.log_end_offset), None, problem
+            )

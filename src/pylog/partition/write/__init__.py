@@ -1,0 +1,1 @@
+"""Changing one partition while its lock is held: appends, syncs, rolls, seals, deletions."""

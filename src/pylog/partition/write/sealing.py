@@ -1,0 +1,238 @@
+"""Writes the seals of closed segments, from the segments themselves, each batch checked on the way.
+
+A little after each append that follows a roll, so that none of them pays for a whole segment; outside the lock, since a
+closed segment doesn't change. What is left of a roll's share is done when the partition is closed. A crash before that
+leaves a segment without a seal, which reads as well; each later roll seals a few such leftovers, wherever they lie, and
+looks whether some older seals can be read: one that is torn is made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Generator, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from pylog.codec.batch import header_crc
+from pylog.codec.format import HEADER_BYTES, INT64_MIN
+from pylog.errors import CorruptSegment, PylogError, TopicNotFound
+from pylog.interrupts import own
+from pylog.partition.commit_slots import CommitSlotsReader
+from pylog.partition.directory import Place
+from pylog.partition.producers import snapshots
+from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
+from pylog.segment.block_times import LeastTimes, known_block_times
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TIMES, file_name, offsets_of
+from pylog.turn import NOT_MINE, Turn
+
+logger = logging.getLogger("pylog.partition")
+
+LEFTOVERS_PER_ROLL = 2  # so that nobody pays for a long history, and all of it is sealed in time
+_STEP_BYTES = 1 << 20
+_CHECKED_PER_ROLL_BYTES = 1 << 20
+_BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
+
+
+class Closed(NamedTuple):
+    """A segment this process has closed, and whether it alone has written to it."""
+
+    base: int
+    end_offset: int
+    written_alone: bool
+
+
+class Sealer:
+    """Seals what is closed in one partition."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """Start anew: also in a forked child, where a thread that is not there may have had the turn."""
+        self._turn = Turn()
+        self._closed: deque[Closed] = deque()
+        self._leftovers: list[int] = []  # of others, rising; the newest are sealed first
+        self._unchecked: list[int] = []  # with a seal that this process has not read yet, rising
+        self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
+        self._work: Iterator[int] | None = None
+
+    def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
+        """There is something to seal; ``go_on`` will do it."""
+        self._closed.append(Closed(base, end_offset, written_alone))
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._closed
+
+    def finish(self) -> None:
+        """Seal what is due still, after another thread that is at it."""
+        if not self.is_idle:
+            self.go_on(float("inf"), wait=True)
+
+    def go_on(self, size_bytes: float = _STEP_BYTES, *, wait: bool = False) -> None:
+        """Seal so many bytes more, about a millisecond's work. Nothing where another thread is at it, unless told to wait.
+
+        A failure is logged: the append it follows stands, and the segment stays readable without its seal.
+        """
+        turn = self._turn
+        if turn.is_mine():  # a signal handler appends, and has interrupted this
+            return
+        try:
+            if turn.take(blocking=wait):
+                self._go_on(size_bytes)
+        except own(FileNotFoundError):
+            self._drop()  # the topic was deleted meanwhile
+        except own(PylogError) as error:
+            self._drop()
+            logger.warning("%r: could not look for unsealed segments: %s", self._place.directory, error)
+        finally:
+            try:  # see turn.py
+                turn.leave()
+            except own(NOT_MINE):
+                pass
+
+    def _drop(self) -> None:
+        """Leave it to the next roll, which looks for what is unsealed."""
+        self._work, self._known_end = None, -1
+        self._leftovers, self._unchecked = [], []
+        self._closed.clear()
+
+    def _go_on(self, size_bytes: float) -> None:
+        if self._work is None:
+            self._work = self._all()
+        for batch_bytes in self._work:
+            size_bytes -= batch_bytes + _BATCH_COSTS_BYTES
+            if size_bytes <= 0:
+                return
+        self._work = None
+
+    def _all(self) -> Iterator[int]:
+        """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
+        due = self._closed  # another one in a child that was forked in the midst of it
+        while due:
+            closed = due[0]
+            yield from self._attempt(closed.base)
+            self._look(closed)
+            for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
+                yield from self._attempt(self._leftovers[-1])
+                self._leftovers.pop()
+            yield from self._check_some()
+            due.popleft()
+
+    def _look(self, closed: Closed) -> None:
+        """Find what others left unsealed, unless nobody else has written here since the last look.
+
+        The snapshots that they took inside of segments closed since have had their time, and go.
+        """
+        if closed.end_offset == self._known_end:
+            return  # looked already, and was interrupted behind that
+        if closed.base < self._known_end:
+            self._known_end = -1  # the log was cut, or the topic created anew
+            self._leftovers, self._unchecked = [], []
+        if not closed.written_alone or closed.base != self._known_end:
+            names = self._place.names()
+            names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
+            sealed = set(offsets_of(names, SEAL))
+            bases = offsets_of(names, LOG)
+            inner = set(offsets_of(names, SNAPSHOT)).difference(bases)
+            snapshots.remove(
+                self._place.filesystem, self._place.directory, (at for at in inner if at < closed.end_offset)
+            )
+            for base in bases:
+                if base < closed.end_offset and base != closed.base:
+                    (self._unchecked if base in sealed else self._leftovers).append(base)
+        self._known_end = closed.end_offset
+
+    def _check_some(self) -> Iterator[int]:
+        """Read some of the seals that were there before this process, and make those anew that cannot be read."""
+        left = _CHECKED_PER_ROLL_BYTES
+        while self._unchecked and left > 0:
+            for size_bytes in self._attempt(self._unchecked[-1]):
+                left -= size_bytes
+                yield size_bytes
+            left -= _BATCH_COSTS_BYTES
+            self._unchecked.pop()
+
+    def _attempt(self, base: int) -> Iterator[int]:
+        try:
+            if not (yield from self._is_sealed(base)):
+                yield from self._seal(base)
+            self._place.filesystem.remove(self._place.path(base, TIMES))  # the seal says as much
+        except own(FileNotFoundError):
+            pass  # deleted meanwhile
+        except own(PylogError) as error:
+            logger.warning("%r: could not seal a closed segment: %s", self._place.directory, error)
+
+    def _is_sealed(self, base: int) -> Generator[int, None, bool]:
+        yield 0
+        try:
+            home = yield from check_seal(self._place.filesystem, self._place.directory, base)
+        except own(FileNotFoundError):
+            return False
+        except own(CorruptSegment) as damage:
+            logger.warning("%s; making it anew", damage)
+            return False
+        check_home(home, self._place.home, self._place.path(base, SEAL))  # if it is another's, it stays, and accuses
+        return True
+
+    def _seal(self, base: int) -> Iterator[int]:
+        path = self._place.path(base, LOG)
+        file = self._place.filesystem.open_readable(path)
+        try:
+            builder = SealBuilder(self._place.home)
+            size = file.size()
+            times = LeastTimes(
+                known_block_times(self._place.filesystem, self._place.path(base, TIMES), size, closed=True)
+            )
+            scan = SegmentScan(file, 0, size, next_offset=base)
+            for position, header in scan:
+                front = scan.front(position)
+                least_ms = times.of_batch(position, front)
+                if least_ms == INT64_MIN:
+                    least_ms = scan.least_timestamp_ms(position, header)
+                builder.add(position, header, front, least_ms)
+                yield header.size_bytes
+        finally:
+            file.close()
+        if scan.problem is not None:
+            raise CorruptSegment(
+                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}",
+                path=path,
+                position=scan.position,
+                offset=scan.next_offset,
+                problem=scan.problem,
+            )
+        seal = builder.build()
+        applies = partial(self._applies, base, seal)
+        write_seal(self._place.filesystem, self._place.directory, base, seal, applies=applies)
+
+    def _applies(self, base: int, seal: Seal) -> bool:
+        """Whether the segment that stands at this path now is closed, and the one that was read.
+
+        Not so where the topic was deleted meanwhile and created anew, or the log was cut by a recovery.
+        """
+        place = self._place
+        try:
+            place.check_topic()  # another one's segment can be the same, byte for byte
+        except own(TopicNotFound):
+            return False
+        try:
+            slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
+            try:
+                state = slots.read()
+            finally:
+                slots.close()
+            if state is None or state.boot != place.boot or state.active_base <= base:
+                return False
+            file = place.filesystem.open_readable(place.path(base, LOG))
+        except own(FileNotFoundError):
+            return False
+        try:
+            return file.size() == seal.size_bytes and (
+                not seal.positions or header_crc(file.pread(HEADER_BYTES, seal.positions[-1])) == seal.header_crcs[-1]
+            )
+        finally:
+            file.close()

@@ -1,0 +1,164 @@
+"""The topics a producer has sent to: their buffers, and the settings that shape a batch.
+
+A topic is looked up once; afterwards only the catalog's version is compared, with a new batch, and what changed is read
+again: more partitions, other settings, another topic under the same name, or none.
+"""
+
+from __future__ import annotations
+
+import threading  # two threads may send to a new topic at once
+from random import Random
+from typing import TYPE_CHECKING
+
+from pylog.codec.compression import codec_id, compress
+from pylog.errors import BufferTimeout, Closed, ConfigError, InvalidPartition, TopicNotFound
+from pylog.interrupts import own
+from pylog.producer.buffer import Driver, PartitionBuffer, TopicBuffers
+from pylog.producer.buffer_pool import Memory
+from pylog.producer.config import ProducerConfig
+from pylog.turn import is_mine
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+
+_LOOK_EVERY_S = 0.01  # a look costs a stat
+_THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice to the producer
+
+
+class Topics:
+    """``known`` is what ``send`` looks into; a topic that is not there goes through ``find``."""
+
+    def __init__(self, log: Log, config: ProducerConfig, memory: Memory, driver: Driver) -> None:
+        self._log = log
+        self._config = config
+        self._memory = memory
+        self._driver = driver
+        self._random = Random()
+        self.known: dict[str, TopicBuffers] = {}
+        self.is_closed = False
+        self._is_log_closed = False
+        log.flush_on_close(self)
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """In a forked child: the buffers are the parent's."""
+        self._lock = threading.RLock()
+        for topic in self.known.values():
+            topic.is_abandoned = True
+        self.known.clear()
+        self._version = -1
+        self._look_again_s = 0.0
+
+    def find(self, name: str) -> TopicBuffers:
+        """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` where there is none; ``ConfigError`` for a
+        hash that is not the topic's."""
+        if is_mine(self._lock) and name not in self.known:
+            raise BufferTimeout(
+                f"{name} was sent to by a signal handler while the thread it interrupted looked for a topic; nothing was "
+                "appended, send again when that is over",
+                topic=name,
+            )
+        with self._lock:
+            if self.is_closed:
+                raise self.refusal()
+            if name not in self.known:
+                if not self.known:
+                    self._version = self._log.catalog_version()
+                self.known[name] = self._read(name, None)
+            return self.known[name]
+
+    def refusal(self) -> Closed:
+        """Why nothing is taken any more."""
+        if self._is_log_closed:
+            return Closed(f"the log {str(self._log.path)!r} has been closed; open a new one, and a new producer of it")
+        return Closed("the producer is closed")
+
+    def log_closes(self) -> None:
+        """Refuse records from now on, and write those that were taken."""
+        self._is_log_closed = self._is_log_closed or not self.is_closed  # an interrupted close comes again
+        self.close()
+        self._driver.log_closes()
+
+    def close(self) -> None:
+        """Let ``find`` refuse everything from now on. On return, no more batches are opened."""
+        with self._lock:
+            self.is_closed = True
+            topics = list(self.known.values())
+            self.known.clear()
+        for topic in topics:
+            for buffer in topic.buffers:
+                with buffer.lock:  # who was about to open a batch has opened it
+                    pass
+
+    def refresh(self) -> None:
+        """Read the known topics again if the catalog has changed."""
+        version = self._log.catalog_version()
+        if version == self._version or is_mine(self._lock):  # a signal handler may have interrupted this very thing
+            return
+        with self._lock:
+            self._read_again()
+            self._version = version
+
+    def _read_again(self) -> None:
+        for name, topic in list(self.known.items()):
+            try:
+                self.known[name] = self._read(name, topic)
+            except own(TopicNotFound, ConfigError):  # the next send to it asks again, and is told
+                del self.known[name]
+
+    def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
+        """The buffer after a refresh: the same one, unless its topic was deleted and created again meanwhile."""
+        if now_s >= self._look_again_s or buffer.topic.is_stale:
+            buffer.topic.is_stale = False
+            self._look_again_s = now_s + _LOOK_EVERY_S
+            self.refresh()
+        name, number = buffer.topic_partition
+        if self.known.get(name) is buffer.topic:
+            return buffer
+        buffers = self.find(name).buffers
+        if number < len(buffers):
+            return buffers[number]
+        raise InvalidPartition(
+            f"topic {name!r} was created again with partitions 0 to {len(buffers) - 1}, the record is for {number}",
+            topic=name, partition=number, partitions=len(buffers),
+        )  # fmt: skip
+
+    def buffer(self, topic: TopicBuffers, partition: object) -> PartitionBuffer:
+        """The buffer of a partition named by the caller; ``InvalidPartition`` where there is none."""
+        if isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
+            if partition >= len(topic.buffers):
+                self.refresh()  # it may have been added since
+            if partition < len(topic.buffers):
+                return topic.buffers[partition]
+        raise InvalidPartition(
+            f"topic {topic.name!r} has partitions 0 to {len(topic.buffers) - 1}, got {partition!r}",
+            topic=topic.name, partition=partition, partitions=len(topic.buffers),
+        )  # fmt: skip
+
+    def _read(self, name: str, topic: TopicBuffers | None) -> TopicBuffers:
+        """The topic as the catalog has it now: ``topic`` brought up to date, or a new one."""
+        description = self._log.topic_to_send_to(name) if topic is None else self._log.describe_topic(name)
+        partitioner = self._config.partitioner
+        key_hash = partitioner.key_hash(name, description.config.partitioner)
+        if topic is None or topic.id != description.id:
+            topic = TopicBuffers(name, description.id, partitioner.new_choice(self._random))
+        topic.key_hash = key_hash
+        self._configure(topic, description.config.compression_type, description.config.max_message_bytes)
+        numbers = range(len(topic.buffers), description.partitions)
+        topic.buffers = topic.buffers + [
+            PartitionBuffer(topic, number, self._memory, self._driver) for number in numbers
+        ]
+        has_choice = len(topic.buffers) > 1 or not partitioner.hashes_keys
+        topic.only = None if has_choice else topic.buffers[0]
+        return topic
+
+    def _configure(self, topic: TopicBuffers, compression_type: str, max_message_bytes: int) -> None:
+        if self._config.compression is not None:
+            topic.codec, topic.level = codec_id(self._config.compression), self._config.compression_level
+        elif compression_type != _THE_PRODUCERS:
+            topic.codec = codec_id(compression_type)
+            compress(topic.codec, b"", None)  # a missing library is found here, not in the first batch
+        else:
+            topic.codec = codec_id("none")
+        topic.max_message_bytes = max_message_bytes
+        topic.batch_bytes = min(self._config.batch_bytes, max_message_bytes)

@@ -1,0 +1,129 @@
+"""Where a sink keeps what it has staged and decided, and the lock of whoever changes that.
+
+Each sink has a directory in ``.pylog/spark``: a streaming query one of its own, which bears the query's id and stays, and
+every ``save`` one of its own, which goes when its records are in the log. In it are ``lock``, ``state`` (of a query),
+``intent`` (while a commit is under way), and what tasks have staged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from pylog.catalog import Layout
+from pylog.clock import Clock
+from pylog.errors import ConfigError, LogLocked
+from pylog.storage import FileLock, FileSystem, make_directory_durably
+
+T = TypeVar("T")
+
+_SAVE = "save-"
+_SINK_ID = re.compile(r"(save-)?[0-9a-f-]{32,36}")
+_STAGED = re.compile(r"([0-9]{1,19})-[0-9]{1,19}-[0-9a-f]{32}\.staged")
+_SLEEP_S = 0.001
+
+
+class SinkDirectory(NamedTuple):
+    """The directory of one sink."""
+
+    filesystem: FileSystem
+    clock: Clock
+    sinks: str  # the directory of all sinks
+    sink_id: str
+
+    @classmethod
+    def of(cls, filesystem: FileSystem, clock: Clock, root: str, sink_id: str) -> SinkDirectory:
+        """Below the log at ``root``. ``ConfigError`` where the id could lead elsewhere."""
+        if not is_sink_id(sink_id):
+            raise ConfigError(f"{sink_id!r:.80} is no id of a sink", option="sink_id", value=sink_id)
+        return cls(filesystem.within(root), clock, Layout(root).sinks, sink_id)
+
+    @property
+    def directory(self) -> str:
+        return f"{self.sinks}/{self.sink_id}"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.directory}/lock"
+
+    @property
+    def state(self) -> str:
+        return f"{self.directory}/state"
+
+    @property
+    def intent(self) -> str:
+        return f"{self.directory}/intent"
+
+    @property
+    def is_save(self) -> bool:
+        """Whether this is the sink of one ``save``, which commits once."""
+        return self.sink_id.startswith(_SAVE)
+
+    def staged(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def new_staged_name(self, batch_id: int, task_attempt: int) -> str:
+        """A name that no other attempt has, and nobody guesses."""
+        return f"{batch_id}-{task_attempt}-{self.filesystem.random_bytes(16).hex()}.staged"
+
+    def staged_names(self) -> list[str]:
+        """What tasks have staged here, finished or not."""
+        return [name for name in self.filesystem.names(self.directory) if is_staged_name(name)]
+
+    def make(self) -> None:
+        """Make the directory, durably."""
+        make_directory_durably(self.filesystem, self.directory)
+
+    def is_there(self) -> bool:
+        return self.filesystem.is_directory(self.directory)
+
+
+def new_save_id(filesystem: FileSystem) -> str:
+    return f"{_SAVE}{filesystem.random_bytes(16).hex()}"
+
+
+def is_sink_id(name: object) -> bool:
+    return isinstance(name, str) and _SINK_ID.fullmatch(name) is not None
+
+
+def is_staged_name(name: object) -> bool:
+    return isinstance(name, str) and _STAGED.fullmatch(name) is not None
+
+
+def batch_of(staged_name: str) -> int:
+    """The batch that a file was staged for."""
+    found = _STAGED.fullmatch(staged_name)
+    assert found is not None  # whoever asks has seen that it is such a name
+    return int(found[1])
+
+
+def while_holding_sink(place: SinkDirectory, work: Callable[[], T], timeout_s: float) -> T:
+    """What ``work`` returns, called while the sink's lock is held. ``LogLocked`` if it isn't free in time, uncalled.
+
+    ``FileNotFoundError`` where the sink has gone meanwhile, and its lock with it.
+    """
+    deadline = place.clock.monotonic() + timeout_s
+    while True:
+        lock = place.filesystem.lock(place.lock)
+        try:
+            try:
+                _wait(place, lock, deadline, timeout_s)
+                if lock.is_in_place():
+                    return work()
+            finally:
+                lock.release()
+        finally:
+            lock.close()
+
+
+def _wait(place: SinkDirectory, lock: FileLock, deadline: float, timeout_s: float) -> None:
+    while not lock.try_acquire():
+        if place.clock.monotonic() >= deadline:
+            raise LogLocked(
+                f"{place.lock} stayed locked for {timeout_s:g} s: another driver commits for this sink, or one was stopped in "
+                "the midst of it; find out which process holds it",
+                path=place.lock,
+                timeout_s=timeout_s,
+            )
+        place.clock.sleep(_SLEEP_S)

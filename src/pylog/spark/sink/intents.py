@@ -1,0 +1,169 @@
+"""What a sink has decided, in two small files that are replaced whole: ``intent`` and ``state``.
+
+An intent that is durable is a commit: everything it names will be in the log, whoever has to see to it. ``state`` remembers of
+a streaming query which batch was published last, and under which producer id.
+
+Each file is the CRC-32C of what follows, in eight hexadecimal digits, a line's end, and a JSON object with ``version`` 1.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from pylog.codec.checksum import crc32c
+from pylog.errors import CorruptSegment, FormatVersionError, NotAppended
+from pylog.interrupts import own
+from pylog.partition.producers.state import SEQUENCE_LIMIT
+from pylog.spark.sink.directory import SinkDirectory, is_staged_name
+from pylog.spark.sink.staging import Staged, Target
+from pylog.storage import FileSystem, read_whole, write_atomically
+
+VERSION = 1
+LIMIT_BYTES = 64 << 20
+
+_CRC_BYTES = 9
+_INT63 = range(2**63)
+
+
+class Share(NamedTuple):
+    """What a commit appends to one partition: so many records, under sequences from the first on, at or behind an offset."""
+
+    target: Target
+    first_sequence: int
+    records: int
+    start_offset: int
+
+
+class Intent(NamedTuple):
+    """A commit. Its batches are those of ``files``, in this order."""
+
+    batch_id: int
+    producer_id: int
+    files: tuple[Staged, ...]
+    shares: tuple[Share, ...]
+
+
+class SinkState(NamedTuple):
+    """``batch_id`` is the last one that is in the log."""
+
+    batch_id: int
+    producer_id: int
+
+
+def write_intent(place: SinkDirectory, intent: Intent) -> None:
+    """Durable on return: the commit point. ``NotAppended`` for one beyond all bounds."""
+    content = {
+        "batch_id": intent.batch_id,
+        "producer_id": intent.producer_id,
+        "files": [list(staged) for staged in intent.files],
+        "shares": [[*share.target, *share[1:]] for share in intent.shares],
+    }
+    data = _encoded(content)
+    if len(data) > LIMIT_BYTES:
+        raise NotAppended(
+            f"a commit of {len(intent.files)} tasks to {len(intent.shares)} partitions is too large to be noted down; write with "
+            "fewer tasks (coalesce)",
+            size_bytes=len(data),
+            limit_bytes=LIMIT_BYTES,
+        )
+    write_atomically(place.filesystem, place.intent, data)
+
+
+def read_intent(place: SinkDirectory) -> Intent | None:
+    """None where there is none. ``CorruptSegment``, ``FormatVersionError``."""
+    content = _read(place.filesystem, place.intent)
+    if content is None:
+        return None
+    try:
+        files = tuple(Staged(*entry) for entry in content["files"])
+        shares = tuple(Share(Target(*entry[:3]), *entry[3:]) for entry in content["shares"])
+        intent = Intent(content["batch_id"], content["producer_id"], files, shares)
+    except own(KeyError, TypeError) as error:
+        raise _damaged(place.intent, f"it is no commit ({error!r})") from error
+    for problem in _problems(intent):
+        raise _damaged(place.intent, problem)
+    return intent
+
+
+def _problems(intent: Intent) -> list[str]:
+    """What cannot be in a commit."""
+    checks = [
+        (_is(intent.batch_id, _INT63) and _is(intent.producer_id, _INT63), "numbers of batch and producer"),
+        *((_is_staged(staged), f"the file {staged.name!r:.80}") for staged in intent.files),
+        *((_is_share(share), f"the share of {share.target.topic!r:.80}") for share in intent.shares),
+    ]
+    return [f"it can't have {what} as it does" for is_fine, what in checks if not is_fine]
+
+
+def _is_staged(staged: Staged) -> bool:
+    return is_staged_name(staged.name) and _is(staged.size_bytes, _INT63) and _is(staged.crc, range(2**32))
+
+
+def _is_share(share: Share) -> bool:
+    topic, topic_id, partition = share.target
+    return (
+        isinstance(topic, str)
+        and isinstance(topic_id, str)
+        and _is(partition, range(2**31))
+        and _is(share.first_sequence, range(SEQUENCE_LIMIT))
+        and _is(share.records, range(1, SEQUENCE_LIMIT))
+        and _is(share.start_offset, _INT63)
+    )
+
+
+def write_state(place: SinkDirectory, state: SinkState) -> None:
+    """Durable on return."""
+    write_atomically(place.filesystem, place.state, _encoded(state._asdict()))
+
+
+def read_state(place: SinkDirectory) -> SinkState | None:
+    """None where there is none. ``CorruptSegment``, ``FormatVersionError``."""
+    content = _read(place.filesystem, place.state)
+    if content is None:
+        return None
+    state = SinkState(content.get("batch_id", -1), content.get("producer_id", -1))
+    if not all(_is(number, _INT63) for number in state):
+        raise _damaged(place.state, f"it can't say {state}")
+    return state
+
+
+def _is(value: object, allowed: range) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in allowed
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    body = json.dumps({"version": VERSION, **content}).encode()
+    return b"%08x\n" % crc32c(body) + body
+
+
+def _read(filesystem: FileSystem, path: str) -> dict[str, Any] | None:
+    try:
+        data = read_whole(filesystem, path, LIMIT_BYTES + 1)
+    except own(FileNotFoundError):
+        return None
+    body = data[_CRC_BYTES:]
+    if len(data) > LIMIT_BYTES or data[:_CRC_BYTES] != b"%08x\n" % crc32c(body):
+        raise _damaged(path, f"{len(data)} bytes that don't fit their checksum")
+    try:
+        content = json.loads(body.decode())
+    except own(ValueError, RecursionError) as error:
+        raise _damaged(path, f"it is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "it is no JSON object")
+    if content.get("version") != VERSION:
+        raise FormatVersionError(
+            f"{path} has version {content.get('version')!r:.80}, this pylog knows {VERSION}; upgrade pylog",
+            path=path,
+            version=content.get("version"),
+            expected=VERSION,
+        )
+    return content
+
+
+def _damaged(path: str, problem: str) -> CorruptSegment:
+    return CorruptSegment(
+        f"{path} is damaged: {problem}; restore it from a copy. Without it the sink forgets what it has published",
+        path=path,
+        position=0,
+    )

@@ -1,0 +1,139 @@
+"""The options of the sink. ``topic`` is Spark's Kafka sink's; the others are ``Producer``'s and ``Log``'s, in Spark's spelling.
+
+Nothing is ignored: an option that has no effect here is refused by name. What Spark itself puts among them stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pylog.errors import ConfigError
+from pylog.interrupts import own
+from pylog.spark.source.offset_options import wrong
+from pylog.spark.source.options import SUPPORTED as OF_THE_SOURCE
+from pylog.spark.source.options import absolute_path, boolean, count, refuse_a_brokers
+
+SUPPORTED = (
+    "path",
+    "topic",
+    "autoCreateTopics",
+    "compression",
+    "compressionLevel",
+    "partitioner",
+    "partitionerOverride",
+    "batchBytes",
+    "deliveryTimeoutMs",
+)
+SPARKS_OWN = ("checkpointLocation", "queryName")
+KAFKAS = {
+    "kafka.compression.type": "compression",
+    "kafka.compression.level": "compressionLevel",
+    "kafka.batch.size": "batchBytes",
+    "kafka.delivery.timeout.ms": "deliveryTimeoutMs",
+    "kafka.partitioner.class": "partitioner",
+}
+WITHOUT_EFFECT = {
+    "includeHeaders": "the column headers is written where there is one",
+    "kafka.acks": "a commit is synced to the disk",
+    "kafka.enable.idempotence": "what is committed is in the log once",
+}
+
+_DELIVERY_TIMEOUT_MS = 120_000
+_OF_THE_PRODUCER = {
+    "compression": "compression",
+    "compressionLevel": "compression_level",
+    "partitioner": "partitioner",
+    "partitionerOverride": "partitioner_override",
+    "batchBytes": "batch_bytes",
+}
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """The options of one query, checked. ``producer`` holds those that ``Producer`` takes, by its names."""
+
+    path: str
+    topic: str | None
+    auto_create_topics: bool
+    delivery_timeout_ms: int
+    producer: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """The options as Spark hands them over, names in any case. ``ConfigError`` names the one that is wrong.
+
+        ``MissingCodec`` for a compression library that is not installed.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        _refuse_others(given)
+        producer = {
+            theirs: _of_the_producer(given, ours) for ours, theirs in _OF_THE_PRODUCER.items() if ours.lower() in given
+        }
+        _check_producer(producer)
+        return cls(
+            absolute_path(given.get("path")),
+            _topic(given),
+            boolean(given, "autoCreateTopics", default=False),
+            count(given, "deliveryTimeoutMs", _DELIVERY_TIMEOUT_MS),
+            producer,
+        )
+
+
+def _refuse_others(given: Mapping[str, str]) -> None:
+    known = {name.lower() for name in SUPPORTED}
+    theirs = {name.lower(): name for name in OF_THE_SOURCE}
+    has_another_name = {*KAFKAS, *(name.lower() for name in WITHOUT_EFFECT)}
+    refuse_a_brokers(given.keys() - known - has_another_name, "the log is written at 'path'")
+    for name in sorted(given.keys() - known - {name.lower() for name in SPARKS_OWN}):
+        if name == "paths":
+            raise wrong("path", given[name], "one path")
+        raise ConfigError(_why_not(name, theirs, known), option=theirs.get(name, name), value=given[name])
+
+
+def _why_not(name: str, theirs: Mapping[str, str], known: set[str]) -> str:
+    for option, why in WITHOUT_EFFECT.items():
+        if name == option.lower():
+            return f"option {option!r} has no effect on a sink: {why}. Remove it"
+    if name in KAFKAS:
+        return f"option {name!r} is for a broker, and here is none: here it is {KAFKAS[name]!r}"
+    if name in theirs:
+        return f"option {theirs[name]!r} is the source's, not the sink's; remove it"
+    meant = [
+        f"; did you mean {other!r}?" for other in SUPPORTED if other.lower() in get_close_matches(name, known, n=1)
+    ]
+    return f"no option {name!r} of the sink{''.join(meant) or '; there are ' + ', '.join(SUPPORTED)}"
+
+
+def _topic(given: Mapping[str, str]) -> str | None:
+    from pylog.catalog import check_topic_name
+
+    topic = given.get("topic")
+    return None if topic is None else check_topic_name(topic.strip())
+
+
+def _of_the_producer(given: Mapping[str, str], option: str) -> object:
+    if option == "partitionerOverride":
+        return boolean(given, option, default=False)
+    return _number(given, option) if option in ("compressionLevel", "batchBytes") else given[option.lower()].strip()
+
+
+def _number(given: Mapping[str, str], option: str) -> int:
+    text = given[option.lower()].strip()
+    try:
+        return int(text)
+    except own(ValueError):
+        raise wrong(option, text, "a whole number") from None
+
+
+def _check_producer(options: Mapping[str, Any]) -> None:
+    from pylog.producer.config import ProducerConfig
+
+    try:
+        ProducerConfig(**options)
+    except own(ConfigError) as error:
+        named = {theirs: ours for ours, theirs in _OF_THE_PRODUCER.items()}
+        option = str(error.facts.get("option", ""))
+        raise ConfigError(f"option {named.get(option, option)!r}: {error}", **error.facts) from error

@@ -1,0 +1,221 @@
+"""Appends what a commit names to the partitions, each batch once, however often it is begun again.
+
+The log itself says what is in it already: the sequence it expects next of the sink's producer in a partition. Where it has
+forgotten that producer (a day without a batch, many thousands of others), the headers behind the place where the partition
+ended when the commit was decided say it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pylog.codec.batch import number
+from pylog.errors import CorruptSegment, InvalidPartition, NotAppended, PylogError, TopicNotFound
+from pylog.interrupts import own
+from pylog.partition.producers.state import SEQUENCE_LIMIT
+from pylog.partition.read.reader import Cursor
+from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
+from pylog.spark.sink.directory import SinkDirectory
+from pylog.spark.sink.intents import Intent, Share
+from pylog.spark.sink.staging import Staged, StagedBatch, Target, staged_batches
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+    from pylog.partition import Partition
+
+logger = logging.getLogger("pylog.spark")
+
+PRODUCER_EPOCH = 0
+_FETCH_BYTES = 1 << 20
+
+
+def prepare(
+    log: Log, place: SinkDirectory, batch_id: int, producer_id: int, files: Iterable[Staged], timeout_ms: int
+) -> Intent:
+    """What a commit of these files is to append. Goes through all of them: what is damaged is found before anything is decided.
+
+    ``CorruptSegment``; ``TopicNotFound`` where a topic has gone since; a kind of ``NotAppended``.
+    """
+    files = tuple(files)
+    records: dict[Target, int] = {}
+    for batch in _batches(place, files):
+        records[batch.target] = records.get(batch.target, 0) + batch.header.count
+    shares = []
+    for target, count in records.items():
+        if count >= SEQUENCE_LIMIT:
+            raise NotAppended(
+                f"{count} records for {target.topic}-{target.partition} in one commit, {SEQUENCE_LIMIT - 1} are possible: write "
+                "them in several",
+                topic=target.topic,
+                partition=target.partition,
+            )
+        partition = _partition(log, target)
+        if partition is None:
+            raise TopicNotFound(
+                f"{target.topic!r} was deleted, or deleted and created anew, since its records were staged; nothing was written: "
+                "write again",
+                topic=target.topic,
+                partition=target.partition,
+            )
+        first = partition.next_sequence(producer_id, timeout_ms) or 0
+        shares.append(Share(target, first, count, partition.latest_offset))
+    return Intent(batch_id, producer_id, files, tuple(shares))
+
+
+def _batches(place: SinkDirectory, files: Iterable[Staged]) -> Iterator[StagedBatch]:
+    for staged in files:
+        yield from staged_batches(place, staged)
+
+
+def _partition(log: Log, target: Target) -> Partition | None:
+    """The partition, None where its topic is not there any more."""
+    try:
+        partition = log.partition(target.topic, target.partition)
+    except own(TopicNotFound, InvalidPartition):
+        return None
+    return partition if partition.topic_id == target.topic_id else None
+
+
+class Publication:
+    """One go at appending a commit."""
+
+    def __init__(self, log: Log, place: SinkDirectory, intent: Intent, timeout_ms: int) -> None:
+        self._log = log
+        self._place = place
+        self._intent = intent
+        self._timeout_ms = timeout_ms
+        self.may_have_begun = False  # whether anything of it may be in the log
+
+    def run(self, *, again: bool) -> None:
+        """Append what is not in the log yet, and sync it. ``again``: somebody may have begun it before.
+
+        What is for a topic that was deleted since the commit was decided goes the way of the topic's other records.
+        """
+        self.may_have_begun = again
+        lanes = {share.target: self._lane(share, again) for share in self._intent.shares}
+        for batch in _batches(self._place, self._intent.files):
+            lane = lanes.get(batch.target)
+            if lane is None:
+                raise self._disagreement(
+                    f"{batch.target.topic}-{batch.target.partition} is in a file and not in the commit"
+                )
+            self._append(lane, batch)
+        for lane in lanes.values():
+            self._sync(lane)
+
+    def _lane(self, share: Share, again: bool) -> _Lane:
+        partition = _partition(self._log, share.target)
+        if partition is None:
+            _warn_of_deletion(share)
+            return _Lane(share, None, 0)
+        there = self._records_there(partition, share) if again else 0
+        return _Lane(share, partition, there)
+
+    def _records_there(self, partition: Partition, share: Share) -> int:
+        """How many of the share's records are in the log."""
+        producer_id = self._intent.producer_id
+        expected = partition.next_sequence(producer_id, self._timeout_ms)
+        if expected is None:
+            expected = _behind_last_found(partition, producer_id, share)
+        there = (expected - share.first_sequence) % SEQUENCE_LIMIT
+        if there > share.records:
+            raise self._disagreement(
+                f"{share.target.topic}-{share.target.partition} expects sequence {expected} of producer {producer_id}, the "
+                f"commit has {share.records} from {share.first_sequence} on"
+            )
+        return there
+
+    def _append(self, lane: _Lane, batch: StagedBatch) -> None:
+        if lane.is_there(batch.header.count):
+            return
+        assert lane.partition is not None  # else all is counted as there
+        number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, lane.sequence)
+        had_begun, self.may_have_begun = self.may_have_begun, True
+        try:
+            result = lane.partition.append_batch(
+                batch.data, timeout_ms=self._timeout_ms, min_timestamp_ms=batch.min_timestamp_ms
+            )
+        except own(PylogError) as error:
+            self.may_have_begun = had_begun or not isinstance(error, NotAppended)
+            if not self._is_gone(lane):
+                raise
+            return
+        lane.appended(batch.header.count, result.last_offset + 1)
+
+    def _sync(self, lane: _Lane) -> None:
+        try:
+            lane.sync()
+        except own(PylogError):
+            if not self._is_gone(lane):
+                raise
+
+    def _is_gone(self, lane: _Lane) -> bool:
+        """Whether the topic was deleted just now; then nothing more is done about it."""
+        if _partition(self._log, lane.share.target) is not None:
+            return False
+        _warn_of_deletion(lane.share)
+        lane.partition = None
+        return True
+
+    def _disagreement(self, problem: str) -> CorruptSegment:
+        return CorruptSegment(
+            f"{self._place.intent} does not fit the log: {problem}. Was one of them restored from a copy, without the other? "
+            "Move the file away to give that commit up",
+            path=self._place.intent,
+            position=0,
+        )
+
+
+class _Lane:
+    """One partition's part of a publication."""
+
+    def __init__(self, share: Share, partition: Partition | None, there: int) -> None:
+        self.share = share
+        self._there = there
+        self._passed = 0
+        self._end_offset = -1 if partition is None or not there else partition.latest_offset
+        self.partition = partition
+
+    def is_there(self, count: int) -> bool:
+        """Whether the next batch, of so many records, is in the log already, or is not wanted any more."""
+        if self.partition is not None and self._passed >= self._there:
+            return False
+        self._passed += count
+        return True
+
+    @property
+    def sequence(self) -> int:
+        """The next batch's."""
+        return (self.share.first_sequence + self._passed) % SEQUENCE_LIMIT
+
+    def appended(self, count: int, end_offset: int) -> None:
+        self._passed += count
+        self._end_offset = end_offset
+
+    def sync(self) -> None:
+        if self.partition is not None and self._end_offset >= 0:
+            self.partition.sync(self._end_offset)
+
+
+def _warn_of_deletion(share: Share) -> None:
+    logger.warning(
+        "%s was deleted since a commit to it was decided; its %d records go with it", share.target.topic, share.records
+    )
+
+
+def _behind_last_found(partition: Partition, producer_id: int, share: Share) -> int:
+    """The sequence behind the producer's last batch at or behind the share's start; the share's first where there is none."""
+    expected = share.first_sequence
+    cursor = Cursor(max(share.start_offset, partition.earliest_offset))
+    end = partition.latest_offset
+    while cursor.offset < end:
+        fetched = partition.fetch(cursor, max_bytes=_FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
+        for view in fetched.batches:
+            if view.header.producer_id == producer_id:
+                expected = (view.header.last_sequence + 1) % SEQUENCE_LIMIT
+        if fetched.cursor.offset <= cursor.offset:
+            break
+        cursor = fetched.cursor
+    return expected

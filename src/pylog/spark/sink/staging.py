@@ -1,0 +1,232 @@
+"""What a task writes: its batches, encoded as they will stand in the log, in a file of its own.
+
+The producer that encodes them is the ordinary one; only its partitions are parts of a file (``StagedLog``). Nobody reads the
+file before it is whole and synced, and named by a commit.
+
+Layout, big-endian (our own, see docs/format.md):
+
+    0  magic "PYLGSTGD"     8  int16 version 1
+    then frames: uint8 kind, uint32 bytes of the body, and the body. Kind 1 is the next partition, numbered from 0:
+    its topic, the topic's id, and its number as text, with zero bytes between. Kind 2 is uint32 number of a partition,
+    int64 the least timestamp of the records, and a batch (v2) of them: base offset 0, no producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.checksum import crc32c
+from pylog.codec.format import HEADER_BYTES, NO_PRODUCER_ID
+from pylog.errors import CorruptSegment, NotAppended
+from pylog.interrupts import own
+from pylog.model import AppendResult
+from pylog.spark.sink.directory import SinkDirectory
+
+if TYPE_CHECKING:
+    from pylog.log import Log
+    from pylog.storage import AppendableFile, ReadableFile
+
+MAGIC = b"PYLGSTGD"
+VERSION = 1
+
+_HEAD = Struct(">8sh")
+_FRAME = Struct(">BI")
+_BATCH_FRONT = Struct(">Iq")
+_PARTITION, _BATCH = 1, 2
+_PARTITION_BYTES_MAX = 1024
+_PARTITIONS_MAX = 1_000_000
+
+
+class Target(NamedTuple):
+    """A partition of the very topic that the records are for. Another topic of the same name has another id."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
+class Staged(NamedTuple):
+    """A file that a task has finished. ``crc`` is of all its bytes."""
+
+    name: str
+    size_bytes: int
+    crc: int
+
+
+class StagedFile:
+    """The file of one task attempt. For one thread. Made with the first batch, so that a task without rows leaves nothing."""
+
+    def __init__(self, place: SinkDirectory, batch_id: int, task_attempt: int) -> None:
+        self._place = place
+        self.name = place.new_staged_name(batch_id, task_attempt)
+        self._file: AppendableFile | None = None
+        self._end = self._crc = 0
+        self._targets: dict[Target, int] = {}
+        self.failure: Exception | None = None  # the first one: whatever comes behind it is in vain
+
+    def append(self, target: Target, batch: bytearray, min_timestamp_ms: int) -> None:
+        try:
+            self._append(target, batch, min_timestamp_ms)
+        except own(Exception) as error:
+            self.failure = self.failure or error
+            raise
+
+    def _append(self, target: Target, batch: bytearray, min_timestamp_ms: int) -> None:
+        if self.failure is not None:
+            raise NotAppended(f"nothing more is staged in {self.name}: {self.failure}") from self.failure
+        number = self._targets.get(target)
+        if number is None:
+            number = self._targets[target] = len(self._targets)
+            body = f"{target.topic}\0{target.topic_id}\0{target.partition}".encode()
+            self._write(_FRAME.pack(_PARTITION, len(body)) + body)
+        front = _BATCH_FRONT.pack(number, min_timestamp_ms)
+        self._write(_FRAME.pack(_BATCH, len(front) + len(batch)) + front)
+        self._write(batch)
+
+    def _write(self, data: bytes | bytearray) -> None:
+        if self._file is None:
+            self._place.make()
+            self._file = self._place.filesystem.open_appendable(self._place.staged(self.name))
+            if self._file.size():
+                raise NotAppended(f"{self._file.path} is there already")
+            self._write(_HEAD.pack(MAGIC, VERSION))
+        self._file.pwrite(data, self._end)
+        self._end += len(data)
+        self._crc = crc32c(data, self._crc)
+
+    def finish(self) -> Staged | None:
+        """Sync it; its name is made durable by the commit. None where nothing was staged."""
+        if self._file is None:
+            return None
+        self._file.sync()
+        self._file.close()
+        return Staged(self.name, self._end, self._crc)
+
+    def discard(self) -> None:
+        """Remove it."""
+        if self._file is not None:
+            self._file.close()
+            self._place.filesystem.remove(self._place.staged(self.name))
+
+
+class StagedLog:
+    """The log as a task's producer sees it: topics are the log's, and what is appended is staged."""
+
+    def __init__(self, log: Log, file: StagedFile) -> None:
+        self._log = log
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)  # all but partitions is the log's
+
+    def partition(self, topic: str, number: int) -> StagedPartition:
+        return StagedPartition(Target(topic, self._log.describe_topic(topic).id, number), self._file)
+
+
+class StagedPartition:
+    """The part of a partition that a producer which doesn't sync asks for."""
+
+    def __init__(self, target: Target, file: StagedFile) -> None:
+        self._target = target
+        self._file = file
+        self.topic_id = target.topic_id
+
+    def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int) -> AppendResult:
+        self._file.append(self._target, batch, min_timestamp_ms)
+        return AppendResult(0, read_header(batch).last_offset_delta, -1, False)
+
+
+# Reading
+
+
+class StagedBatch(NamedTuple):
+    target: Target
+    header: BatchHeader
+    min_timestamp_ms: int
+    data: bytearray
+
+
+def staged_batches(place: SinkDirectory, staged: Staged) -> Iterator[StagedBatch]:
+    """The batches of a file in their order, each of them checked. ``CorruptSegment`` where it is not what was staged.
+
+    At its end all bytes have been compared with the checksum: whoever wants nothing of a damaged file goes through it first.
+    """
+    path = place.staged(staged.name)
+    try:
+        file = place.filesystem.open_readable(path)
+    except own(FileNotFoundError) as error:
+        raise CorruptSegment(f"{path}, which a task has staged, is gone", path=path, position=0) from error
+    try:
+        yield from _Reader(file, staged).batches()
+    finally:
+        file.close()
+
+
+class _Reader:
+    def __init__(self, file: ReadableFile, staged: Staged) -> None:
+        self._file = file
+        self._staged = staged
+        self._at = self._crc = 0
+        self._targets: list[Target] = []
+
+    def batches(self) -> Iterator[StagedBatch]:
+        staged = self._staged
+        if self._file.size() != staged.size_bytes:
+            self._damaged(f"it has {self._file.size()} bytes, {staged.size_bytes} were staged")
+        if self._read(_HEAD.size) != _HEAD.pack(MAGIC, VERSION):
+            self._damaged("it does not begin as a staged file of this version")
+        while self._at < staged.size_bytes:
+            kind, size = _FRAME.unpack(self._read(_FRAME.size))
+            if kind == _PARTITION and size <= _PARTITION_BYTES_MAX and len(self._targets) < _PARTITIONS_MAX:
+                self._targets.append(self._target(self._read(size)))
+            elif kind == _BATCH and size >= _BATCH_FRONT.size + HEADER_BYTES:
+                yield self._batch(size - _BATCH_FRONT.size)
+            else:
+                self._damaged(f"a frame of kind {kind} and {size} bytes")
+        if self._crc != staged.crc:
+            self._damaged(f"its checksum is {self._crc:08x}, {staged.crc:08x} was staged")
+
+    def _read(self, size: int) -> bytes:
+        if size > self._staged.size_bytes - self._at:  # before anything is allocated for it
+            self._damaged(f"{size} bytes expected, it ends at {self._staged.size_bytes}")
+        data = self._file.pread(size, self._at)
+        if len(data) != size:
+            self._damaged(f"{size} bytes expected, {len(data)} were there")
+        self._at += size
+        self._crc = crc32c(data, self._crc)
+        return data
+
+    def _target(self, body: bytes) -> Target:
+        parts = body.decode("utf-8", "replace").split("\0")
+        if len(parts) != 3 or not parts[2].isdecimal() or len(parts[2]) > 9:
+            self._damaged(f"{body!r:.80} names no partition")
+        return Target(parts[0], parts[1], int(parts[2]))
+
+    def _batch(self, size: int) -> StagedBatch:
+        number, min_timestamp_ms = _BATCH_FRONT.unpack(self._read(_BATCH_FRONT.size))
+        if number >= len(self._targets):
+            self._damaged(f"a batch for partition {number} of {len(self._targets)}")
+        data = bytearray(self._read(size))
+        header = read_header(data)
+        problem = check_header(header)
+        if problem is None and header.size_bytes != size:
+            problem = f"a batch of {header.size_bytes} bytes in {size}"
+        if problem is None and (header.last_offset_delta != header.count - 1 or header.producer_id != NO_PRODUCER_ID):
+            problem = f"a batch of producer {header.producer_id}, of {header.count} records"
+        if problem is None and (header.is_control or header.is_transactional or header.is_log_append_time):
+            problem = f"a batch with attributes {header.attributes:#x}"
+        if problem is not None:
+            self._damaged(problem)
+        BatchView(data, header).check_crc()
+        return StagedBatch(self._targets[number], header, min_timestamp_ms, data)
+
+    def _damaged(self, problem: str) -> NoReturn:
+        raise CorruptSegment(
+            f"{self._file.path}, which a task has staged, is damaged before position {self._at}: {problem}",
+            path=self._file.path,
+            position=self._at,
+            problem=problem,
+        )

@@ -1,0 +1,167 @@
+"""What a path holds, seen without a lock and without write permission: topics, partitions, what is published of them.
+
+A path is a log, the log directory of a Kafka broker, or the directory of one partition by itself (``orders-0``), of
+either kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, look_at
+from pylog.catalog.layout import parse_partition
+from pylog.clock import SystemClock
+from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
+from pylog.interrupts import own
+from pylog.model import TopicPartition
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.directory import Place, boot_of
+from pylog.partition.read.published import PublishedView
+from pylog.partition.read.reader import PartitionReader
+from pylog.segment.kafka_checkpoint import LOG_START, read_offsets
+from pylog.segment.naming import COMMIT_SLOTS, PARTITION_METADATA, base_offsets
+from pylog.storage import FileSystem, OsFileSystem, read_whole
+
+_IDENTITY_LIMIT_BYTES = 4096
+
+
+class PartitionSource(NamedTuple):
+    """One partition: plain values, so that a plan can be sent to executors.
+
+    ``is_kafka``: Kafka writes it, so offsets may have gaps and no commit slots tell what is published. ``log_start`` is
+    what Kafka's checkpoint says. ``identity`` differs for a topic created anew under the same name. ``topic_id`` is empty
+    where no catalog vouches for it.
+    """
+
+    topic_partition: TopicPartition
+    directory: str
+    is_kafka: bool
+    log_start: int
+    identity: bytes
+    topic_id: str
+
+    @property
+    def known_id(self) -> str:
+        """The topic's id as the partition's own file says it; empty where there is none (yet: Kafka is slow to write it)."""
+        found = re.search(rb"topic_id: *([!-~]{1,64})", self.identity)
+        return found[1].decode() if found else ""
+
+    def place(self) -> Place:
+        filesystem = OsFileSystem()
+        if not self.is_kafka:
+            filesystem = filesystem.within(self.directory)
+        boot = boot_of(filesystem)
+        return Place(
+            filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id, self._find_topic
+        )  # fmt: skip
+
+    def _find_topic(self) -> None:
+        """``TopicNotFound`` if the topic, which has an id, is not in the log any more. For when the directory is missing."""
+        layout = Layout(self.directory.rpartition("/")[0])
+        catalog = Catalog(OsFileSystem().within(layout.root), SystemClock(), layout, TopicConfig())
+        topic, number = self.topic_partition
+        if catalog.describe(topic).id != self.topic_id:
+            raise TopicNotFound(
+                f"partition {number} of {topic!r} is gone: the topic was deleted, and created again since",
+                topic=topic, partition=number,
+            )  # fmt: skip
+
+    def published(self) -> CommitState:
+        """What can be read now. ``CorruptSegment``, also if only the directory is gone; ``TopicNotFound`` if the topic is."""
+        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).state()
+
+    def reader(self, published: CommitState) -> PartitionReader:
+        """Of what was published then, whatever is appended meanwhile. To be closed."""
+        return PartitionReader(self.place(), lambda: published, dense=not self.is_kafka)
+
+
+def identity_of(filesystem: FileSystem, directory: str) -> bytes:
+    """What tells this partition from a later one of the same name: its ``partition.metadata``, which has the topic's id."""
+    try:
+        return read_whole(filesystem, f"{directory}/{PARTITION_METADATA}", _IDENTITY_LIMIT_BYTES)
+    except own(FileNotFoundError):
+        return b""
+
+
+class LogDirectory:
+    """The topics and partitions below a path."""
+
+    def __init__(self, path: str) -> None:
+        """``LogNotFound`` where the path holds none of the three; ``FormatVersionError``."""
+        self._filesystem: FileSystem = OsFileSystem()
+        filesystem, layout = self._filesystem, Layout(path)
+        if not filesystem.is_directory(path):
+            raise LogNotFound(f"there is no directory {path!r}", path=path)
+        self._alone: TopicPartition | None = None
+        manifest, is_kafka = look_at(filesystem, layout)
+        if manifest is not None or is_kafka:
+            self._use(layout, is_kafka=is_kafka)
+        else:
+            self._use_alone(path)
+
+    def _use_alone(self, path: str) -> None:
+        root, _, name = path.rpartition("/")
+        names = self._filesystem.names(path)
+        self._alone = parse_partition(name)
+        if self._alone is None or not (base_offsets(names) or COMMIT_SLOTS in names):
+            raise LogNotFound(
+                f"{path!r} is neither a log (it has no .pylog), nor a Kafka broker's log directory, nor one partition's",
+                path=path,
+            )
+        self._use(Layout(root), is_kafka=COMMIT_SLOTS not in names)
+
+    def _use(self, layout: Layout, *, is_kafka: bool) -> None:
+        self._layout = layout
+        self._is_kafka = is_kafka
+        self._catalog: Catalog | KafkaCatalog
+        if is_kafka:
+            self._catalog = KafkaCatalog(self._filesystem, layout)
+            self._log_starts = read_offsets(self._filesystem, f"{layout.root}/{LOG_START}")
+        else:
+            if not self._alone:
+                self._filesystem = self._filesystem.within(layout.root)
+            self._catalog = Catalog(self._filesystem, SystemClock(), layout, TopicConfig())
+            self._log_starts = {}
+
+    def version(self) -> int | None:
+        """A number that changes whenever a topic is created, altered or deleted; None where nothing says so."""
+        return None if self._is_kafka or self._alone else self._catalog.version()
+
+    def topics(self) -> list[str]:
+        """Their names, sorted."""
+        return [self._alone.topic] if self._alone else sorted(self._catalog.names())
+
+    def partitions(self, topic: str) -> list[PartitionSource]:
+        """All partitions of a topic that are here; a Kafka broker need not have them all. ``TopicNotFound``."""
+        numbers, topic_id = self._described(topic)
+        return [self._source(TopicPartition(topic, number), topic_id) for number in numbers]
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionSource:
+        """``TopicNotFound``, ``InvalidPartition``."""
+        topic, number = topic_partition
+        numbers, topic_id = self._described(topic)
+        if number not in numbers:
+            raise InvalidPartition(
+                f"topic {topic!r} has no partition {number} in {self._layout.root}, but {', '.join(map(str, numbers))}",
+                topic=topic,
+                partition=number,
+                partitions=[*numbers],
+            )
+        return self._source(topic_partition, topic_id)
+
+    def _described(self, topic: str) -> tuple[Sequence[int], str]:
+        """The numbers of a topic's partitions, and its id; none where it is only a directory's name, or Kafka's."""
+        if self._alone:
+            if topic != self._alone.topic:
+                raise TopicNotFound(f"no topic {topic!r}: the path holds {self._alone.topic!r} alone", topic=topic)
+            return [self._alone.partition], ""
+        described = self._catalog.describe(topic)
+        return described.numbers, "" if self._is_kafka else described.id
+
+    def _source(self, topic_partition: TopicPartition, topic_id: str) -> PartitionSource:
+        directory = self._layout.partition(*topic_partition)
+        log_start = self._log_starts.get(topic_partition, 0)
+        identity = identity_of(self._filesystem, directory)
+        return PartitionSource(topic_partition, directory, self._is_kafka, log_start, identity, topic_id)

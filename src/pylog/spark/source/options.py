@@ -1,0 +1,266 @@
+"""The options of the source: Spark's Kafka source's names, meanings and defaults, for those that are supported.
+
+Owns which options there are and what their values may be. Pure: knows no directory, so whether a topic exists is asked
+elsewhere. Nothing is ignored: an option that has no effect here is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from pylog.errors import ConfigError
+from pylog.interrupts import own, suppress
+from pylog.model import TopicPartition
+from pylog.partition.read.visibility import READ_COMMITTED, READ_UNCOMMITTED
+from pylog.spark.source.offset_options import Bound, check_order, end_bound, is_int, json_object, start_bound, wrong
+
+SUPPORTED = (
+    "path",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "splitBytes",
+    "includeHeaders",
+    "failOnDataLoss",
+    "isolationLevel",
+    "onCorruption",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxTriggerDelay",
+)
+OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
+FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
+
+SPLIT_BYTES = 512 << 20
+_TRIGGER_DELAY = "15m"
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_EXAMPLE_OF_PARTITIONS = '{"orders": [0, 1]}'
+
+
+class Selection(NamedTuple):
+    """The partitions to read: by topic, by a pattern of topics, or one by one. Without any of these all of them."""
+
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] | None = None
+
+    def each(self) -> list[Selection]:
+        """What is named, one by one."""
+        if self.topics is not None:
+            return [Selection(topics=(topic,)) for topic in self.topics]
+        if self.partitions is not None:
+            return [Selection(partitions=(partition,)) for partition in self.partitions]
+        return [self]
+
+
+class Splitting(NamedTuple):
+    """How many bytes of a partition a task reads, about; at least so many tasks; at most so many offsets each. 0: no matter."""
+
+    piece_bytes: int
+    tasks_min: int
+    offsets_max: int
+
+
+class Limits(NamedTuple):
+    """Of a stream's micro-batch: offsets, bytes as stored; 0: no matter. It waits for ``offsets_min``, ``delay_s`` at most."""
+
+    offsets_max: int = 0
+    bytes_max: int = 0
+    offsets_min: int = 0
+    delay_s: float = 900.0
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options of one query, checked. ``path`` is absolute: executors have other working directories."""
+
+    path: str
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    late_start: str  # where to start when no record is as late: "error" or "latest"
+    splitting: Splitting
+    include_headers: bool
+    fail_on_data_loss: bool
+    isolation_level: str
+    skip_damage: bool
+    limits: Limits
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+        """The options as Spark hands them over, names in any case. ``ConfigError`` names the one that is wrong."""
+        given = {name.lower(): value for name, value in options.items()}
+        _refuse_others(given)
+        _refuse_of_the_other_kind(given, streaming=streaming)
+        starting, ending = start_bound(given, streaming=streaming), end_bound(given)
+        check_order(starting, ending)
+        return cls(
+            absolute_path(given.get("path")),
+            _selection(given),
+            starting,
+            ending,
+            _choice(given, "startingOffsetsByTimestampStrategy", "error", "latest"),
+            Splitting(
+                count(given, "splitBytes", SPLIT_BYTES),
+                count(given, "minPartitions", 0),
+                count(given, "maxRecordsPerPartition", 0),
+            ),
+            boolean(given, "includeHeaders", default=False),
+            boolean(given, "failOnDataLoss", default=True),
+            _choice(given, "isolationLevel", READ_COMMITTED, READ_UNCOMMITTED),
+            _choice(given, "onCorruption", "fail", "skip") == "skip",
+            _limits(given),
+        )
+
+    @classmethod
+    def parse_any(cls, options: Mapping[str, str]) -> SourceOptions:
+        """For who can't know yet which of the two it will be: what is wrong either way is ``ConfigError``."""
+        is_of_a_stream = not {name.lower() for name in OF_STREAMS}.isdisjoint(name.lower() for name in options)
+        try:
+            return cls.parse(options, streaming=is_of_a_stream)
+        except own(ConfigError) as error:
+            with suppress(ConfigError):
+                return cls.parse(options, streaming=not is_of_a_stream)
+            raise error from None
+
+
+def _refuse_others(given: Mapping[str, str]) -> None:
+    known = {name.lower() for name in SUPPORTED}
+    spelled = {name.lower(): name for name in SUPPORTED}
+    refuse_a_brokers(given.keys() - known, "the log is read from 'path'")
+    for name in sorted(given.keys() - known):
+        if name == "paths":
+            raise wrong("path", given[name], "one path; read several logs one by one and union them")
+        meant = [f"; did you mean {spelled[other]!r}?" for other in get_close_matches(name, known, n=1)]
+        raise ConfigError(
+            f"no option {name!r}{''.join(meant) or '; there are ' + ', '.join(SUPPORTED)}",
+            option=name,
+            value=given[name],
+        )
+
+
+def refuse_a_brokers(names: Iterable[str], here: str) -> None:
+    """``ConfigError`` that has all of these options, in lower case, which are for a broker: a job that moves has several."""
+    spelled = {name.lower(): name for name in FOR_A_BROKER}
+    found = [spelled.get(name, name) for name in sorted(names) if name.startswith("kafka.") or name in spelled]
+    if found:
+        options, are, them = ("option", "is", "it") if len(found) == 1 else ("options", "are", "them")
+        raise ConfigError(
+            f"{options} {', '.join(map(repr, found))} {are} for a broker, and here is none: {here}. Remove {them}",
+            option=found[0],
+        )
+
+
+def _refuse_of_the_other_kind(given: Mapping[str, str], *, streaming: bool) -> None:
+    for name in OF_BATCHES if streaming else OF_STREAMS:
+        if name.lower() in given:
+            here, there = ("a stream", "batch queries") if streaming else ("a batch query", "streams")
+            raise ConfigError(f"option {name!r} is for {there}, and this is {here}: remove it", option=name)
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    limits = Limits(
+        count(given, "maxOffsetsPerTrigger", 0),
+        count(given, "maxBytesPerTrigger", 0),
+        count(given, "minOffsetsPerTrigger", 0),
+        _duration_s(given, "maxTriggerDelay", _TRIGGER_DELAY),
+    )
+    if 0 < limits.offsets_max < limits.offsets_min:
+        raise wrong("minOffsetsPerTrigger", limits.offsets_min, f"at most maxOffsetsPerTrigger={limits.offsets_max}")
+    return limits
+
+
+def absolute_path(value: str | None) -> str:
+    """An absolute path. ``file:`` URIs are paths too; other schemes name filesystems that are not mounted here."""
+    if not value:
+        raise wrong("path", value, "a log's directory: .load(path)")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", value):
+        uri = urlsplit(value)
+        if uri.scheme != "file" or uri.netloc not in ("", "localhost"):
+            raise wrong("path", value, "a directory of a mounted filesystem")
+        value = unquote(uri.path)
+    return str(Path(value).absolute())
+
+
+def _selection(given: Mapping[str, str]) -> Selection:
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    if len(named) > 1:
+        raise ConfigError(
+            f"options {' and '.join(map(repr, named))} exclude each other: give one of them", option=named[1]
+        )
+    if not named:
+        return Selection()
+    value = given[named[0].lower()].strip()
+    if named == ["assign"]:
+        return Selection(partitions=_partitions(value))
+    if named == ["subscribe"]:
+        topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+        if not topics:
+            raise wrong("subscribe", value, "names of topics, separated by commas")
+        return Selection(topics=topics)
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise wrong("subscribePattern", value, f"a regular expression ({error})") from error
+    if not value:
+        raise wrong("subscribePattern", value, "a regular expression")
+    return Selection(pattern=value)
+
+
+def _partitions(text: str) -> tuple[TopicPartition, ...]:
+    expected = f"partitions by topic as in {_EXAMPLE_OF_PARTITIONS}"
+    found: list[TopicPartition] = []
+    for topic, numbers in json_object("assign", text, expected).items():
+        if not isinstance(numbers, list) or not all(is_int(number, 0) for number in numbers):
+            raise wrong("assign", text, expected)
+        found += [TopicPartition(topic, number) for number in numbers]
+    if not found:
+        raise wrong("assign", text, expected)
+    return tuple(dict.fromkeys(found))
+
+
+def boolean(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    value = given.get(option.lower(), str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise wrong(option, value, "true or false")
+    return value == "true"
+
+
+def _choice(given: Mapping[str, str], option: str, default: str, other: str) -> str:
+    value = given.get(option.lower(), default).strip().lower()
+    if value not in (default, other):
+        raise wrong(option, value, f"{default} or {other}")
+    return value
+
+
+def count(given: Mapping[str, str], option: str, default: int) -> int:
+    value = given.get(option.lower(), str(default)).strip()
+    if not re.fullmatch("[0-9]{1,18}", value) or (option.lower() in given and int(value) == 0):
+        raise wrong(option, value, "a whole number from 1 on")
+    return int(value)
+
+
+def _duration_s(given: Mapping[str, str], option: str, default: str) -> float:
+    """Spark's notation (``JavaUtils.timeStringAsMs``): a number is of milliseconds."""
+    value = given.get(option.lower(), default).strip().lower()
+    match = re.fullmatch("([0-9]{1,15})([a-z]*)", value)
+    if match is None or (match[2] or "ms") not in _UNITS_S:
+        raise wrong(option, value, "a duration such as 30s, 15m or 500ms")
+    return int(match[1]) * _UNITS_S[match[2] or "ms"]

@@ -1,0 +1,110 @@
+"""Which partitions a query reads, and the offsets that its options mean there; what of these is gone is data loss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TypeVar
+
+from pylog.errors import ConfigError, OffsetOutOfRange
+from pylog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.read.visibility import WRITTEN, visible_end
+from pylog.spark.source import loss
+from pylog.spark.source.directory import LogDirectory, PartitionSource
+from pylog.spark.source.offset_options import Bound
+from pylog.spark.source.options import Selection, SourceOptions
+
+T = TypeVar("T")
+
+
+def select(directory: LogDirectory, selection: Selection) -> list[PartitionSource]:
+    """The partitions meant. Internal topics are read only where they are named. ``TopicNotFound``, ``InvalidPartition``."""
+    if selection.partitions is not None:
+        return [directory.partition(topic_partition) for topic_partition in selection.partitions]
+    topics: Sequence[str]
+    if selection.topics is not None:
+        topics = selection.topics
+    else:
+        from pylog.catalog.topic import INTERNAL_TOPICS
+
+        pattern = re.compile(selection.pattern or ".*")
+        topics = [topic for topic in directory.topics() if topic not in INTERNAL_TOPICS and pattern.fullmatch(topic)]
+    return [source for topic in topics for source in directory.partitions(topic)]
+
+
+def check_complete(bound: Bound, partitions: list[TopicPartition]) -> None:
+    """Offsets, or times, by partition must name all partitions of the query and no other, as in Spark's Kafka source."""
+    if bound.each is None:
+        return
+    for problem, wrong in (
+        ("lacks", set(partitions) - set(bound.each)),
+        ("has", set(bound.each) - set(partitions)),
+    ):
+        if wrong:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(wrong))
+            words = "" if bound.is_time else " (-2 earliest, -1 latest)"
+            raise ConfigError(
+                f"{bound.option} {problem} {names}; it must name exactly the partitions that are read{words}",
+                option=bound.option,
+                partitions=sorted(wrong),
+            )
+
+
+def readable(published: CommitState, isolation_level: str) -> OffsetRange:
+    """The offsets that are there to be read."""
+    first = published.log_start_offset
+    return OffsetRange(first, max(first, visible_end(published, isolation_level, WRITTEN)))
+
+
+def start_offset(source: PartitionSource, published: CommitState, there: OffsetRange, options: SourceOptions) -> int:
+    start = place(source, published, there, options.starting, None)
+    if start is not None:
+        return start
+    if options.late_start == "latest":
+        return there.end
+    topic, partition = source.topic_partition
+    wanted = options.starting.of(source.topic_partition)
+    raise OffsetOutOfRange(
+        f"no record of {topic}-{partition} is as late as {options.starting.option} {wanted}; "
+        "startingOffsetsByTimestampStrategy=latest starts at the end",
+        topic=topic,
+        partition=partition,
+        timestamp_ms=wanted,
+        earliest=there.start,
+        latest=there.end,
+    )
+
+
+def place(source: PartitionSource, published: CommitState, there: OffsetRange, bound: Bound, otherwise: T) -> int | T:
+    """The offset meant; of a time that of the first record as late, ``otherwise`` where there is none."""
+    value = bound.of(source.topic_partition)
+    if not bound.is_time:
+        return {EARLIEST: there.start, LATEST: there.end}.get(value, value)
+    with closing(source.reader(published)) as reader:
+        found = reader.offset_for_time(value)
+    return otherwise if found is None else min(found.offset, there.end)
+
+
+def report_loss(
+    topic_partition: TopicPartition, wanted: OffsetRange, there: OffsetRange, visible_end: int, options: SourceOptions
+) -> None:
+    """That ``wanted`` is more than ``there`` is: raise or warn as ``loss.report`` does, with the cause."""
+    if min(wanted) < there.start:
+        cause = "retention has removed the first of them"
+    elif max(wanted) <= visible_end:
+        cause = "a transaction among the last of them is not decided yet"
+    else:
+        cause = "the last of them were never written, or were before the topic was created anew"
+    topic, partition = topic_partition
+    loss.report(
+        f"offsets {wanted.start} to {wanted.end} of {topic}-{partition} were asked for, "
+        f"{options.isolation_level} can read {there.start} to {there.end}: {cause}",
+        topic_partition,
+        fails=options.fail_on_data_loss,
+        wanted=wanted,
+        earliest=there.start,
+        latest=there.end,
+        cause=cause,
+    )

@@ -1,0 +1,222 @@
+"""A range of offsets of one partition: planned on the driver, read on an executor.
+
+The plan fixes what was published, so every executor sees the same log, whatever is appended meanwhile, and none has to
+find out for itself where the log ends. What is no longer there when an executor comes to it is data loss, and named so:
+by retention, or because the topic was deleted or created anew. Anything else that is missing or wrong is damage. Gaps in
+the offsets (compaction, transaction markers, aborted records) are neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pylog import arrow
+from pylog.codec.batch import BatchView
+from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
+from pylog.interrupts import own
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.read.reader import Cursor, PartitionReader
+from pylog.partition.read.visibility import WRITTEN
+from pylog.segment.naming import LOG
+from pylog.spark.source import loss
+from pylog.spark.source.directory import PartitionSource, identity_of
+
+logger = logging.getLogger("pylog.spark")
+
+_FETCH_BYTES = 1 << 20
+_FETCH_LEAST_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class PartitionRange(InputPartition):
+    """Offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``.
+
+    ``size_bytes`` says about how many bytes of segments these are, 0 if nobody knows. ``skip_damage``: read on behind damage.
+    """
+
+    source: PartitionSource
+    published: CommitState
+    start: int
+    end: int
+    isolation_level: str
+    fail_on_data_loss: bool
+    size_bytes: int = 0
+    skip_damage: bool = False
+
+
+@dataclass(frozen=True)
+class PartitionRanges(InputPartition):
+    """What one task reads: ranges of one partition or of several, one after the other."""
+
+    ranges: tuple[PartitionRange, ...]
+
+
+def record_batches(planned: PartitionRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of a range. ``OffsetOutOfRange`` for data loss, ``CorruptSegment`` for damage; both say where."""
+    reader = _RangeReader(planned)
+    try:
+        yield from arrow.record_batches(
+            reader.views(), planned.source.topic_partition, planned.start, planned.end, wanted
+        )
+    except own(CorruptRecord) as damage:
+        raise reader.located(damage) from damage
+    finally:
+        reader.close()
+
+
+class _RangeReader:
+    def __init__(self, planned: PartitionRange) -> None:
+        self._planned = planned
+        self._source = planned.source
+        self._place = planned.source.place()
+        self._reader = self._reader_of(planned.published)
+        self._read_bytes = 0
+
+    def _reader_of(self, published: CommitState) -> PartitionReader:
+        if self._planned.skip_damage:  # behind damage it may go on with a batch in which the log starts
+            published = published._replace(log_start_offset=0)
+        return self._source.reader(published)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def views(self) -> Iterator[BatchView]:
+        """The batches of the range, in order."""
+        if not self._check_identity(self._planned.start):
+            return
+        cursor = Cursor(self._planned.start)
+        while cursor.offset < self._planned.end:
+            views, cursor = self._next(cursor)
+            yield from filter(self._is_readable, views) if self._planned.skip_damage else views
+        self._check_identity(self._planned.end)
+
+    def _next(self, cursor: Cursor) -> tuple[list[BatchView], Cursor]:
+        try:
+            fetched = self._reader.fetch(
+                cursor, max_bytes=self._fetch_bytes(), isolation_level=self._planned.isolation_level, visibility=WRITTEN
+            )
+        except own(CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
+            return [], self._behind_what_was_lost(cursor.offset, error)
+        self._read_bytes += sum(view.header.size_bytes for view in fetched.batches)
+        if fetched.cursor.offset <= cursor.offset:
+            damage = CorruptSegment(
+                f"the log ends there, but when the query was planned it went on to offset {self._planned.end}",
+                offset=cursor.offset,
+            )
+            return [], self._behind_damage(cursor.offset, damage)
+        if self._source.is_kafka and (not fetched.batches or fetched.batches[0].base_offset > cursor.offset):
+            self._check_gap(cursor.offset)
+        return fetched.batches, fetched.cursor
+
+    def _fetch_bytes(self) -> int:
+        """No more at a time than the rest of the range is about: what lies behind it is of no use."""
+        rest = self._planned.size_bytes - self._read_bytes
+        return min(_FETCH_BYTES, max(rest, _FETCH_LEAST_BYTES)) if self._planned.size_bytes else _FETCH_BYTES
+
+    # Loss
+
+    def _check_identity(self, offset: int) -> bool:
+        """Whether this is the partition that was planned."""
+        now = identity_of(self._place.filesystem, self._source.directory)
+        is_same = self._source.identity in (b"", now)
+        if not is_same:
+            self._report_loss(offset, self._why_another())
+        return is_same
+
+    def _why_another(self) -> str:
+        if not self._place.filesystem.is_directory(self._source.directory):
+            error = self._place.gone()
+            if not isinstance(error, TopicNotFound):
+                return str(error)
+        return "the topic was deleted, or deleted and created anew, since the query was planned"
+
+    def _check_gap(self, offset: int) -> None:
+        """Kafka's logs have gaps; one that begins before the first segment is what retention left."""
+        try:
+            first = min(self._place.segments().bases, default=offset)
+        except own(FileNotFoundError):
+            return  # all is gone: the check of what was planned says why
+        if first > offset:
+            self._report_loss(offset, f"retention has removed what is before offset {first}")
+
+    def _behind_what_was_lost(self, offset: int, error: PylogError) -> Cursor:
+        """Where to go on after ``error``, if it comes of data loss that the query puts up with; else raise."""
+        if not self._check_identity(offset):
+            return Cursor(self._planned.end)
+        try:
+            now = self._source.published()
+        except own(CorruptSegment, TopicNotFound):
+            return self._behind_damage(offset, error)
+        first = now.log_start_offset
+        if first <= offset:
+            return Cursor(offset) if self._goes_on_with(now) else self._behind_damage(offset, error)
+        self._report_loss(offset, f"retention has removed what is before offset {first}")
+        return Cursor(first)
+
+    def _goes_on_with(self, now: CommitState) -> bool:
+        """Whether Kafka has begun a new segment since: it may have compacted the last one that was planned, or merged it."""
+        if not self._source.is_kafka or now.active_base == self._reader.state().active_base:
+            return False
+        self._reader.close()
+        self._reader = self._reader_of(now)
+        return True
+
+    def _report_loss(self, offset: int, cause: str) -> None:
+        topic, partition = self._source.topic_partition
+        loss.report(
+            f"offset {offset} of {topic}-{partition} was lost: {cause} "
+            f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})",
+            self._source.topic_partition,
+            fails=self._planned.fail_on_data_loss,
+            offset=offset,
+            cause=cause,
+            path=self._source.directory,
+        )
+
+    # Damage
+
+    def _behind_damage(self, offset: int, error: PylogError) -> Cursor:
+        """Where to go on behind damage that the query puts up with; else raise."""
+        if not self._planned.skip_damage or not isinstance(error, CorruptSegment):
+            raise error
+        cursor = self._reader.behind(error, offset)
+        if cursor.offset > offset:  # else it lies before what is read
+            self._report_damage(offset, min(cursor.offset, self._planned.end), error)
+        return cursor
+
+    def _is_readable(self, view: BatchView) -> bool:
+        """Whether the records of a whole batch are records: its checksum says that nothing was altered since it was made."""
+        try:
+            view.columns()
+        except own(CorruptRecord) as error:
+            error.facts["offset"] = view.base_offset
+            self._report_damage(view.base_offset, view.last_offset + 1, error)
+            return False
+        return True
+
+    def _report_damage(self, offset: int, following: int, error: CorruptRecord) -> None:
+        topic, partition = self._source.topic_partition
+        logger.warning(
+            "%s; offsets %d to %d of %s-%d are passed over",
+            self.located(error),
+            offset,
+            following - 1,
+            topic,
+            partition,
+        )
+
+    def located(self, damage: CorruptRecord) -> CorruptSegment:
+        """The same damage with everything that is needed to find it."""
+        topic, partition = self._source.topic_partition
+        offset = damage.facts.get("offset", self._planned.start)
+        path = damage.facts.get("path")
+        if path is None:
+            base = self._reader.segments(self._reader.state()).floor(offset)
+            path = self._source.directory if base is None else self._place.path(base, LOG)
+        facts = {**damage.facts, "topic": topic, "partition": partition, "offset": offset, "path": path}
+        return CorruptSegment(f"{topic}-{partition} is damaged at offset {offset}, file {path}: {damage}", **facts)

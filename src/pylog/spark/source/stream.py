@@ -1,0 +1,267 @@
+"""A streaming query's source: where it starts, what is new, and which ranges a micro-batch reads.
+
+Spark keeps one of these in a process of its own on the driver, for as long as the query runs. All that must survive it is in
+the offsets, which Spark writes into the query's checkpoint; a batch that is replayed has the same ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pylog.clock import Clock, SystemClock
+from pylog.model import OffsetRange, TopicPartition
+from pylog.partition.commit_slots import CommitState
+from pylog.spark.source import loss, stream_offsets
+from pylog.spark.source.directory import PartitionSource
+from pylog.spark.source.options import SourceOptions
+from pylog.spark.source.planning import check_complete, readable, report_loss, start_offset
+from pylog.spark.source.ranges import PartitionRange, PartitionRanges, record_batches
+from pylog.spark.source.schema import arrow_schema
+from pylog.spark.source.splits import coalesce, size_bytes, split
+from pylog.spark.source.stream_offsets import Positions
+from pylog.spark.source.trigger_limits import Range, share_of_bytes, share_of_offsets
+from pylog.spark.source.watched_partitions import Tails
+
+logger = logging.getLogger("pylog.spark")
+
+There = Mapping[TopicPartition, tuple[PartitionSource, CommitState]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What is wrong with the options is raised by the method that needs them: Spark names an error of ``__init__`` otherwise."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock | None = None) -> None:
+        self._given = dict(options)
+        self._schema = schema
+        self._clock = clock or SystemClock()
+        self._initial: dict[str, Any] | None = None
+        self._latest: dict[str, Any] | None = None
+        self._target: Positions | None = None
+        self._took_s: float | None = None
+        self._told: set[str] = set()  # what is missing, and was warned of
+
+    @cached_property
+    def _options(self) -> SourceOptions:
+        return SourceOptions.parse(self._given, streaming=True)
+
+    @cached_property
+    def _tails(self) -> Tails:
+        return Tails(self._options)
+
+    # Where it starts
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
+        """Of a query without a checkpoint: asked more than once, and the same each time."""
+        if self._initial is None:
+            options, there = self._options, self._tails.look()
+            if self._tails.missing:
+                raise self._tails.missing[0]
+            check_complete(options.starting, list(there))
+            starts = {p: _start(source, published, options) for p, (source, published) in there.items()}
+            self._initial = stream_offsets.encode(starts, _ids(there))
+        return self._initial
+
+    # What is new
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query ends at what is there now."""
+        self._target = {p: self._readable(published).end for p, (_, published) in self._tails.look().items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What the options say, for Spark to hand back; which of them it is does not matter."""
+        limits = self._options.limits
+        if limits.offsets_max:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadMinRows(limits.offsets_min) if limits.offsets_min else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where a batch that starts there would end; ``start`` itself where there is nothing to be read."""
+        positions, there = stream_offsets.decode(start), self._tails.look()
+        ids, known_ids = _ids(there), stream_offsets.ids(start)
+        anew = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
+        readable = {p: self._readable(published) for p, (_, published) in there.items()}
+        self._latest = stream_offsets.encode({p: offsets.end for p, offsets in readable.items()}, ids)
+        self._check_for_loss(positions, anew, there, readable)
+        stands = self._stands(positions | anew, there, readable)
+        ends = self._aimed_at(stands, {p: max(offsets.end, stands.get(p, 0)) for p, offsets in readable.items()})
+        if not isinstance(limit, ReadAllAvailable):
+            ends = self._limited(stands, ends, readable)
+        if start == self._initial:  # the first batch, if only to have it written down where the query started
+            return stream_offsets.encode(ends, ids, positions)
+        if anew:
+            return stream_offsets.encode(ends, ids, anew)
+        is_known = all(known_ids.get(topic) == ids.get(topic) for topic in ids)
+        return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What there was to be read when Spark last asked, whatever the limits: for the query's progress."""
+        return self._latest
+
+    def _readable(self, published: CommitState) -> OffsetRange:
+        return readable(published, self._options.isolation_level)
+
+    def _check_for_loss(
+        self, positions: Positions, anew: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]
+    ) -> None:
+        for topic_partition, position in positions.items():
+            if topic_partition not in there:
+                self._report_loss(topic_partition, position, "it is not there any more, or the options don't select it")
+            elif topic_partition in anew:
+                self._report_loss(topic_partition, position, "the topic was deleted, and created anew")
+            elif there[topic_partition][1].high_watermark < position:
+                end = readable[topic_partition].end
+                self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created anew")
+        self._check_for_missing()
+
+    def _check_for_missing(self) -> None:
+        """Names that were asked for and are not there. Spark looks a hundred times a second, so each is warned of once."""
+        if self._tails.missing and self._options.fail_on_data_loss:
+            raise self._tails.missing[0]
+        missing = {str(error) for error in self._tails.missing}
+        for problem in sorted(missing - self._told):
+            logger.warning("%s; going on with what there is", problem)
+        self._told = missing
+
+    @staticmethod
+    def _stands(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
+        """Where the next batch starts, in partitions that are there: at their end where it was cut below that."""
+        return {
+            p: position if position <= there[p][1].high_watermark else readable[p].end
+            for p, position in positions.items()
+            if p in there
+        }
+
+    def _aimed_at(self, stands: Positions, ends: Positions) -> Positions:
+        """No further than what was there when the query began, if it is to end there."""
+        target = self._target
+        if target is None:
+            return ends
+        known = target.keys() | stands.keys()
+        return {p: max(min(end, target.get(p, 0)), stands.get(p, 0)) for p, end in ends.items() if p in known}
+
+    def _limited(
+        self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange]
+    ) -> Positions:
+        """What is gone does not count."""
+        limits = self._options.limits
+        new: dict[TopicPartition, Range] = {
+            p: (min(max(positions.get(p, 0), readable[p].start), end), end) for p, end in ends.items()
+        }
+        count = sum(end - start for start, end in new.values())
+        may_wait = self._target is None and not self._has_waited(limits.delay_s)
+        if may_wait and count < limits.offsets_min:
+            return {p: positions[p] for p in ends if p in positions}
+        if count:
+            self._took_s = self._clock.monotonic()
+        by_count = share_of_offsets(new, limits)
+        by_bytes = share_of_bytes(new, limits, self._weigh, self._cut)
+        return {p: min(by_count[p], by_bytes[p]) for p in ends}
+
+    def _has_waited(self, delay_s: float) -> bool:
+        """The first batch waits for nothing, as in Spark's Kafka source."""
+        return self._took_s is None or self._clock.monotonic() - self._took_s >= delay_s
+
+    def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
+        there = self._tails.look_at(topic_partition)
+        enough = self._options.limits.bytes_max + 1  # to know that there is more
+        return size_bytes(self._range(*there, OffsetRange(*offsets)), enough) if there else 0
+
+    def _cut(self, topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
+        there = self._tails.look_at(topic_partition)
+        start, end = offsets
+        if there is None:
+            return end
+        source, published = there
+        with closing(source.reader(published)) as reader:
+            return reader.first_cut(start, end, wanted_bytes)
+
+    # What a batch reads
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The ranges between; the same for a batch that is replayed, as far as it is there still."""
+        planned_ids = stream_offsets.ids(end)
+        starts, ends = stream_offsets.starts(start, end), stream_offsets.decode(end)
+        self._tails.refresh()
+        planned = []
+        for topic_partition, until in ends.items():
+            wanted = OffsetRange(starts.get(topic_partition, 0), until)  # one that is new is read from its first
+            if wanted.start < wanted.end:
+                there = self._tails.look_at(topic_partition)
+                if there is None:
+                    self._report_loss(topic_partition, wanted.start, "it is not there any more")
+                    continue
+                source, published = there
+                if _differ({topic_partition.topic: source.known_id}, planned_ids, topic_partition.topic):
+                    self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created anew")
+                    continue
+                planned.append(self._range(source, published, self._checked(topic_partition, published, wanted)))
+        splitting = self._options.splitting
+        return coalesce(split([piece for piece in planned if piece.start < piece.end], splitting), splitting)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, PartitionRanges):
+            return iter(())  # Spark makes a partition of its own where the plan has none
+        columns = arrow_schema(self._schema, include_headers=self._options.include_headers)
+        return chain.from_iterable(record_batches(piece, columns) for piece in partition.ranges)
+
+    def _checked(self, topic_partition: TopicPartition, published: CommitState, wanted: OffsetRange) -> OffsetRange:
+        there = readable(published, self._options.isolation_level)
+        start = min(max(wanted.start, there.start), there.end)
+        end = min(max(wanted.end, start), there.end)
+        if (start, end) != (wanted.start, wanted.end):
+            report_loss(topic_partition, wanted, there, published.high_watermark, self._options)
+        return OffsetRange(start, end)
+
+    def _range(self, source: PartitionSource, published: CommitState, offsets: OffsetRange) -> PartitionRange:
+        options = self._options
+        return PartitionRange(
+            source, published, offsets.start, offsets.end, options.isolation_level, options.fail_on_data_loss,
+            skip_damage=options.skip_damage,
+        )  # fmt: skip
+
+    def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
+        topic, partition = topic_partition
+        loss.report(
+            f"the query is to read {topic}-{partition} from offset {position} on: {cause}",
+            topic_partition,
+            fails=self._options.fail_on_data_loss,
+            offset=position,
+            cause=cause,
+        )
+
+
+def _ids(there: There) -> dict[str, str]:
+    return {p.topic: source.known_id for p, (source, _) in there.items() if source.known_id}
+
+
+def _differ(ids: Mapping[str, str], known: Mapping[str, str], topic: str) -> bool:
+    """Whether they are two topics; of one whose id is not known nobody can say that."""
+    return bool(ids.get(topic) and known.get(topic)) and ids[topic] != known[topic]
+
+
+def _start(source: PartitionSource, published: CommitState, options: SourceOptions) -> int:
+    there = readable(published, options.isolation_level)
+    wanted = start_offset(source, published, there, options)
+    start = min(max(wanted, there.start), there.end)
+    if start != wanted:
+        report_loss(source.topic_partition, OffsetRange(wanted, wanted), there, published.high_watermark, options)
+    return start

@@ -1,0 +1,92 @@
+"""The offsets of a stream, as Spark keeps them in a query's checkpoint: the JSON of its Kafka source, and what that lacks.
+
+    {"orders": {"0": 23, "1": 0}, "$ids": {"orders": "9a1f…"}}
+
+``"$ids"`` says which topics these are, so that one created anew under its name is told from it. Where a batch does not start
+where the one before has ended, its end says so in ``"$from"``: the first one, for which Spark would ask again where to start if
+it had to be replayed, when ``latest`` means another place; and one that comes to a topic that was created anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pylog.errors import ConfigError
+from pylog.model import TopicPartition
+from pylog.spark.source.offset_options import is_int
+
+FROM, IDS = "$from", "$ids"  # no topic can be called so
+
+Positions = dict[TopicPartition, int]
+Ids = Mapping[str, str]
+"""Of topics; one whose id nobody knows is not in it."""
+
+
+def encode(
+    ends: Mapping[TopicPartition, int], ids: Ids, starts: Mapping[TopicPartition, int] | None = None
+) -> dict[str, Any]:
+    """Of equal positions always the same text: Spark compares that. ``starts``: those that no batch has ended at."""
+    found = _by_topic(ends)
+    known = {topic: ids[topic] for topic in sorted(found) if topic in ids}
+    if known:
+        found[IDS] = known
+    if starts is not None:
+        found[FROM] = _by_topic(starts)
+    return found
+
+
+def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def decode(offsets: Mapping[str, Any]) -> Positions:
+    """The next offset to be read, by partition. ``ConfigError`` for what is no such thing."""
+    if not isinstance(offsets, dict):
+        raise _no_offsets(offsets)
+    return {
+        partition: offset
+        for topic, numbers in offsets.items()
+        if topic not in (FROM, IDS)
+        for partition, offset in _of_topic(topic, numbers).items()
+    }
+
+
+def starts(start: Mapping[str, Any], end: Mapping[str, Any]) -> Positions:
+    """Where the batch between the two starts."""
+    return decode(start) | (decode(end.get(FROM, {})) if start != end else {})
+
+
+def ids(offsets: Mapping[str, Any]) -> dict[str, str]:
+    """Of the topics whose offsets these are."""
+    found = offsets.get(IDS, {})
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise _no_offsets(found)
+    return found
+
+
+def _no_offsets(found: object) -> ConfigError:
+    return ConfigError(
+        f"the checkpoint has {found!r}, expected offsets by topic and partition; it is of another source, or damaged: start with "
+        "a new checkpointLocation",
+        option="checkpointLocation",
+        value=found,
+    )
+
+
+def _of_topic(topic: str, numbers: object) -> Positions:
+    if not isinstance(numbers, dict) or not all(
+        re.fullmatch("0|[1-9][0-9]{0,9}", number) and is_int(offset, 0) for number, offset in numbers.items()
+    ):
+        raise ConfigError(
+            f"the checkpoint has {numbers!r} for topic {topic!r}, expected offsets by partition; it is of another source, "
+            "or damaged: start with a new checkpointLocation",
+            option="checkpointLocation",
+            topic=topic,
+            value=numbers,
+        )
+    return {TopicPartition(topic, int(number)): offset for number, offset in numbers.items()}

@@ -1,0 +1,54 @@
+"""How much of what is new a micro-batch takes: each partition's share by how far it is behind, as in Spark's Kafka source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from pylog.model import TopicPartition
+from pylog.spark.source.options import Limits
+
+Range = tuple[int, int]  # offsets, the second exclusive
+Weigh = Callable[[TopicPartition, Range], int]  # about how many bytes are stored there; beyond the limit, more than it
+Cut = Callable[[TopicPartition, Range, int], int]  # an offset behind the first that has about so many bytes before it
+
+
+def share_of_offsets(new: Mapping[TopicPartition, Range], limits: Limits) -> dict[TopicPartition, int]:
+    """Where the batch ends, by partition (``KafkaMicroBatchStream.rateLimit``): no partition that has something new starves."""
+    total = sum(end - start for start, end in new.values())
+    if not limits.offsets_max or total <= limits.offsets_max:
+        return {partition: end for partition, (_, end) in new.items()}
+    return {
+        partition: min(end, start + _rounded(limits.offsets_max * (end - start) / total))
+        for partition, (start, end) in new.items()
+    }
+
+
+def _rounded(share: float) -> int:
+    return math.ceil(share) if share < 1 else math.floor(share)
+
+
+def share_of_bytes(
+    new: Mapping[TopicPartition, Range], limits: Limits, weigh: Weigh, cut: Cut
+) -> dict[TopicPartition, int]:
+    """The same by bytes as they are stored: a batch of records is not cut, so each partition may give one more.
+
+    A partition is weighed up to the limit alone, so that a backlog costs no more than a batch: those that are farther
+    behind count the same.
+    """
+    if not limits.bytes_max:
+        return {partition: end for partition, (_, end) in new.items()}
+    sizes = {
+        partition: min(weigh(partition, offsets), limits.bytes_max + 1)
+        for partition, offsets in new.items()
+        if offsets[0] < offsets[1]
+    }
+    total = sum(sizes.values())
+    if total <= limits.bytes_max:
+        return {partition: end for partition, (_, end) in new.items()}
+    return {
+        partition: cut(partition, offsets, max(1, limits.bytes_max * sizes[partition] // total))
+        if partition in sizes
+        else offsets[1]
+        for partition, offsets in new.items()
+    }
