@@ -346,9 +346,9 @@ MUTANTS = (
     ),
     Mutant(
         "paused partitions are watched",
-        "consumer/poll_loop.py",
-        " if lane.partition is not None and not lane.paused)",
-        " if lane.partition is not None)",
+        "consumer/fetcher.py",
+        " if item.partition is not None and not item.paused)",
+        " if item.partition is not None)",
         "a consumer is woken by every append to what it has paused, for nothing",
         ("tests/consumer/test_real_log.py::test_what_is_paused_wakes_nobody",),
     ),
