@@ -150,14 +150,12 @@ class CommitTracker:
         left_s = self.countdown(timeout_s)
         if not named:
             there = self._groups.topics_now({partition.topic for partition in offsets})
-            offsets = {partition: at for partition, at in offsets.items() if partition.topic in there}
+            offsets = {name: at for name, at in offsets.items() if name.topic in there}
         if not offsets:
             return
         news = offsets if named else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
         unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
-        for name, at in unsafe.items():
-            make_records_durable(self._log.partition(*name), at.offset, left_s())
-        committed = {name: self._to_commit(name, at) for name, at in news.items()}
+        committed = self._prepare(news, unsafe, left_s)
         if news:
             self._groups.offsets.make_topic()
         commit = self._commit_as_member if self._is_subscribed() else self._commit_alone
@@ -170,18 +168,31 @@ class CommitTracker:
         if unsafe:
             self._groups.offsets.sync(self._group_id, end if news else None, left_s())
         if durable:
-            self._durable.update((name, at.offset) for name, at in offsets.items())
+            self._durable.update({name: at.offset for name, at in offsets.items()})
         if news:
             self._groups.offsets.tidy(self._group_id, left_s())
 
-    def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
-        epoch, now_ms = self._log.partition(*name).leader_epoch, self._log.clock.now_ms()
-        return Committed(at.offset, epoch, at.metadata, now_ms, self._id_of(name))
+    def _prepare(
+        self,
+        news: Mapping[TopicPartition, OffsetAndMetadata],
+        unsafe: Mapping[TopicPartition, OffsetAndMetadata],
+        left_s: Callable[[], float],
+    ) -> dict[TopicPartition, Committed]:
+        """What is to be committed of the ``news``. The records before the ``unsafe`` offsets are on the medium then."""
+        committed: dict[TopicPartition, Committed] = {}
+        for name, at in {**unsafe, **news}.items():
+            partition = self._log.partition(*name)
+            if name in unsafe:
+                make_records_durable(partition, at.offset, left_s())
+            if name in news:
+                now_ms = self._log.clock.now_ms()
+                committed[name] = Committed(at.offset, partition.leader_epoch, at.metadata, now_ms, self._id_of(name))
+        return committed
 
     def _commit_as_member(
         self,
         partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, Committed | None],
+        committed: Mapping[TopicPartition, Committed],
         left_s: Callable[[], float],
     ) -> int:
         end = 0
@@ -197,7 +208,7 @@ class CommitTracker:
     def _commit_alone(
         self,
         _partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, Committed | None],
+        committed: Mapping[TopicPartition, Committed],
         left_s: Callable[[], float],
     ) -> int:
         try:

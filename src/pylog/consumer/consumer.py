@@ -516,8 +516,11 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
     def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
-            positions = {name: self._position(assigned) for name, assigned in self._fetcher.assigned.items()}
-            return {name: _offset(position) for name, position in positions.items() if position is not None}
+            committed: dict[TopicPartition, OffsetAndMetadata] = {}
+            for name, assigned in self._fetcher.assigned.items():
+                if (position := self._position(assigned)) is not None:
+                    committed[name] = OffsetAndMetadata(position)
+            return committed
         if not isinstance(offsets, Mapping):
             raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
         return {partition_of(name): _offset(value) for name, value in offsets.items()}

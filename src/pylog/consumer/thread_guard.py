@@ -32,10 +32,7 @@ class SingleThreadGuard:
             raise WrongThread(
                 "a callback of the group can commit, seek, pause and ask; it can't poll, subscribe, assign or close"
             )
-        raise WrongThread(
-            "this consumer is in the middle of another call: of another thread, or of the one that a deserializer "
-            "or signal handler interrupted"
-        )
+        raise _other_call()
 
     def call(self) -> threading.Lock:
         """The lock to hold during a call that a callback may make as well.
@@ -43,9 +40,11 @@ class SingleThreadGuard:
         The lock tells whether the callback's call still runs: a signal handler's exception may have ended that call
         before it could forget the callback's thread.
         """
-        if self._callback_thread == threading.get_ident() and self._lock.locked():
+        if not self._lock.locked():
+            return self._lock
+        if self._callback_thread == threading.get_ident():
             return threading.Lock()
-        return self.exclusive_call()
+        raise _other_call()
 
     @contextmanager
     def callback(self) -> Iterator[None]:
@@ -61,3 +60,10 @@ class SingleThreadGuard:
         interrupted = self._lock.locked()
         self._lock, self._callback_thread = threading.Lock(), _NO_THREAD
         return interrupted
+
+
+def _other_call() -> WrongThread:
+    return WrongThread(
+        "this consumer is in the middle of another call: of another thread, or of the one that a deserializer "
+        "or signal handler interrupted"
+    )
