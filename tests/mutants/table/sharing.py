@@ -350,7 +350,7 @@ MUTANTS = (
         " if item.partition is not None and not item.paused)",
         " if item.partition is not None)",
         "a consumer is woken by every append to what it has paused, for nothing",
-        ("tests/consumer/test_real_log.py::test_what_is_paused_wakes_nobody",),
+        ("tests/consumer/test_real_files.py::test_what_is_paused_wakes_nobody",),
     ),
     Mutant(
         "a signal handler's exception is taken for an answer",
