@@ -267,7 +267,7 @@ def test_an_interval_is_of_kafkas_size(log: Log, option: str, value: int) -> Non
         Consumer(log, group_id="g", **{option: value})
 
 
-def test_a_consumer_that_is_forgotten_leaves_its_group_without_the_garbage_collector(tmpfs_dir: Path) -> None:
+def test_a_forgotten_consumer_leaves_its_group_without_the_collector(tmpfs_dir: Path) -> None:
     """Its files are closed with the last reference to it: nothing it is made of leads back to it."""
     gc.disable()
     try:

@@ -278,7 +278,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         """What ``poll`` would return, as an Arrow table with the columns of ``Partition.to_arrow``.
 
         Both move the same positions and may be mixed. Keys and values are bytes: deserializers do not apply. A table ends
-        early once it holds ``fetch_max_bytes``; it has no rows where ``poll`` would return []. The most rows a second come
+        early once it holds ``fetch_max_bytes``; it has no rows if ``poll`` would return []. The most rows a second come
         with ``max_records`` in the ten thousands.
 
         Raises as ``poll``; ``InvalidTimestamp`` for a time out of range in microseconds, after the records before it;
@@ -570,7 +570,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         processes that hold a lock, and a stopped one may hold it for ever; time that the disk takes is not counted. After that
         the consumer is closed all the same: what could not be committed is logged as a warning, and comes again.
 
-        With ``enable_auto_commit`` what was returned is committed; not so where a ``with`` ends in an exception: what the
+        With ``enable_auto_commit`` what was returned is committed; not so if a ``with`` ends in an exception: what the
         application was given last may not be processed then, and comes again.
         """
         require_timeout(timeout)

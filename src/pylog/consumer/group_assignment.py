@@ -99,7 +99,7 @@ class GroupAssignment(Assignment):
         self._follow(SHORT_S)
 
     def changed(self) -> bool:
-        """True where ``refresh`` has something to do."""
+        """True if ``refresh`` has something to do."""
         if self.requested.subscription is None:
             return super().changed()
         return self._must_retry or not self.membership.id or self.membership.has_news() or super().changed()
@@ -128,7 +128,7 @@ class GroupAssignment(Assignment):
         return frozenset(topic.name for topic in self._existing(self.requested.subscription.wanted(self._log.topics())))
 
     def _follow(self, timeout_s: float) -> None:
-        """One round: give up, publish, take. Nothing where all is as the group says.
+        """One round: give up, publish, take. It does nothing if all is as the group says.
 
         Where the group's lock is not free in this time, the rest is for another round. (``join`` and ``want`` have taken what was
         free: a ``subscribe`` has that when it returns, or raises ``LogLocked``.)
@@ -167,7 +167,7 @@ class GroupAssignment(Assignment):
             self._take(group, group.members[self.membership.id].owned - assigned.keys(), timeout_s)
 
     def _give_up(self, partitions: list[TopicPartition], timeout_s: float | None = None) -> None:
-        """``LogLocked`` where what was read can't be committed within ``timeout_s``: nothing is given up then."""
+        """``LogLocked`` if what was read can't be committed within ``timeout_s``: nothing is given up then."""
         if not partitions:
             return
         self.tracker.commit_read(partitions, timeout_s)
