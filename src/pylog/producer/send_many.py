@@ -15,13 +15,14 @@ from pylog.codec import RecordEncoder
 from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
+from pylog.producer.batch import ProducerBatch
+from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, refuse_reentry
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, ListedDeliveries, Runs, SpreadDeliveries
-from pylog.producer.delivery import Delivery, ProducerBatch, refuse_reentry
+from pylog.producer.delivery import Delivery
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, Sticky
 from pylog.producer.sender import Sender
-from pylog.producer.topic_cache import Topics
+from pylog.producer.topic_cache import TopicCache
 
 STEP_RECORDS = 10_000  # between two looks at the partitioner
 _NO_HEADERS = ()
@@ -57,7 +58,7 @@ class Load:
 class BulkSender:
     """``send_many`` of one producer, and what ``send_arrow`` sends in bulk."""
 
-    def __init__(self, accumulator: Accumulator, sender: Sender, topics: Topics, config: ProducerConfig) -> None:
+    def __init__(self, accumulator: Accumulator, sender: Sender, topics: TopicCache, config: ProducerConfig) -> None:
         self._accumulator = accumulator
         self._topics = topics
         self._sender = sender
@@ -157,16 +158,16 @@ class BulkSender:
 
     def _one_by_one(self, load: Load, topic: TopicBuffers, timestamp_ms: int, ways: list[int]) -> Deliveries:
         """In their order, so that a record that is refused comes before all that are not sent."""
-        buffers, place, listed = topic.buffers, self._accumulator.place, list[Delivery]()
+        buffers, append, listed = topic.buffers, self._accumulator.append, list[Delivery]()
         try:
             for way, key, value in zip(
                 ways, repeat(None) if load.keys is None else load.keys, load.values, strict=False
             ):
                 batch = buffers[way].open
-                enter = batch.enter
-                delivery = enter(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
+                append_here = batch.append
+                delivery = append_here(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
                 if delivery is None:
-                    delivery = place(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
+                    delivery = append(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
                 listed.append(delivery)
         except own(PylogError) as error:
             load.cut(len(listed), error)
@@ -238,7 +239,7 @@ class BulkSender:
                         self._accumulator.write_full(buffer)
                         return start
                     key = None if load.keys is None else load.keys[start]
-                    placed = self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ())
+                    placed = self._accumulator.append(buffer, timestamp_ms, key, load.values[start], ())
                     runs.add(placed.batch, placed.index, 1)
                     start += 1
             except own(PylogError) as error:
@@ -261,5 +262,4 @@ class BulkSender:
 
     def _drain(self, batches: Iterable[ProducerBatch]) -> None:
         if self._config.linger_ms == 0:
-            for buffer in dict.fromkeys(batch.buffer for batch in batches if not batch.settled):
-                self._sender.drain(buffer, self._config.max_block_s)
+            self._sender.drain_unsettled(batches)
