@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -181,6 +182,27 @@ def test_a_batch_out_of_time_may_be_in_the_log_only_if_its_append_was_interrupte
     batch = brought_to(BUILT).batch
     batch.interrupted()
     assert isinstance(batch.out_of_time(late), OutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "called"), [(OPEN, "close", "TakenRecords"), (CLOSED, "build", "build_batch")]
+)
+def test_a_fork_in_the_middle_of_a_step_leaves_the_batch_to_the_parent(
+    state: State, step: str, called: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = brought_to(state)
+    work = getattr(batch_module, called)
+
+    def handler_forks_first(*arguments: Any, **options: Any) -> object:
+        new.batch.abandon(ForkedHandle("forked"))
+        return work(*arguments, **options)
+
+    monkeypatch.setattr(batch_module, called, handler_forks_first)
+    with contextlib.suppress(ForkedHandle):
+        STEPS[step](new)
+    assert new.batch.state is ABANDONED
+    with pytest.raises(ForkedHandle):
+        STEPS["build"](new)
 
 
 class Ctrl_C(BaseException):  # noqa: N801

@@ -52,8 +52,6 @@ from pylog.producer.buffer_pool import BufferPool
 
 logger = logging.getLogger("pylog.producer")
 
-REMEMBERED_FAILURES = 1000
-
 
 class ProducerIdentity(NamedTuple):
     """What the log knows a producer by. Its batches' sequence numbers count under it."""
@@ -174,8 +172,10 @@ class ProducerBatch:
         encoder = self.encoder
         encoder.close()
         records = TakenRecords(encoder)
-        self.count, self.raw_bytes = encoder.count, HEADER_BYTES + encoder.size_bytes
-        self.min_timestamp_ms = encoder.min_timestamp_ms
+        count, raw_bytes, min_timestamp_ms = encoder.count, HEADER_BYTES + encoder.size_bytes, encoder.min_timestamp_ms
+        if self.state is not OPEN:  # a signal handler has forked, and this is the child
+            return
+        self.count, self.raw_bytes, self.min_timestamp_ms = count, raw_bytes, min_timestamp_ms
         self._records = records
         self.state = CLOSED
 
@@ -194,7 +194,7 @@ class ProducerBatch:
             transactional=identity.is_transactional,
         )
         size_bytes = len(data)
-        if self.state is not CLOSED:  # a signal handler has forked, and this is the child
+        if self.state is not CLOSED:  # the same
             raise self._refusal("build")
         self.data, self.size_bytes, self._records = data, size_bytes, None
         self.identity, self.next_sequence = identity, base_sequence + self.count & MAX_SEQUENCE
@@ -222,7 +222,7 @@ class ProducerBatch:
     def settle(self, error: PylogError | None, pool: BufferPool) -> bool:
         """Decide the outcome, once, and give the memory back. False if it was decided before."""
         seen = None if self.is_fire_and_forget else error
-        with pool.lock:  # the one who has it may have been interrupted by a signal handler that settles, too
+        with pool.lock:  # after which a signal handler may come first, and settle the batch
             state = self.state
             if state >= SETTLED:
                 return False
@@ -311,28 +311,6 @@ class ProducerBatch:
         return OutcomeUnknown(
             f"interrupted while it was appended, and not to be written again in time: {error}", **error.facts
         )
-
-
-class UnobservedFailures:
-    """Failed batches until the application has seen the error of each record. Its caller holds a lock."""
-
-    def __init__(self) -> None:
-        self.batches: list[ProducerBatch] = []
-
-    def add(self, failed: ProducerBatch) -> None:
-        """Keep a failed batch, unless there are very many that nobody asks for: then the first ones stay."""
-        if len(self.batches) >= REMEMBERED_FAILURES:
-            self.batches = [batch for batch in self.batches if not batch.is_observed()]
-        if len(self.batches) < REMEMBERED_FAILURES:
-            self.batches.append(failed)
-
-    def take(self) -> PylogError | None:
-        """The first error that the application has not seen. Raising it once is enough."""
-        batches, self.batches = self.batches, []
-        for batch in batches:
-            if batch.error is not None and not batch.is_observed():
-                return fresh(batch.error)
-        return None
 
 
 # What an append raises before it writes anything

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec import RecordEncoder
 from pylog.errors import BufferTimeout
+from pylog.interrupts import own
 from pylog.model import TopicPartition
-from pylog.producer.batch import APPENDED, NO_IDENTITY, OPEN, Driver, ProducerBatch
+from pylog.producer.batch import APPENDED, NO_IDENTITY, OPEN, SETTLED, Driver, ProducerBatch
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.partitioner import Choice, KeyHash
-from pylog.turn import Turn, is_mine
+from pylog.turn import NOT_MINE, Turn, is_mine, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.partition import Partition
@@ -71,12 +72,15 @@ class TopicBuffers:
     )
 
     def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
+        # Constant after construction:
         self.name = name
         self.id = topic_id  # another id under the same name is another topic
         self.choice = choice
-        self.key_hash: KeyHash | None = None  # None leaves records with a key to the choice, too
+        # Any thread, one operation at a time:
         self.is_stale = False  # a batch failed: perhaps the topic was deleted
         self.is_abandoned = False  # these are the buffers of the process that was forked from
+        # Under the lock of TopicCache; read by all:
+        self.key_hash: KeyHash | None = None  # None leaves records with a key to the choice, too
         self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock
         self.only: PartitionBuffer | None = None  # the one buffer, if there is no choice
         self.codec = 0
@@ -176,6 +180,37 @@ class PartitionBuffer:
         batch, self.in_flight = self.in_flight, None
         if batch is not None:
             self.pending_callbacks.append(batch)
+
+    def call_back(self, timeout_s: float) -> bool:
+        """Run the callbacks of what is settled, in order. False if another thread is at it for longer than the time."""
+        if self.topic.is_abandoned:
+            return True
+        turn, pending = self.calling, self.pending_callbacks
+        while True:
+            try:
+                if not pending or pending[0].state < SETTLED:
+                    return True
+            except own(IndexError):  # another thread took the last one
+                return True
+            if turn.is_mine():  # a callback sent something: the loop below, further up this stack, goes on with it
+                return False
+            try:
+                if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_s)):
+                    return False  # the thread that has the turn looks again after leaving it
+                self._run_callbacks()
+            finally:
+                try:  # see turn.py
+                    turn.leave()
+                except own(NOT_MINE):
+                    pass
+
+    def _run_callbacks(self) -> None:
+        pending = self.pending_callbacks  # others only add to it
+        while pending and pending[0].state >= SETTLED:
+            batch = pending[0]
+            batch.call_back()
+            self._incomplete.batches.pop(batch, None)
+            pending.popleft()
 
     def stop_waiting(self) -> None:
         """Remove this buffer from those that wait, once all of its batches are settled."""

@@ -1,15 +1,20 @@
-"""What ``Producer.metrics`` returns, all of it: counts of settled batches, and what is buffered now."""
+"""What ``Producer.metrics`` returns, all of it, and the failures that ``Producer.close`` raises."""
 
 from __future__ import annotations
 
 from pylog.errors import OutcomeUnknown, PylogError
-from pylog.producer.batch import ProducerBatch
+from pylog.producer.batch import ProducerBatch, fresh
 from pylog.producer.buffer import IncompleteBatches
 from pylog.producer.buffer_pool import BufferPool
 
+REMEMBERED_FAILURES = 1000
+
 
 class ProducerMetrics:
-    """The counts change under the sender's lock, in one straight line; ``snapshot`` reads them without."""
+    """Counts of settled batches, and what is buffered now.
+
+    The counts change under the sender's lock, in one straight line; ``snapshot`` reads them without.
+    """
 
     def __init__(self, pool: BufferPool, incomplete: IncompleteBatches) -> None:
         self._pool = pool
@@ -51,3 +56,25 @@ class ProducerMetrics:
             "buffered_bytes": self._incomplete.buffered_bytes(),
             "reserved_bytes": self._pool.reserved_bytes,
         }
+
+
+class UnobservedFailures:
+    """Failed batches until the application has seen the error of each record. Its caller holds a lock."""
+
+    def __init__(self) -> None:
+        self.batches: list[ProducerBatch] = []
+
+    def add(self, failed: ProducerBatch) -> None:
+        """Keep a failed batch, unless there are very many that nobody asks for: then the first ones stay."""
+        if len(self.batches) >= REMEMBERED_FAILURES:
+            self.batches = [batch for batch in self.batches if not batch.is_observed()]
+        if len(self.batches) < REMEMBERED_FAILURES:
+            self.batches.append(failed)
+
+    def take(self) -> PylogError | None:
+        """The first error that the application has not seen. Raising it once is enough."""
+        batches, self.batches = self.batches, []
+        for batch in batches:
+            if batch.error is not None and not batch.is_observed():
+                return fresh(batch.error)
+        return None

@@ -25,7 +25,6 @@ from pylog.producer.batch import (
     SETTLED,
     ProducerBatch,
     ProducerIdentity,
-    UnobservedFailures,
     id_of_two,
     not_appended,
     outcome,
@@ -36,7 +35,7 @@ from pylog.producer.buffer import IncompleteBatches, PartitionBuffer
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ACKS_ALL, ProducerConfig
 from pylog.producer.linger import LINGER
-from pylog.producer.metrics import ProducerMetrics
+from pylog.producer.metrics import ProducerMetrics, UnobservedFailures
 from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class Sender:
             buffer.stop_waiting()
         if any(buffer.calling.is_mine() for buffer in left):  # called by a callback: it cannot wait for itself
             return True
-        return all(self._call_back(buffer, end_s) for buffer in left)
+        return all(buffer.call_back(end_s - self._monotonic()) for buffer in left)
 
     def log_closes(self) -> None:
         """Write everything, also if the producer has gone, and with it the topics that would ask for this."""
@@ -146,7 +145,7 @@ class Sender:
                     turn.leave()
                 except own(NOT_MINE):
                     pass
-            self._call_back(buffer, None)
+            buffer.call_back(0)
 
     def write_soon(self, batch: ProducerBatch) -> None:
         """Have the linger thread write the batch now."""
@@ -335,7 +334,7 @@ class Sender:
                     error = outcome_unknown(failure)
             for batch in batches:
                 self._settle(batch, buffer, error)
-        self._call_back(buffer, None)
+        buffer.call_back(0)
         buffer.stop_waiting()
         return True
 
@@ -365,36 +364,3 @@ class Sender:
         if self._config.acks != 0:
             without_frames(error)
             self.failures.add(batch)
-
-    def _call_back(self, buffer: PartitionBuffer, end_s: float | None) -> bool:
-        """Run the callbacks of what is settled, in order. False if another thread is at it for longer; None: for a moment."""
-        if buffer.topic.is_abandoned:
-            return True
-        turn, pending = buffer.calling, buffer.pending_callbacks
-        while True:
-            try:
-                if not pending or pending[0].state < SETTLED:
-                    return True
-            except own(IndexError):  # another thread took the last one
-                return True
-            if turn.is_mine():  # a callback sent something: the loop below, further up this stack, goes on with it
-                return False
-            try:
-                if not turn.take(blocking=False):
-                    seconds = 0.0 if end_s is None else seconds_to_wait(end_s - self._monotonic())
-                    if not turn.take(timeout=seconds):
-                        return False  # the thread that has the turn looks again after leaving it
-                self._run_callbacks(buffer)
-            finally:
-                try:  # see turn.py
-                    turn.leave()
-                except own(NOT_MINE):
-                    pass
-
-    def _run_callbacks(self, buffer: PartitionBuffer) -> None:
-        pending = buffer.pending_callbacks  # others only add to it
-        while pending and pending[0].state >= SETTLED:
-            batch = pending[0]
-            batch.call_back()
-            self._incomplete.batches.pop(batch, None)
-            pending.popleft()

@@ -32,14 +32,17 @@ class TopicCache:
     def __init__(
         self, log: Log, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches, sender: Sender
     ) -> None:
+        # Constant after construction:
         self._log = log
         self._config = config
         self._pool = pool
         self._incomplete = incomplete
         self._sender = sender
         self._random = Random()
+        # Under ``_lock``; ``known`` and ``is_closed`` are read without:
         self.known: dict[str, TopicBuffers] = {}
         self.is_closed = False
+        # By the thread that closes the log:
         self._is_log_closed = False
         log.flush_on_close(self)
         self.forget_parent()
@@ -50,7 +53,9 @@ class TopicCache:
         for topic in self.known.values():
             topic.is_abandoned = True
         self.known.clear()
+        # Under ``_lock``; read without, as a hint that is compared again:
         self._version = -1
+        # Any thread, one operation at a time:
         self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
