@@ -219,7 +219,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         buffer = None if partition is None else self._topics.buffer(topic_buffers, partition)
-        return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.load(values, keys))
+        return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.request(values, keys))
 
     def send_arrow(self, topic: str, table: pa.Table | pa.RecordBatch) -> Deliveries:
         """Send each row of an Arrow table to one topic, in their order. Needs the ``arrow`` extra.

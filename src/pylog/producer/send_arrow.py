@@ -16,7 +16,7 @@ from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.deliveries import Deliveries, JoinedDeliveries, ListedDeliveries
 from pylog.producer.delivery import Delivery
-from pylog.producer.send_many import BulkSender, Load
+from pylog.producer.send_many import BulkRequest, BulkSender
 from pylog.producer.topic_cache import TopicCache
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class TableSender:
         buffer: PartitionBuffer | None = None
         if partitions is not None and partitions[0] is not None and partitions.count(partitions[0]) == len(partitions):
             buffer, partitions = self._topics.buffer(topic, partitions[0]), None
-        load = Load(rows.values[some], None if rows.keys is None else rows.keys[some], partitions)
-        return self._bulk.send(topic, buffer, now_ms if time_ms is None else time_ms, load)
+        request = BulkRequest(rows.values[some], None if rows.keys is None else rows.keys[some], partitions)
+        return self._bulk.send(topic, buffer, now_ms if time_ms is None else time_ms, request)
 
     def _send_rows(self, topic: TopicBuffers, rows: Rows, run: _Run, now_ms: int) -> Deliveries:
         sent: list[Delivery] = []
