@@ -396,8 +396,8 @@ MUTANTS = (
     Mutant(
         "a batch that was interrupted between append and note is waited for in vain",
         "producer/sender.py",
-        "            is_done = batch.written and batch.buffer.sealed is not batch\n",
-        "            is_done = batch.written\n",
+        "            is_written = batch.state is APPENDED and buffer.in_flight is not batch\n",
+        "            is_written = batch.state is APPENDED\n",
         "result() runs into its timeout although the record is in the log",
         (f"{_INTERRUPTS}::test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_result",),
     ),
