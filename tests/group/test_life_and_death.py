@@ -16,8 +16,7 @@ from pylog.errors import (
     StorageError,
 )
 from pylog.group import membership
-from pylog.group.absence import TICK_S
-from pylog.group.heartbeats import Heartbeats
+from pylog.group.liveness import TICK_S, Heartbeats
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
 

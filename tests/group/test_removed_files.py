@@ -10,7 +10,7 @@ import pytest
 
 from pylog import Consumer, Log
 from pylog.errors import PylogError, StorageError
-from pylog.group.absence import TICK_S
+from pylog.group.liveness import TICK_S
 from pylog.group.state import Group
 from pylog.testing import ManualClock
 from tests.group.consumers import member, settle

@@ -21,7 +21,7 @@ from pylog.interrupts import own
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -53,7 +53,7 @@ class Listeners(NamedTuple):
 class Assignment:
     """Keeps the fetcher's lanes at what the application asked for."""
 
-    def __init__(self, log: Log, lookup: OffsetLookup, fetcher: Fetcher) -> None:
+    def __init__(self, log: ConsumerLog, lookup: OffsetLookup, fetcher: Fetcher) -> None:
         self.subscription: Subscription | None = None
         self.listeners = Listeners()
         self._log = log

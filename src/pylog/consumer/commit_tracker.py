@@ -19,6 +19,7 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
+from pylog.group.admin import GroupAdmin
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
 from pylog.group.truncation import make_records_durable
@@ -26,7 +27,7 @@ from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -39,7 +40,7 @@ class CommitTracker:
 
     def __init__(
         self,
-        log: Log,
+        log: ConsumerLog,
         lookup: OffsetLookup,
         fetcher: Fetcher,
         config: ConsumerConfig,
@@ -52,7 +53,7 @@ class CommitTracker:
         self._fetcher = fetcher
         self._config = config
         self._group_id = config.group_id
-        self._groups = log.group_access()
+        self._groups = log.part(GroupAdmin)
         self._membership = membership
         self._assignment = proxy(
             assignment

@@ -18,7 +18,6 @@ from pylog.checks import (
     partitions_of,
     refuses_other_options,
     require_count,
-    require_log,
     require_seconds,
     require_timeout,
     warn_of_milliseconds,
@@ -38,6 +37,7 @@ from pylog.consumer.thread_guard import SingleThreadGuard
 from pylog.errors import Closed, PylogError
 from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
+from pylog.manager.access import manager_of
 from pylog.model import Record, TopicPartition
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
@@ -45,7 +45,7 @@ from pylog.storage import after_fork_in_child
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog, LogFace
 
 
 _MILLISECONDS_FROM = 100
@@ -84,7 +84,7 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
     @refuses_other_options("Consumer", {}, ConsumerConfig._fields, KAFKAS_NAMES)
     def __init__(
         self,
-        log: Log,
+        log: LogFace[ConsumerLog],
         *,
         auto_offset_reset: str = "latest",
         isolation_level: str = READ_UNCOMMITTED,
@@ -105,7 +105,7 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         session_timeout_ms: int = 45_000,
         default_api_timeout_ms: int = 30_000,
     ) -> None:
-        require_log(log, "Consumer")
+        self._log = manager = manager_of(log, "Consumer")
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
@@ -113,12 +113,11 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
             max_poll_interval_ms, session_timeout_ms, default_api_timeout_ms,
         ).checked()  # fmt: skip
         self._iteration_s = float("inf") if consumer_timeout_ms is None else consumer_timeout_ms / 1_000
-        self._log = log
-        self._lookup = OffsetLookup(log, self._config)
-        self._fetcher = Fetcher(self._lookup, self._config, log.clock)
+        self._lookup = OffsetLookup(manager, self._config)
+        self._fetcher = Fetcher(self._lookup, self._config, manager.clock)
         self._sole_use = SingleThreadGuard()
         self._assignment = self._assignment_for(group_id)
-        self._waiting = Waiting(log, self._assignment, self._fetcher)
+        self._waiting = Waiting(manager, self._assignment, self._fetcher)
         self._flight: Flight | None = None
         self._reading = False
         self._closed = False

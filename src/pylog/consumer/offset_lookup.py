@@ -8,7 +8,7 @@ from pylog.consumer.config import ConsumerConfig
 from pylog.model import EARLIEST, LATEST, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
     from pylog.partition import Partition
 
 
@@ -17,7 +17,7 @@ class OffsetLookup:
 
     __slots__ = ("_config", "_log")
 
-    def __init__(self, log: Log, config: ConsumerConfig) -> None:
+    def __init__(self, log: ConsumerLog, config: ConsumerConfig) -> None:
         self._log = log
         self._config = config
 

@@ -12,7 +12,7 @@ import threading  # consumers of several threads share what is known
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from pylog.catalog import Layout, TopicConfig
+from pylog.catalog import TopicConfig
 from pylog.errors import (
     CorruptRecord,
     CorruptSegment,
@@ -38,10 +38,10 @@ from pylog.interrupts import own, suppress
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
-from pylog.storage import FileSystem, after_fork_in_child, while_holding
+from pylog.storage import after_fork_in_child, while_holding
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.manager import LogManager
 
 logger = logging.getLogger("pylog.group")
 
@@ -95,10 +95,10 @@ class _Known:
 class OffsetStore:
     """The committed offsets of one log. Safe to share among threads."""
 
-    def __init__(self, log: Log, filesystem: FileSystem, layout: Layout) -> None:
-        self._log = log
-        self._filesystem = filesystem
-        self._layout = layout
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._filesystem = manager.filesystem
+        self._layout = manager.layout
         self._known: dict[int, _Known] = {}
         self._lock = threading.RLock()
         after_fork_in_child(self._forget_parent)
@@ -134,7 +134,7 @@ class OffsetStore:
 
     def _count(self) -> int | None:
         try:
-            return self._log.describe_topic(OFFSETS_TOPIC).partitions
+            return self._manager.describe_topic(OFFSETS_TOPIC).partitions
         except own(TopicNotFound):
             return None
 
@@ -143,7 +143,7 @@ class OffsetStore:
         return None if count is None else self._at(partition_of_group(group, count))
 
     def _at(self, number: int) -> _Known:
-        partition = self._log.partition(OFFSETS_TOPIC, number)
+        partition = self._manager.partition(OFFSETS_TOPIC, number)
         known = self._known.get(number)
         if known is None or known.partition is not partition:
             known = self._known[number] = _Known(partition)
@@ -201,7 +201,7 @@ class OffsetStore:
         """Create the topic of commits, if it is not there: before the group's lock is taken. Whoever deletes a topic holds the
         catalog's lock, which creating takes, while it waits for the locks of groups."""
         if self._count() is None:
-            self._log.create_internal_topic(OFFSETS_TOPIC, _CONFIG)
+            self._manager.create_topic(OFFSETS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
 
     def append(
         self,
@@ -240,7 +240,7 @@ class OffsetStore:
         ids: dict[str, str] = {}
         for topic in {name.topic for name, committed in offsets.items() if committed is not None}:
             with suppress(TopicNotFound):
-                ids[topic] = self._log.describe_topic(topic).id
+                ids[topic] = self._manager.describe_topic(topic).id
         return {
             name: committed
             for name, committed in offsets.items()
@@ -288,7 +288,11 @@ class OffsetStore:
         try:
             known.partition.sync(next_offset, int(timeout_s * 1000))
             while_holding(
-                self._filesystem, self._log.clock, f"{path}.lock", lambda: self._write(path, checkpoint), timeout_s=0
+                self._filesystem,
+                self._manager.clock,
+                f"{path}.lock",
+                lambda: self._write(path, checkpoint),
+                timeout_s=0,
             )
         except own(LogLocked):
             pass  # another process is at it

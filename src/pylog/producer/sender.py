@@ -28,8 +28,7 @@ from pylog.producer.outcome import Tally, fate, id_of_two, not_appended, unknown
 from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
-    from pylog.log import Log
-    from pylog.partition import Partition
+    from pylog.manager.access import ProducerLog, ProducerPartition
 
 logger = logging.getLogger("pylog.producer")
 
@@ -42,7 +41,7 @@ _AGAIN_S = 0.002  # and when the thread looks again at one that another thread i
 class Sender:
     """Writes the batches of one producer."""
 
-    def __init__(self, log: Log, config: ProducerConfig, memory: Memory) -> None:
+    def __init__(self, log: ProducerLog, config: ProducerConfig, memory: Memory) -> None:
         self._log = log
         self._config = config
         self._memory = memory
@@ -244,7 +243,7 @@ class Sender:
                     self._producer_id = fresh
             return self._producer_id
 
-    def _open(self, buffer: PartitionBuffer) -> Partition:
+    def _open(self, buffer: PartitionBuffer) -> ProducerPartition:
         """The partition of the very topic that the buffer is for.
 
         A later topic of that name has a buffer of its own, which numbers its batches from 0, too: one of two with the same

@@ -19,7 +19,7 @@ from pylog.producer.config import ProducerConfig
 from pylog.turn import is_mine
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ProducerLog
 
 _LOOK_EVERY_S = 0.01  # a look costs a stat
 _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice to the producer
@@ -28,7 +28,7 @@ _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice
 class Topics:
     """``known`` is what ``send`` looks into; a topic that is not there goes through ``find``."""
 
-    def __init__(self, log: Log, config: ProducerConfig, memory: Memory, driver: Driver) -> None:
+    def __init__(self, log: ProducerLog, config: ProducerConfig, memory: Memory, driver: Driver) -> None:
         self._log = log
         self._config = config
         self._memory = memory
@@ -70,7 +70,7 @@ class Topics:
     def refusal(self) -> Closed:
         """Why nothing is taken any more."""
         if self._is_log_closed:
-            return Closed(f"the log {str(self._log.path)!r} has been closed; open a new one, and a new producer of it")
+            return Closed(f"the log {self._log.path!r} has been closed; open a new one, and a new producer of it")
         return Closed("the producer is closed")
 
     def log_closes(self) -> None:
