@@ -110,6 +110,7 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
 def test_no_default_of_the_log_is_for_committed_offsets(tmpfs_dir: Path) -> None:
     """They would not have fitted into one commit."""
     with Log(tmpfs_dir / "log", max_message_bytes=200) as log:
+        log.create_topic("t", partitions=50)
         log.manager.part(GroupAdmin).offsets.append(
             "g", {TopicPartition("t", number): at(number) for number in range(50)}
         )

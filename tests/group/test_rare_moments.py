@@ -205,7 +205,7 @@ def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkey
     store.append("g", {T0: Committed(2, -1, "", 9, "")})
     store.tidy("g")
     newest = path.read_bytes()
-    known = store._at(0)
+    known = store._known_of("g")
     store._write(str(path), Checkpoint(known.partition.topic_id, 1, []))
     assert path.read_bytes() == newest
 
@@ -289,7 +289,7 @@ def test_a_log_of_commits_that_begins_nowhere_is_told(log: Log, monkeypatch: pyt
     """Rather than looked for without end."""
     store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, "")})
-    known = store._at(0)
+    known = store._known_of("g")
 
     def fetch(*_: object, **__: object) -> None:
         raise OffsetOutOfRange("not there", offset=0, earliest=known.cursor.offset, latest=1)
@@ -358,20 +358,6 @@ def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
     files.close()
 
 
-def test_who_cannot_look_whether_the_state_is_in_place_looks_later(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = GroupLock(log.manager.part(GroupAdmin).place("g"))
-    state = files.state
-
-    def refuse(*_: object) -> None:
-        raise StorageError("no descriptor is left", path="x")
-
-    monkeypatch.setattr(type(files._place.filesystem), "open_readable", refuse)
-    files.check_in_place()
-    assert files.state is state
-    monkeypatch.undo()
-    files.close()
-
-
 def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
     consumer = member(log)
     membership = consumer._assignment.membership  # type: ignore[attr-defined]
@@ -383,12 +369,3 @@ def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
     consumer.commit({T0: 0})  # shows no sign of life, and is one all the same
     assert log.lag("g")[T0] == 0
     consumer.close()
-
-
-def test_a_state_that_was_removed_is_opened_anew(log: Log) -> None:
-    files = GroupLock(log.manager.part(GroupAdmin).place("g"))
-    state = files.state
-    (log.path / ".pylog" / "groups" / "g" / "state").unlink()
-    files.check_in_place()
-    assert files.state is not state
-    files.close()

@@ -231,15 +231,13 @@ class Membership:
 
     def tick(self) -> None:
         """Show that this member lives; now and then, see whether the others do, and go on without those that don't."""
-        now_s = self._place.clock.monotonic()
-        if now_s < self._next_tick_s or self._heartbeats is None:
+        now_s, heartbeats = self._place.clock.monotonic(), self._heartbeats
+        if now_s < self._next_tick_s or heartbeats is None:
             return
         if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
             self._absence.look_anew()  # who did not look for so long can't say that others were silent
         self._next_tick_s = now_s + TICK_S
-        heartbeats = self._heartbeats_in_place(self._heartbeats)
         heartbeats.beat(self._cell)
-        self._files.check_in_place()
         group = self.look()
         if len(group.members) < 2:
             return
@@ -253,19 +251,6 @@ class Membership:
             self._rounds = counters[ROUNDS]  # somebody else has looked since
         if gone:
             self._expel(gone, heartbeats, counters)
-
-    def _heartbeats_in_place(self, mine: Heartbeats) -> Heartbeats:
-        """The file that stands there now: who counts in one that was removed seems silent to the others, and they to him."""
-        try:
-            there = self._open_heartbeats()
-        except own(
-            StorageError,
-            FileNotFoundError,
-        ):  # no descriptor is left, perhaps, or no group: the next tick looks again
-            return mine
-        self._heartbeats = there
-        mine.close()
-        return there
 
     def _open_heartbeats(self) -> Heartbeats:
         return Heartbeats(self._place.filesystem.open_appendable(self._place.heartbeats))

@@ -148,7 +148,8 @@ class LogManager:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
-        self.check_open()
+        if self.closed:
+            raise self._closed()
         return self._describe(name)
 
     def _describe(self, name: str) -> TopicDescription:
@@ -209,7 +210,8 @@ class LogManager:
         key = TopicPartition(topic, number)
         outdated = None
         with self._mutex:
-            self.check_open()  # else it would be opened behind the back of ``close``
+            if self.closed:  # else it would be opened behind the back of ``close``
+                raise self._closed()
             partition = self._partitions.get(key)
             if partition is not None and partition.topic_id != described.id:
                 outdated, partition = partition, None  # the topic was deleted and created anew
@@ -222,7 +224,7 @@ class LogManager:
     def _open_partition(self, key: TopicPartition, topic: TopicDescription) -> Partition:
         return Partition(
             self.filesystem, self.clock, self.layout.partition(*key), key,
-            lambda: self._config_of(key, topic.id),
+            partial(self._config_of, key, topic.id),
             self.boot,
             topic_id=topic.id,
             read_only=self.read_only,
@@ -316,7 +318,10 @@ class LogManager:
     def check_open(self) -> None:
         """``Closed``."""
         if self.closed:
-            raise Closed(f"the log {self.layout.root!r} has been closed", path=self.layout.root)
+            raise self._closed()
+
+    def _closed(self) -> Closed:
+        return Closed(f"the log {self.layout.root!r} has been closed", path=self.layout.root)
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()
