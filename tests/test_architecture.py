@@ -24,14 +24,14 @@ FACES = {"log.py", "partition/partition.py", "producer/producer.py", "consumer/c
 HOUSE = """
     __init__ | __main__
     cli | aio | spark | testing
-    producer | consumer
+    log | producer | consumer
     transaction
     group | cleaner | replication
-    log | arrow
     manager
     partition | catalog
     segment
     index
+    arrow
     codec | storage
     clock | observe | turn | checks
     interrupts
@@ -41,8 +41,6 @@ HOUSE = """
 """
 HEIGHT = {room: -depth for depth, line in enumerate(HOUSE.splitlines()) for room in re.findall(r"\w+", line)}
 NEVER = {"index -> codec": "an index knows positions, not records"}
-# Calls upwards that stand where a user looks for them. They are imported inside the function: loading stays one-way.
-DELEGATIONS = {"partition -> arrow", "log -> group", "log -> cleaner", "log -> replication", "log -> transaction"}
 # What a Spark executor loads, light and read-only. The driver's part of spark imports other rooms inside its functions.
 EXECUTOR = {
     "partition",
@@ -197,7 +195,7 @@ def about_room(room: str, target: str, lazy: bool) -> str | None:
     arrow = f"{room} -> {target}"
     if target not in HEIGHT:
         return None if HEIGHT[room] >= HEIGHT["cli"] else f"import {target!r} from the module that defines it"
-    if target == room or (lazy and arrow in DELEGATIONS):
+    if target == room:
         return None
     if HEIGHT[target] >= HEIGHT[room]:
         return f"{arrow} points {'sideways' if HEIGHT[target] == HEIGHT[room] else 'up'}"
@@ -249,7 +247,7 @@ def test_an_exception_is_still_needed(file: str, what: str, monkeypatch: pytest.
     [
         ("codec/batch.py", "import struct, zlib\nfrom pylog import errors\nfrom pylog.codec import format\n"),
         ("log.py", "from pathlib import Path\ndef f(self, p: Path): return self._filesystem.exists(p / 'x')\n"),
-        ("log.py", "def groups(self):\n    from pylog.group.coordinator import describe\n"),
+        ("log.py", "from pylog.group.coordinator import describe\n"),
         ("partition/partition.py", "if TYPE_CHECKING:\n    import pyarrow\n"),
         ("partition/write/writer.py", "# Threads of this process share one lock.\nimport threading\n"),
         ("producer/sender.py", "import threading  # the flusher is a thread\n"),
@@ -275,7 +273,10 @@ def test_what_the_rules_allow_passes(file: str, source: str) -> None:
         ("segment/writer.py", "from ..partition import writer", "segment -> partition points up"),
         ("codec/batch.py", "import pylog.storage", "codec -> storage points sideways"),
         ("producer/sender.py", "def f():\n    from pylog import consumer", "producer -> consumer points sideways"),
-        ("log.py", "from pylog.group.coordinator import describe", "log -> group points up"),
+        ("group/offsets.py", "from pylog.log import Log", "group -> log points up"),
+        ("group/offsets.py", "if TYPE_CHECKING:\n    from pylog.log import Log", "group -> log points up"),
+        ("manager/manager.py", "def f():\n    from pylog.group.admin import GroupAdmin", "manager -> group points up"),
+        ("producer/sender.py", "if TYPE_CHECKING:\n    from pylog.log import Log", "producer -> log points sideways"),
         ("index/entries.py", "from pylog.codec import format", "index -> codec: an index knows positions"),
         ("spark/source/batch.py", "from pylog.log import Log", "spark -> log is for the driver alone"),
         ("partition/write/writer.py", "from pylog import Record", "import 'Record' from the module that defines it"),
@@ -315,45 +316,6 @@ def test_what_the_rules_allow_passes(file: str, source: str) -> None:
 def test_what_the_rules_forbid_is_found(file: str, source: str, complaint: str) -> None:
     (found,) = violations(file, source)
     assert complaint in found
-
-
-def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
-    """The groups of modules each of which leads to all others of its group."""
-    reached: dict[str, set[str]] = {}
-    for start in arrows:
-        found, waiting = set[str](), [start]
-        while waiting:
-            further = arrows.get(waiting.pop(), set()) - found
-            found |= further
-            waiting += further
-        reached[start] = found
-    joined = {frozenset(other for other in found if name in reached[other]) for name, found in reached.items()}
-    return [set(group) for group in joined if group]
-
-
-def arrows_inside(room: str) -> dict[str, set[str]]:
-    """Which modules of a room each of its modules imports, also in functions and for the type checker."""
-    names = {file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in FILES}
-    found: dict[str, set[str]] = {}
-    for file in FILES:
-        module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        if module.partition(".")[0] == room and file.endswith(".py"):
-            wanted = {
-                item.name.removeprefix("pylog.") for item in imports(file, ast.parse((PACKAGE / file).read_text()))
-            }
-            targets = {name if name in names else name.rpartition(".")[0] for name in wanted}
-            found[module] = {name for name in targets & names if name.partition(".")[0] == room} - {module}
-    return found
-
-
-@pytest.mark.parametrize("room", ["consumer", "testing"])
-def test_no_modules_of_a_room_import_one_another_in_a_circle(room: str) -> None:
-    assert circles(arrows_inside(room)) == []
-
-
-def test_a_circle_of_modules_is_found() -> None:
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
-    assert arrows_inside("consumer")["consumer.poll_loop"] >= {"consumer.fetcher", "consumer.assignment"}
 
 
 def test_what_is_run_with_one_codec_only_is_there() -> None:

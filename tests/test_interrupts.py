@@ -450,7 +450,7 @@ def test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file(
             producer = Producer(log, acks="all", linger_ms=10_000)
             delivery = producer.send("t", b"1")
             log.partition("t", 0).append([ProducerRecord(b"0")], acks=1)
-            log.next_producer_id()  # whose file is synced here, and not below
+            log.manager.next_producer_id()  # whose file is synced here, and not below
             file, failed = tmpfs_dir / str(number) / "t-0" / f"{0:020}.log", []
             inode = file.stat().st_ino
 

@@ -121,9 +121,9 @@ def test_a_forked_child_and_its_parent_both_go_on(tmp_log_dir: Path) -> None:
 
 def test_producer_ids_never_repeat(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as first, Log(tmp_log_dir) as second:
-        ids = [log.next_producer_id() for _ in range(5) for log in (first, second)]
+        ids = [log.manager.next_producer_id() for _ in range(5) for log in (first, second)]
     with Log(tmp_log_dir, filesystem=OtherBoot(5)) as third:
-        ids += [third.next_producer_id() for _ in range(1500)]
+        ids += [third.manager.next_producer_id() for _ in range(1500)]
     assert len(set(ids)) == len(ids)
 
 
@@ -139,20 +139,20 @@ def test_producer_ids_that_cannot_be_are_a_typed_error(tmp_log_dir: Path, conten
             with pytest.raises(
                 CorruptSegment, match="expected a number from 1000 to 9223372036854774808; remove"
             ) as caught:
-                log.next_producer_id()
+                log.manager.next_producer_id()
             assert (caught.value.path, caught.value.found) == (str(path), content[:64])
             assert path.read_bytes() == content
         path.write_bytes(b"5000\n")
-        assert log.next_producer_id() == 5000
+        assert log.manager.next_producer_id() == 5000
 
 
 def test_the_last_producer_ids_are_int64_and_then_there_are_none(tmp_log_dir: Path) -> None:
     Log(tmp_log_dir).close()
     (tmp_log_dir / ".pylog" / "producer-ids").write_text(f"{2**63 - 1000}")
     with Log(tmp_log_dir) as log:
-        assert [log.next_producer_id() for _ in range(1000)][-1] == 2**63 - 1
+        assert [log.manager.next_producer_id() for _ in range(1000)][-1] == 2**63 - 1
         with pytest.raises(CorruptSegment):
-            log.next_producer_id()
+            log.manager.next_producer_id()
 
 
 def test_a_closed_log_says_so_everywhere(tmp_log_dir: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_closed_log_says_so_everywhere(tmp_log_dir: Path) -> None:
         lambda: log.partition("t", 0),
         lambda: log.create_topic("u"),
         lambda: log.describe_topic("t"),
-        log.next_producer_id,
+        log.manager.next_producer_id,
         lambda: partition.append(one("v")),
         lambda: partition.read(0),
         lambda: partition.latest_offset,
@@ -190,7 +190,7 @@ def test_a_log_opened_for_reading_changes_nothing_and_refuses_every_change(tmp_l
             lambda: log.delete_topic("t"),
             lambda: log.alter_topic("t", segment_bytes=2048),
             lambda: log.add_partitions("t", 2),
-            log.next_producer_id,
+            log.manager.next_producer_id,
             lambda: partition.append(one("w")),
             partition.roll,
             lambda: partition.sync(1),
@@ -262,11 +262,11 @@ def files_open_in(directory: Path) -> list[str]:
 def test_waiting_ends_with_an_append_or_with_the_time(tmp_log_dir: Path) -> None:
     clock = ManualClock()
     with Log(tmp_log_dir, clock=clock) as log:
-        assert log.wait_for_change(lambda: True, 0)
-        assert not log.wait_for_change(lambda: False, 5.0)
+        assert log.manager.wait_for_change(lambda: True, 0)
+        assert not log.manager.wait_for_change(lambda: False, 5.0)
         assert clock.seconds == pytest.approx(5.0)
         asked = iter([False, False, True])
-        assert log.wait_for_change(lambda: next(asked), 5.0)
+        assert log.manager.wait_for_change(lambda: next(asked), 5.0)
 
 
 def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path) -> None:
@@ -277,7 +277,7 @@ def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path
     with Log(tmp_log_dir, clock=Patient()) as log:
         log.create_topic("t")
         partition = log.partition("t", 0)
-        assert log.watch([partition]) is None
+        assert log.manager.watch([partition]) is None
         asked = threading.Event()
 
         def ready() -> bool:
@@ -289,7 +289,7 @@ def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path
             partition.append(one("a"), acks=1)
 
         thread = call_in_thread(append)
-        assert log.wait_for_change(ready, 60)
+        assert log.manager.wait_for_change(ready, 60)
         thread.join()
 
 
@@ -301,8 +301,8 @@ def test_an_interrupt_while_a_wait_has_given_its_lock_back_is_the_interrupt(tmp_
 
     with Log(tmp_log_dir, clock=Interrupted()) as log:
         with pytest.raises(KeyboardInterrupt):
-            log.wait_for_change(lambda: False, 60)
-        assert log.wait_for_change(lambda: True, 60)
+            log.manager.wait_for_change(lambda: False, 60)
+        assert log.manager.wait_for_change(lambda: True, 60)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="watches are inotify's")
@@ -310,22 +310,22 @@ def test_a_watch_ends_the_wait_when_something_is_published_or_a_topic_comes(tmp_
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t")
         partition = log.partition("t", 0)
-        watch = log.watch([partition])
+        watch = log.manager.watch([partition])
         if watch is None:
             pytest.skip("this filesystem is watched by nobody")
         thread = call_in_thread(lambda: other.partition("t", 0).append(one("a"), acks=1))
-        assert log.wait_for_change(lambda: partition.latest_offset == 1, 60, watch)
+        assert log.manager.wait_for_change(lambda: partition.latest_offset == 1, 60, watch)
         thread.join()
         thread = call_in_thread(lambda: other.create_topic("u"))
-        assert log.wait_for_change(lambda: log.topics() == ["t", "u"], 60, watch)
+        assert log.manager.wait_for_change(lambda: log.topics() == ["t", "u"], 60, watch)
         thread.join()
-        assert not log.wait_for_change(lambda: False, 0.01, watch)
+        assert not log.manager.wait_for_change(lambda: False, 0.01, watch)
         woken: list[bool] = []
-        thread = call_in_thread(lambda: (woken.append(True), log.wake()))
-        assert log.wait_for_change(lambda: bool(woken), 60, watch)
+        thread = call_in_thread(lambda: (woken.append(True), log.manager.wake()))
+        assert log.manager.wait_for_change(lambda: bool(woken), 60, watch)
         thread.join()
         watch.close()
-        assert log.wait_for_change(lambda: True, 60, watch)  # it looks again and again
+        assert log.manager.wait_for_change(lambda: True, 60, watch)  # it looks again and again
 
 
 def test_a_watch_that_is_lost_meanwhile_is_replaced_by_looking(tmp_log_dir: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_watch_that_is_lost_meanwhile_is_replaced_by_looking(tmp_log_dir: Path
 
     with Log(tmp_log_dir) as log:
         asked = iter([False, False, True])
-        assert log.wait_for_change(lambda: next(asked), 60, Lost())
+        assert log.manager.wait_for_change(lambda: next(asked), 60, Lost())
 
 
 def test_a_child_forked_in_a_wait_ends_it_and_is_woken_in_the_next(tmp_log_dir: Path) -> None:
@@ -350,12 +350,12 @@ def test_a_child_forked_in_a_wait_ends_it_and_is_woken_in_the_next(tmp_log_dir: 
     try:
         with Log(tmp_log_dir) as log:
             signal.setitimer(signal.ITIMER_REAL, 0.02)
-            is_right = log.wait_for_change(lambda: bool(pids), 60)
+            is_right = log.manager.wait_for_change(lambda: bool(pids), 60)
             if pids == [0]:
                 woken: list[bool] = []
-                thread = threading.Thread(target=lambda: (woken.append(True), log.wake()))
+                thread = threading.Thread(target=lambda: (woken.append(True), log.manager.wake()))
                 thread.start()
-                os._exit(0 if is_right and log.wait_for_change(lambda: bool(woken), 60) else 1)
+                os._exit(0 if is_right and log.manager.wait_for_change(lambda: bool(woken), 60) else 1)
             assert is_right
             assert os.waitpid(pids[0], 0)[1] == 0
     finally:
@@ -367,14 +367,14 @@ def test_a_partition_is_not_opened_while_another_thread_closes_the_log(
 ) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
-        describe = log.describe_topic
+        describe = log.manager.describe_topic
 
         def and_close(name: str) -> object:
             described = describe(name)
             log.close()
             return described
 
-        monkeypatch.setattr(log, "describe_topic", and_close)
+        monkeypatch.setattr(log.manager, "describe_topic", and_close)
         with pytest.raises(Closed):
             log.partition("t", 0)
 
@@ -382,10 +382,10 @@ def test_a_partition_is_not_opened_while_another_thread_closes_the_log(
 def test_there_is_no_watch_where_something_else_decides(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir, clock=ManualClock()) as log:
         log.create_topic("t")
-        assert log.watch([log.partition("t", 0)]) is None
+        assert log.manager.watch([log.partition("t", 0)]) is None
     with Log(KAFKA / "log") as log:
         assert log.is_kafka_directory
-        assert log.watch([]) is None
+        assert log.manager.watch([]) is None
 
 
 @pytest.mark.parametrize("acks", ["ALL", 2, None, 0])
@@ -727,13 +727,13 @@ def test_a_copy_of_a_log_that_nobody_writes_is_a_log_of_its_own(tmp_log_dir: Pat
 GONE: dict[str, Callable[[Log], object]] = {
     "topics": lambda log: log.topics(),
     "describe": lambda log: log.describe_topic("t"),
-    "version": lambda log: log.catalog_version(),
+    "version": lambda log: log.manager.catalog_version(),
     "partition": lambda log: log.partition("t", 0),
     "verify": lambda log: log.verify(),
     "verify a topic": lambda log: log.verify("t"),
 }
 GONE_TO_WRITERS: dict[str, Callable[[Log], object]] = {
-    "being_deleted": lambda log: log._catalog.being_deleted(),  # type: ignore[union-attr]
+    "being_deleted": lambda log: log.manager._catalog.being_deleted(),  # type: ignore[union-attr]
     "append": lambda log: log.partition("t", 0).append(one("w")),
     "create": lambda log: log.create_topic("new"),
     "delete": lambda log: log.delete_topic("t"),
@@ -749,7 +749,7 @@ def test_a_log_that_is_moved_while_it_is_open_says_so(tmp_log_dir: Path, call: s
         log.create_topic("t")
         partition = log.partition("t", 0)
         partition.append(one("v"), acks=1)
-        log.next_producer_id()
+        log.manager.next_producer_id()
         Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
         with pytest.raises(LogNotFound, match="not there any more") as caught:
             {**GONE, **GONE_TO_WRITERS}[call](log)
@@ -765,7 +765,7 @@ def test_producer_ids_of_a_log_that_is_moved_say_so(tmp_log_dir: Path, lost: str
     with Log(tmp_log_dir) as log:
         Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
         with pytest.raises(LogNotFound, match="not there any more") as caught:
-            log.next_producer_id()
+            log.manager.next_producer_id()
         assert caught.value.path == f"{tmp_log_dir}/.pylog"
 
 

@@ -35,22 +35,22 @@ def send(log: Log, value: str, topic: str = "t") -> int:
 
 def test_a_new_logs_ids_are_none_of_kafkas(tmp_log_dir: Path, seed: int) -> None:
     with Log(tmp_log_dir, filesystem=Drawing(seed)) as log:
-        first = log.next_producer_id()
+        first = log.manager.next_producer_id()
         assert KAFKA_IDS_END <= first < RANDOM_END
         assert first % 1000 == 0
-        assert [log.next_producer_id() for _ in range(1500)] == [first + n for n in range(1, 1501)]
+        assert [log.manager.next_producer_id() for _ in range(1500)] == [first + n for n in range(1, 1501)]
     assert (tmp_log_dir / ".pylog" / "producer-ids").read_text() == f"{first + 2000}\n"
 
 
 def test_two_logs_have_no_id_in_common(tmp_path: Path) -> None:
     with Log(tmp_path / "a") as a, Log(tmp_path / "b") as b:
-        assert abs(a.next_producer_id() - b.next_producer_id()) > 1_000_000
+        assert abs(a.manager.next_producer_id() - b.manager.next_producer_id()) > 1_000_000
 
 
 @pytest.mark.parametrize("drawn", [bytes(8), b"\xff" * 8, (2**62 - 2**40).to_bytes(8, "big")])
 def test_the_ends_of_what_is_drawn(tmp_log_dir: Path, drawn: bytes) -> None:
     with Log(tmp_log_dir, filesystem=Drawing(0, drawn)) as log:
-        first = log.next_producer_id()
+        first = log.manager.next_producer_id()
     assert KAFKA_IDS_END <= first < RANDOM_END
     assert first % 1000 == 0
 
@@ -59,7 +59,7 @@ def test_a_log_of_an_earlier_version_goes_on_counting(tmp_log_dir: Path) -> None
     Log(tmp_log_dir).close()
     (tmp_log_dir / ".pylog" / "producer-ids").write_text("3000\n")
     with Log(tmp_log_dir) as log:
-        assert log.next_producer_id() == 3000
+        assert log.manager.next_producer_id() == 3000
 
 
 @pytest.mark.parametrize("first", [None, "1000\n"], ids=["new", "counted from 0"])
@@ -82,7 +82,7 @@ def test_records_of_a_producer_with_anothers_id_are_not_acknowledged(tmp_log_dir
     ids = tmp_log_dir / ".pylog" / "producer-ids"
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
-        log.next_producer_id()
+        log.manager.next_producer_id()
     older = ids.read_text()
     with Log(tmp_log_dir) as log:
         assert send(log, "1") == 0

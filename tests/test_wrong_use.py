@@ -334,7 +334,7 @@ def test_a_log_that_can_only_be_read_says_why(log: Log) -> None:
             calls: list[Any] = [
                 lambda opened=opened: opened.create_topic("new"),
                 lambda opened=opened: Producer(opened),
-                lambda opened=opened: opened.next_producer_id(),
+                lambda opened=opened: opened.manager.next_producer_id(),
                 lambda partition=partition: partition.append([ProducerRecord(b"x")]),
             ]
             for call in calls:

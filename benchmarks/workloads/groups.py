@@ -19,6 +19,7 @@ from benchmarks.settings import TOPIC, Scale, fresh, percentile
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.errors import Wakeup
+from pylog.group.admin import GroupAdmin
 from pylog.group.lock import read_group
 
 GROUP = "readers"
@@ -105,7 +106,7 @@ def _processor_s() -> float:
 
 def _wait_until_stable(log: Log, members: int) -> None:
     """Looks at the state alone: a description looks at every partition as well, on the processor that members need."""
-    place = log.group_access().place(GROUP)
+    place = log.manager.part(GroupAdmin).place(GROUP)
     deadline = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < deadline:
         group = read_group(place)

@@ -13,13 +13,12 @@ In short::
 # General layout, from what a program uses down to what everything rests on. A line may use the lines below it.
 #
 #   cli  spark  testing             the command line; Spark's source; a pytest plugin
-#   producer  consumer              batching and sending; fetching, positions and iteration
+#   log  producer  consumer         the public face of a log; batching and sending; fetching, positions and iteration
 #   group                           who shares a topic, and how far they have come
-#   log                             the directory, which wires the parts
-#   verification  opening           everything in the directory checked; which path may be a log
-#   partition  catalog              appending and reading under one lock; topics and their settings (and producer_ids)
-#   segment                         one .log file with its indexes: written, read, recovered
-#   index  changes                  from offsets and times to positions; waiting for what is published
+#   manager                         one open log: its partitions, waiting, producer ids, opening it, checking all of it
+#   partition  catalog              appending and reading under one lock; topics and their settings
+#   segment                         one .log file with its indexes: written, read, scanned
+#   index                           from offsets and times to positions
 #   arrow                           decoded columns as Arrow record batches, tables as rows to send
 #   codec  storage                  bytes and records (compiled where possible); the operating system
 #   clock  checks                   time; what a caller may pass

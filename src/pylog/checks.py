@@ -7,7 +7,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
-from pylog.errors import Closed, ConfigError
+from pylog.errors import ConfigError
 from pylog.interrupts import own
 from pylog.kafka_names import NO_REPLICAS, NO_SERVER, NO_USERS, refuse_positional
 from pylog.model import TopicPartition
@@ -99,18 +99,6 @@ def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
             f"{option} must be several values, as a list, not {type(values).__name__}", option=option, value=values
         )
     return list(values)
-
-
-def require_log(log: Any, reader: str) -> None:
-    """``ConfigError`` unless ``log`` has what a ``Log`` has; ``Closed`` where it was closed."""
-    if isinstance(log, type) or not hasattr(log, "describe_topic"):
-        raise ConfigError(
-            f"the first argument is a Log, got {log!r:.80} ({type(log).__name__}): {reader}(Log(path))",
-            option="log",
-            value=log,
-        )
-    if log.closed:
-        raise Closed(f"the log {str(log.path)!r} has been closed; open a new one", path=str(log.path))
 
 
 def refuse_options(

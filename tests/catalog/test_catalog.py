@@ -173,7 +173,11 @@ def test_a_name_that_would_be_an_option_or_hidden_or_a_device_is_not_given_but_r
     with Log(tmp_log_dir, auto_create_topics=True) as log:
         log.create_topic("t")
         log.partition("t", 0).append(one("v"))
-        for create in (log.create_topic, lambda name: log.create_topic(name, if_not_exists=True), log.topic_to_send_to):
+        for create in (
+            log.create_topic,
+            lambda name: log.create_topic(name, if_not_exists=True),
+            log.manager.topic_to_send_to,
+        ):
             with pytest.raises(InvalidTopicName, match="no topic is created with the name") as caught:
                 create(name)
             assert caught.value.name == name

@@ -41,7 +41,7 @@ def test_the_first_commit_creates_the_topic_of_commits(tmp_log_dir: Path) -> Non
 
 def test_a_topic_of_such_a_name_that_is_there_goes_on(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
-        log.create_internal_topic("__transaction_state", {})  # as an earlier version created it for users
+        log.manager.create_topic("__transaction_state", internal=True)  # as an earlier version created it for users
     with Log(tmp_log_dir) as log:
         produce_all(log, "__transaction_state", [b"v"])
         assert values(log.partition("__transaction_state", 0).read(0)) == ["v"]

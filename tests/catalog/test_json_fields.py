@@ -175,7 +175,7 @@ def test_producer_ids_that_nobody_can_have_are_damage(tmp_log_dir: Path, text: s
     Log(tmp_log_dir).close()
     (tmp_log_dir / ".pylog" / "producer-ids").write_text(text)
     with Log(tmp_log_dir) as log, pytest.raises(CorruptSegment, match="producer-ids"):
-        log.next_producer_id()
+        log.manager.next_producer_id()
 
 
 @pytest.mark.parametrize("offset", ["-1", str(2**63), "9" * 30, "x"])

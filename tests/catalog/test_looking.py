@@ -20,7 +20,7 @@ def root(tmp_log_dir: Path) -> Path:
             if not log.topics():
                 log.create_topic("t")
                 log.partition("t", 0).append(one("v"), acks=1)
-            log.next_producer_id()
+            log.manager.next_producer_id()
     return tmp_log_dir
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from pylog.consumer import Consumer
-from pylog.group.heartbeats import Heartbeats
+from pylog.group.admin import GroupAdmin
+from pylog.group.liveness import Heartbeats
 from pylog.log import Log
+from pylog.manager.manager import LogManager
 from pylog.model import ProducerRecord, Record, TopicPartition
 from pylog.testing import produce_all
 from tests.cli.conftest import Run, start
@@ -185,7 +187,7 @@ def test_what_was_printed_is_committed_by_a_follower_that_waits(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Log, "wait_for_change", interrupted)
+    monkeypatch.setattr(LogManager, "wait_for_change", interrupted)
     ran = pylog("consume", "t", "--group", "g", "--from-beginning", "--follow")
     assert ran == (0, "".join(f"v{n}\n" for n in range(10)), "")
     assert (committed(ten), ten.describe_group("g").members) == (10, ())
@@ -231,7 +233,7 @@ def test_two_that_follow_share_the_partitions(log: Log, log_dir: Path) -> None:
 
 def _wait_for_polls(log: Log) -> None:
     """Until each of two members has come back for more, as its signs of life say: what it printed before, it is done with."""
-    place = log.group_access().place("g")
+    place = log.manager.part(GroupAdmin).place("g")
     heartbeats = Heartbeats(place.filesystem.open_appendable(place.heartbeats))
     before = heartbeats.all()[1:3]
     while any(now == then for now, then in zip(heartbeats.all()[1:3], before, strict=True)):

@@ -160,6 +160,10 @@ class FakeLog:
         for name, partitions in topics.items():
             self.create_topic(name, partitions)
 
+    @property
+    def manager(self) -> FakeLog:
+        return self
+
     def create_topic(self, name: str, partitions: int = 1) -> None:
         self._version += 1
         self._topics[name] = self._version, [FakePartition(self, name, number) for number in range(partitions)]

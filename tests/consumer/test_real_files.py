@@ -221,14 +221,14 @@ def test_a_forked_child_reads_on_by_itself(log: Log) -> None:
 
 def watched_by(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The directories of the partitions that the consumer asks to watch, a list for each time."""
-    log, asked = consumer._log, []
-    real = log.watch
+    manager, asked = consumer._log, []
+    real = manager.watch
 
     def watch(partitions: Any, more: Any) -> Any:
         asked.append([partition.published_path for partition in partitions])
         return real(partitions, more)
 
-    monkeypatch.setattr(log, "watch", watch)
+    monkeypatch.setattr(manager, "watch", watch)
     return asked
 
 
@@ -248,7 +248,7 @@ def test_what_is_paused_wakes_nobody(log: Log, monkeypatch: pytest.MonkeyPatch) 
 def test_a_watch_that_could_not_be_had_is_asked_for_again_some_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = reading(log)
     asked: list[object] = []
-    monkeypatch.setattr(log, "watch", lambda partitions, _more: asked.append(partitions))
+    monkeypatch.setattr(log.manager, "watch", lambda partitions, _more: asked.append(partitions))
     for _ in range(3):
         consumer.poll(0.001)
     assert len(asked) == 1

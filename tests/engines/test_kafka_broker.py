@@ -74,10 +74,10 @@ def one_by_one(log: Log, topic: str, values: list[bytes]) -> None:
 def count_from_0(path: Path) -> None:
     """Batches as earlier versions wrote them: the ids that a new Kafka cluster hands out, too."""
     with Log(path) as log:
-        log.next_producer_id()
+        log.manager.next_producer_id()
     (path / ".pylog" / "producer-ids").write_text("1000\n")
     with Log(path) as log:
-        log._producer_ids._left = list(reversed(range(1000)))
+        log.manager._producer_ids._left = list(reversed(range(1000)))
         for value in OURS * 2:
             one_by_one(log, "ids-from-0", [value])
 

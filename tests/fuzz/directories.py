@@ -263,7 +263,7 @@ def _append(path: Path) -> str:
             (record,) = partition.read(end, max_records=1, max_bytes=1 << 20)
             require(record.value == b"appended", "what was appended is not what is read")
             partition.roll()
-        log.next_producer_id()
+        log.manager.next_producer_id()
     return "appended"
 
 

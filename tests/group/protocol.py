@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pylog.errors import CommitFailed, CorruptSegment, InstanceFenced
-from pylog.group.absence import TICK_S
 from pylog.group.directory import GroupDirectory
+from pylog.group.liveness import TICK_S
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.state import Group, GroupTopic
 from pylog.group.state_file import SLOTS_BYTES, decode_group, decode_slots

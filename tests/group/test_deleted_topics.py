@@ -13,6 +13,7 @@ import pytest
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.errors import CommitFailed, LogLocked, TopicNotFound
 from pylog.group import offsets as offsets_module
+from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed, decode_key, encode_key, encode_value
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock, produce_all
@@ -96,7 +97,7 @@ def test_a_checkpoint_of_offsets_follows(log: Log, monkeypatch: pytest.MonkeyPat
     assert (log.path / ".pylog" / "offsets-0.checkpoint").exists()
     log.delete_topic("t")
     with Log(log.path) as other:
-        assert other.group_access().offsets.committed("g").keys() == {U0}
+        assert other.manager.part(GroupAdmin).offsets.committed("g").keys() == {U0}
 
 
 def test_a_group_whose_lock_stays_held_leaves_the_rest_to_the_next_opening(log: Log) -> None:

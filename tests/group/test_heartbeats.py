@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pylog.group.heartbeats import Heartbeats, Silence
+from pylog.group.liveness import Heartbeats, Silence
 from pylog.storage import OsFileSystem
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from pylog import Log
 from pylog.errors import StorageError
-from pylog.group import absence
+from pylog.group import liveness
+from pylog.group.admin import GroupAdmin
 from pylog.group.lock import read_group
 from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.testing import ManualClock
@@ -51,7 +52,7 @@ def put(request: pytest.FixtureRequest) -> Callable[[Path], None]:
 
 @pytest.fixture
 def log(tmpfs_dir: Path) -> Iterator[Log]:
-    absence._warn.cache_clear()
+    liveness._warn.cache_clear()
     with Log(tmpfs_dir / "log", clock=ManualClock()) as opened:
         opened.create_topic("t", partitions=4)
         fill(opened, 2)
@@ -143,7 +144,7 @@ def test_in_place_of_a_checkpoint_or_its_lock_commits_count_all_the_same(
 def test_in_place_of_a_lock_of_the_log_it_is_named_at_once(log: Log, put: Callable[[Path], None], name: str) -> None:
     put(log.path / ".pylog" / name)
     with Log(log.path) as other, pytest.raises(StorageError) as caught:
-        other.next_producer_id() if name.startswith("producer") else other.create_topic("u")
+        other.manager.next_producer_id() if name.startswith("producer") else other.create_topic("u")
     assert name in str(caught.value)
 
 
@@ -159,5 +160,5 @@ def test_a_member_whose_lock_may_not_be_looked_at_is_not_taken_for_gone(
     with pytest.raises(StorageError, match="Permission denied"):
         member(log)
     monkeypatch.undo()
-    assert len(read_group(log.group_access().place("g")).members) == 1
+    assert len(read_group(log.manager.part(GroupAdmin).place("g")).members) == 1
     one.close()

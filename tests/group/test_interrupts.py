@@ -56,8 +56,7 @@ def test_offsets_that_were_being_loaded_are_loaded_again(log: Log, monkeypatch: 
     monkeypatch.setattr(offsets_module, "_FAR_RECORDS", 5)
 
     def store() -> OffsetStore:
-        groups = log.group_access().offsets
-        return OffsetStore(log, groups._filesystem, groups._layout)
+        return OffsetStore(log.manager)
 
     writer, name = store(), TopicPartition("t", 0)
     for step in count(1, STRIDE):

@@ -18,8 +18,7 @@ from pylog.errors import (
     StorageError,
 )
 from pylog.group import membership
-from pylog.group.absence import TICK_S
-from pylog.group.heartbeats import Heartbeats
+from pylog.group.liveness import TICK_S, Heartbeats
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
 
@@ -203,12 +202,15 @@ def test_a_consumer_outlives_its_log_and_leaves_without_a_word(tmpfs_dir: Path) 
         assert len(other.assignment()) == 2
 
 
-def test_a_group_whose_files_were_removed_is_joined_anew(log: Log) -> None:
+def test_who_commits_in_a_group_whose_files_were_removed_is_told_and_joins_again(log: Log) -> None:
     import shutil
 
     one = member(log)
     shutil.rmtree(log.path / ".pylog" / "groups")
     other = member(log)
+    assert len(other.assignment()) == 4
+    with pytest.raises(CommitFailed):
+        one.commit(dict.fromkeys(one.assignment(), 1))
     while len(one.assignment()) + len(other.assignment()) != 4 or one.assignment() & other.assignment():
         one.poll(TICK_S / 4)
         other.poll(TICK_S / 4)

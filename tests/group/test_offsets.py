@@ -11,6 +11,7 @@ import pytest
 from pylog import Log, TopicPartition
 from pylog.errors import OutcomeUnknown
 from pylog.group import offsets as offsets_module
+from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
 from pylog.group.offsets import OffsetStore
 
@@ -26,7 +27,7 @@ def log(tmpfs_dir: Path) -> Iterator[Log]:
 
 def store_of(log: Log) -> OffsetStore:
     """One that knows nothing yet, as in another process."""
-    return Log(log.path).group_access().offsets
+    return Log(log.path).manager.part(GroupAdmin).offsets
 
 
 def at(offset: int, metadata: str = "") -> Committed:
@@ -109,7 +110,10 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
 def test_no_default_of_the_log_is_for_committed_offsets(tmpfs_dir: Path) -> None:
     """They would not have fitted into one commit."""
     with Log(tmpfs_dir / "log", max_message_bytes=200) as log:
-        log.group_access().offsets.append("g", {TopicPartition("t", number): at(number) for number in range(50)})
+        log.create_topic("t", partitions=50)
+        log.manager.part(GroupAdmin).offsets.append(
+            "g", {TopicPartition("t", number): at(number) for number in range(50)}
+        )
         config = log.describe_topic(OFFSETS_TOPIC).config
         assert (config.retention_ms, config.retention_bytes) == (-1, -1)
 
@@ -167,7 +171,7 @@ def test_commits_whose_log_was_cut_short_in_front_are_not_read(log: Log) -> None
 
 
 def test_offsets_of_a_topic_that_was_created_again_count_no_more(log: Log) -> None:
-    groups = log.group_access()
+    groups = log.manager.part(GroupAdmin)
     id_ = log.describe_topic("t").id
     groups.commit_alone("g", {T0: at(7)._replace(topic_id=id_)})
     assert groups.committed("g") == {T0: at(7)._replace(topic_id=id_)}

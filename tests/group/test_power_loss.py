@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from pylog import Consumer, Producer, ProducerRecord, TopicPartition
+from pylog.group.admin import GroupAdmin
 from pylog.testing.machine import Image, Machine
 from pylog.testing.machine.images import pending_units
 from pylog.testing.machine.machine import SECTOR_BYTES
@@ -30,7 +31,7 @@ def test_offsets_that_were_reset_to_the_end_are_not_beyond_it_when_the_power_was
     actor.reset("g", "t")
     assert world.errors == []
     with without_power(world.machine).process().open_log(world.root) as log:
-        assert log.group_access().committed("g")[T0].offset == 3
+        assert log.manager.part(GroupAdmin).committed("g")[T0].offset == 3
         assert log.partition("t", 0).latest_offset == 3
 
 
@@ -46,7 +47,7 @@ def test_a_commit_of_what_was_committed_without_waiting_is_durable() -> None:
     consumer.commit_async()
     consumer.commit()
     with without_power(world.machine).process().open_log(world.root) as log:
-        assert log.group_access().committed("g")[T0].offset == 3
+        assert log.manager.part(GroupAdmin).committed("g")[T0].offset == 3
         assert log.partition("t", 0).latest_offset == 3
 
 
@@ -70,7 +71,7 @@ def test_offsets_whose_records_were_lost_do_not_pass_over_those_that_get_their_o
         with Producer(log, acks=1) as producer:
             for number in range(6):
                 producer.send("t", b"later %d" % number)
-        assert log.group_access().committed("g")[T0].offset == 5
+        assert log.manager.part(GroupAdmin).committed("g")[T0].offset == 5
         assert log.lag("g") == {T0: 6}
         assert log.describe_group("g").partitions[T0].lag == 6
         with caplog.at_level(logging.WARNING), Consumer(log, group_id="g") as consumer:

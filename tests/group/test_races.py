@@ -10,6 +10,7 @@ import pytest
 
 from pylog import Consumer, ProducerRecord, TopicPartition
 from pylog.errors import CommitFailed, GroupNotEmpty, GroupNotFound
+from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy, all_schedules
 from tests.simulation.actors import Actor, World
@@ -192,7 +193,7 @@ def test_a_commit_that_its_process_did_not_live_to_publish_is_decided_of_before_
     world.machine.before_step.clear()
     first._consumer = None
     log = world.actor().log
-    assert log.group_access().committed("g")[TopicPartition("t", 0)].offset == 2
+    assert log.manager.part(GroupAdmin).committed("g")[TopicPartition("t", 0)].offset == 2
     with Consumer(log, group_id="g") as second:
         if by_hand:
             second.assign([TopicPartition("t", 0)])
@@ -201,4 +202,4 @@ def test_a_commit_that_its_process_did_not_live_to_publish_is_decided_of_before_
             world.machine.seconds += 0.3
             second.poll(0, max_records=1)
         assert second.position(TopicPartition("t", 0)) == 4 + (not by_hand)
-        assert log.group_access().committed("g")[TopicPartition("t", 0)].offset == 4
+        assert log.manager.part(GroupAdmin).committed("g")[TopicPartition("t", 0)].offset == 4

@@ -26,6 +26,7 @@ from pylog.errors import (
 )
 from pylog.group import offsets as offsets_module
 from pylog.group import offsets_checkpoint
+from pylog.group.admin import GroupAdmin
 from pylog.group.lock import GroupLock
 from pylog.group.offset_records import Committed, decode_key, decode_value, encode_value
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -172,7 +173,7 @@ def test_a_length_without_end_is_damage() -> None:
 
 
 def test_commits_that_are_removed_of_a_group_that_has_none_are_nothing(log: Log) -> None:
-    store = log.group_access().offsets
+    store = log.manager.part(GroupAdmin).offsets
     store.sync("g", 1)  # there is no log of commits yet
     store.tidy("g")
     store.append("g", {T0: None})
@@ -180,18 +181,20 @@ def test_commits_that_are_removed_of_a_group_that_has_none_are_nothing(log: Log)
 
 
 def test_commits_are_read_on_in_the_midst_of_a_batch(log: Log) -> None:
-    store = log.group_access().offsets
+    store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, ""), TopicPartition("t", 1): Committed(2, -1, "", 9, "")})
     partition = log.partition("__consumer_offsets", 0)
     partition.roll()
     partition.delete_before(1)
     with Log(log.path) as other:
-        assert other.group_access().offsets.committed("g") == {TopicPartition("t", 1): Committed(2, -1, "", 9, "")}
+        assert other.manager.part(GroupAdmin).offsets.committed("g") == {
+            TopicPartition("t", 1): Committed(2, -1, "", 9, "")
+        }
 
 
 def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
-    store = log.group_access().offsets
+    store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, "")})
     path = log.path / ".pylog" / "offsets-0.checkpoint"
     held = FS.lock(f"{path}.lock")
@@ -202,7 +205,7 @@ def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkey
     store.append("g", {T0: Committed(2, -1, "", 9, "")})
     store.tidy("g")
     newest = path.read_bytes()
-    known = store._at(0)
+    known = store._known_of("g")
     store._write(str(path), Checkpoint(known.partition.topic_id, 1, []))
     assert path.read_bytes() == newest
 
@@ -215,7 +218,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_missed_by_nobody(
 
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
     monkeypatch.setattr(offsets_module, "write_checkpoint", refuse)
-    store = log.group_access().offsets
+    store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, "")})
     with caplog.at_level(logging.WARNING):
         store.tidy("g")
@@ -284,9 +287,9 @@ def test_a_state_that_changes_with_every_look_is_read_all_the_same(tmp_path: Pat
 
 def test_a_log_of_commits_that_begins_nowhere_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than looked for without end."""
-    store = log.group_access().offsets
+    store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, "")})
-    known = store._at(0)
+    known = store._known_of("g")
 
     def fetch(*_: object, **__: object) -> None:
         raise OffsetOutOfRange("not there", offset=0, earliest=known.cursor.offset, latest=1)
@@ -304,7 +307,7 @@ def test_what_a_dead_process_left_of_a_commit_waits_for_who_holds_the_log_of_com
         one.commit()
     held = FS.lock(f"{log.path}/__consumer_offsets-0/.lock")
     assert held.try_acquire()
-    store = log.group_access().offsets
+    store = log.manager.part(GroupAdmin).offsets
     with pytest.raises(LogLocked, match="another group may be stopped"):
         store.settle("g", 0.0)
     held.close()
@@ -315,7 +318,7 @@ def test_a_subscription_that_finds_a_lock_taken_is_told(log: Log, monkeypatch: p
     def locked(*_: object) -> None:
         raise LogLocked("by somebody")
 
-    monkeypatch.setattr(log.group_access().offsets, "settle", locked)
+    monkeypatch.setattr(log.manager.part(GroupAdmin).offsets, "settle", locked)
     with Consumer(log, group_id="g") as consumer:
         with pytest.raises(LogLocked):
             consumer.subscribe("t")
@@ -333,7 +336,7 @@ def test_a_log_that_is_only_read_is_not_settled(log: Log) -> None:
 
 def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None:
     """``LogNotFound`` is a ``FileNotFoundError``, and says more than that files of the group were removed."""
-    files = GroupLock(log.group_access().place("g"))
+    files = GroupLock(log.manager.part(GroupAdmin).place("g"))
 
     def missing(_: object) -> None:
         raise LogNotFound("gone", path="x")
@@ -344,7 +347,7 @@ def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None
 
 
 def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
-    files = GroupLock(log.group_access().place("g"))
+    files = GroupLock(log.manager.part(GroupAdmin).place("g"))
 
     def forked(_: object) -> None:
         files._holder += 1
@@ -352,20 +355,6 @@ def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
 
     with pytest.raises(ForkedHandle):
         files.holding(forked)
-    files.close()
-
-
-def test_who_cannot_look_whether_the_state_is_in_place_looks_later(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = GroupLock(log.group_access().place("g"))
-    state = files.state
-
-    def refuse(*_: object) -> None:
-        raise StorageError("no descriptor is left", path="x")
-
-    monkeypatch.setattr(type(files._place.filesystem), "open_readable", refuse)
-    files.check_in_place()
-    assert files.state is state
-    monkeypatch.undo()
     files.close()
 
 
@@ -380,12 +369,3 @@ def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
     consumer.commit({T0: 0})  # shows no sign of life, and is one all the same
     assert log.lag("g")[T0] == 0
     consumer.close()
-
-
-def test_a_state_that_was_removed_is_opened_anew(log: Log) -> None:
-    files = GroupLock(log.group_access().place("g"))
-    state = files.state
-    (log.path / ".pylog" / "groups" / "g" / "state").unlink()
-    files.check_in_place()
-    assert files.state is not state
-    files.close()

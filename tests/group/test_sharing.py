@@ -12,7 +12,7 @@ from pylog import Consumer, Log, Producer
 from pylog.errors import (
     CommitFailed,
 )
-from pylog.group.absence import TICK_S
+from pylog.group.liveness import TICK_S
 from pylog.testing import ManualClock
 from tests.group.consumers import ROUNDS, fill, member, offsets_of, place, settle
 

@@ -12,11 +12,11 @@ from pylog.group.state import (
     GroupTopic,
     Member,
     appeared_since,
-    joined,
-    left,
     reconciled,
-    resubscribed,
-    started,
+    with_member,
+    with_starts,
+    with_subscription,
+    without_members,
 )
 from pylog.model import TopicPartition
 
@@ -41,7 +41,7 @@ class Histories(RuleBasedStateMachine):
     def join(self, topics: frozenset[str]) -> None:
         self.joins += 1
         before = self.group
-        self.group = joined(before, member(f"m{self.joins}", topics), "cooperative-sticky", self.topics)
+        self.group = with_member(before, member(f"m{self.joins}", topics), "cooperative-sticky", self.topics)
         assert self.group.generation == before.generation + 1
         self.held[f"m{self.joins}"] = NONE
 
@@ -50,7 +50,7 @@ class Histories(RuleBasedStateMachine):
         ids = sorted(self.group.members)
         if ids:
             gone = ids[number % len(ids)]
-            self.group = left(self.group, {gone}, self.topics)
+            self.group = without_members(self.group, {gone}, self.topics)
             del self.held[gone]
 
     @rule(number=st.integers(0, 9))
@@ -67,7 +67,7 @@ class Histories(RuleBasedStateMachine):
     def subscribe(self, number: int, topics: frozenset[str]) -> None:
         ids = sorted(self.group.members)
         if ids:
-            self.group = resubscribed(self.group, ids[number % len(ids)], topics, self.topics)
+            self.group = with_subscription(self.group, ids[number % len(ids)], topics, self.topics)
 
     @rule(name=st.sampled_from(NAMES), more=st.integers(0, 3))
     def grow(self, name: str, more: int) -> None:
@@ -113,22 +113,22 @@ TOPICS = {"a": GroupTopic("1", 4)}
 
 
 def test_only_what_moves_moves() -> None:
-    group = joined(Group(), member("m1", WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
+    group = with_member(Group(), member("m1", WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
     for id_ in ("m2", "m3"):
-        group = joined(group, member(id_, WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
+        group = with_member(group, member(id_, WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
     for id_ in ("m1", "m2", "m3"):
         group = reconciled(group, id_, group.members[id_].owned - group.members[id_].target)
     before = {id_: m.owned for id_, m in group.members.items()}
-    group = joined(group, member("m4", WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
+    group = with_member(group, member("m4", WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
     assert sum(len(before[id_] - group.members[id_].target) for id_ in before) == 3
     assert len(group.members["m4"].target) == 3
 
 
 def test_a_static_member_that_comes_back_takes_nothing_from_others() -> None:
-    group = joined(Group(), member("m1", WANTED, "one"), "range", TOPICS)
-    group = joined(group, member("m2", WANTED, "two"), "range", TOPICS)
+    group = with_member(Group(), member("m1", WANTED, "one"), "range", TOPICS)
+    group = with_member(group, member("m2", WANTED, "two"), "range", TOPICS)
     group = reconciled(group, "m1", NONE)
-    again = joined(group, member("m3", WANTED, "one"), "range", TOPICS)
+    again = with_member(group, member("m3", WANTED, "one"), "range", TOPICS)
     assert sorted(again.members) == ["m2", "m3"]
     assert again.members["m3"].target == group.members["m1"].target
     assert again.members["m2"].target == group.members["m2"].target
@@ -137,9 +137,9 @@ def test_a_static_member_that_comes_back_takes_nothing_from_others() -> None:
 
 
 def test_what_was_owned_of_a_topic_that_was_created_again_is_owned_no_more() -> None:
-    group = reconciled(joined(Group(), member("m1", WANTED), "sticky", TOPICS), "m1", NONE)
-    group = started(group, {TopicPartition("a", 0): 7})
-    again = resubscribed(group, "m1", WANTED, {"a": GroupTopic("2", 4)})
+    group = reconciled(with_member(Group(), member("m1", WANTED), "sticky", TOPICS), "m1", NONE)
+    group = with_starts(group, {TopicPartition("a", 0): 7})
+    again = with_subscription(group, "m1", WANTED, {"a": GroupTopic("2", 4)})
     assert again.members["m1"].owned == NONE
     assert again.starts == dict.fromkeys(again.members["m1"].target, 0)  # whoever takes it reads all of it
     assert appeared_since(group, again) == again.members["m1"].target
@@ -147,13 +147,13 @@ def test_what_was_owned_of_a_topic_that_was_created_again_is_owned_no_more() -> 
 
 
 def test_starts_are_kept_while_there_are_members_and_the_first_one_counts() -> None:
-    group = joined(Group(), member("m1", WANTED), "sticky", TOPICS)
-    group = started(group, {TopicPartition("a", 0): 7})
-    group = started(group, {TopicPartition("a", 0): 9, TopicPartition("a", 1): 3})
+    group = with_member(Group(), member("m1", WANTED), "sticky", TOPICS)
+    group = with_starts(group, {TopicPartition("a", 0): 7})
+    group = with_starts(group, {TopicPartition("a", 0): 9, TopicPartition("a", 1): 3})
     assert group.starts == {TopicPartition("a", 0): 7, TopicPartition("a", 1): 3}
-    group = left(joined(group, member("m2", WANTED), "sticky", TOPICS), {"m1"}, TOPICS)
+    group = without_members(with_member(group, member("m2", WANTED), "sticky", TOPICS), {"m1"}, TOPICS)
     assert group.starts[TopicPartition("a", 0)] == 7
-    assert left(group, {"m2"}, {}).starts == {}
+    assert without_members(group, {"m2"}, {}).starts == {}
 
 
 def test_cells_are_used_again() -> None:
@@ -164,5 +164,5 @@ def test_cells_are_used_again() -> None:
 
 @given(st.integers(0, 5))
 def test_a_group_without_members_divides_nothing(generation: int) -> None:
-    group = left(Group(generation, "sticky", {"m": member("m", WANTED)}, TOPICS), {"m"}, TOPICS)
+    group = without_members(Group(generation, "sticky", {"m": member("m", WANTED)}, TOPICS), {"m"}, TOPICS)
     assert (group.generation, dict(group.members), dict(group.topics)) == (generation + 1, {}, {})

@@ -12,7 +12,8 @@ import pytest
 
 from pylog import Consumer, Log, TopicPartition
 from pylog.errors import Closed, ConfigError, LogLocked
-from pylog.group.absence import TICK_S
+from pylog.group.admin import GroupAdmin
+from pylog.group.liveness import TICK_S
 from pylog.group.lock import GroupLock, read_group
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
@@ -36,7 +37,7 @@ def log(tmpfs_dir: Path, clock: ManualClock) -> Iterator[Log]:
 
 def while_held(log: Log, work: Callable[[], object]) -> None:
     """As if another process were stopped in the midst of a change."""
-    holder = GroupLock(log.group_access().place("g"))
+    holder = GroupLock(log.manager.part(GroupAdmin).place("g"))
     holder.holding(lambda _state: work())
     holder.close()
 
@@ -49,7 +50,7 @@ def test_a_poll_reads_on_and_hands_over_later(log: Log) -> None:
     def poll() -> None:
         assert {record.partition for record in one.poll(0)} == {place.partition for place in one.assignment()}
         assert len(one.assignment()) == 2  # given up already,
-        assert len(read_group(log.group_access().place("g")).owned) == 4  # and not told yet
+        assert len(read_group(log.manager.part(GroupAdmin).place("g")).owned) == 4  # and not told yet
 
     while_held(log, poll)
     assert one._assignment.changed()
@@ -167,7 +168,7 @@ def test_who_may_not_write_commits_now_does_so_later(log: Log) -> None:
     one = member(log, default_api_timeout_ms=0)
     one.commit({place(0): 1})
     number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
-    lock = log.group_access().place("g").filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
+    lock = log.manager.part(GroupAdmin).place("g").filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
     assert lock.try_acquire()
     with pytest.raises(LogLocked, match="another group"):
         one.commit({place(0): 2})
@@ -204,11 +205,11 @@ def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) ->
         one.subscribe("t")
         membership = one._assignment.membership  # type: ignore[attr-defined]
         membership.id = "0" * 32
-        before = read_group(log.group_access().place("g"))
+        before = read_group(log.manager.part(GroupAdmin).place("g"))
         assert membership.reconcile(frozenset()).members.keys() == before.members.keys()
         membership.remember_starts({place(0): 5}, 0.1)
         membership.want(frozenset({"u"}), appeared=True)
-        assert read_group(log.group_access().place("g")) == before
+        assert read_group(log.manager.part(GroupAdmin).place("g")) == before
 
 
 def test_what_is_free_is_had_when_subscribe_returns_and_after_that_nobody_passes_over_it(
@@ -235,7 +236,7 @@ def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monk
     log.create_topic("u")
     fill(log, 3)
     fill(log, 3, "u")
-    groups = log.group_access()
+    groups = log.manager.part(GroupAdmin)
     first = Membership(groups.place("g"), MemberOptions("cooperative-sticky", "", "", 9999, 9999), groups.topics_now)
     first.join(frozenset("t"), 1.0)  # and ends before it has begun anywhere
     one = member(log, topics=["t", "u"])
@@ -287,7 +288,7 @@ class Holder:
     """A process that is stopped with the lock of a group, or of the partition of its commits, in its hands."""
 
     def __init__(self, log: Log, which: str) -> None:
-        groups = log.group_access()
+        groups = log.manager.part(GroupAdmin)
         number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
         path = {
             "the group's": groups.place("g").lock,
@@ -321,7 +322,7 @@ def test_close_returns_in_the_time_that_its_caller_gives(
     fill(log, 3)
     one = member(log, enable_auto_commit=True, default_api_timeout_ms=2_000)
     assert len(one.poll(0)) == 12
-    log.group_access().committed("g")
+    log.manager.part(GroupAdmin).committed("g")
     one.commit({place(3): 0})
     stopped = Holder(log, which)
     before = clock.monotonic()
@@ -337,7 +338,7 @@ def test_close_returns_in_the_time_that_its_caller_gives(
     else:
         assert took >= limit
         assert "group 'g': could not commit t-0 at 3, t-1 at 3, t-2 at 3, t-3 at 3: " in caplog.text
-        assert log.group_access().committed("g")[place(3)].offset == 0
+        assert log.manager.part(GroupAdmin).committed("g")[place(3)].offset == 0
     with member(log) as other:
         assert len(other.poll(0)) == (0 if which == "that of the records" else 12)
 
@@ -410,7 +411,7 @@ def test_a_commit_in_a_callback_of_a_poll_has_the_time_of_the_consumer(log: Log,
 
     def revoked(_partitions: list[TopicPartition]) -> None:
         before = clock.monotonic()
-        held = log.group_access().place("g").filesystem.lock(log.group_access().place("g").lock)
+        held = log.manager.part(GroupAdmin).place("g").filesystem.lock(log.manager.part(GroupAdmin).place("g").lock)
         assert held.try_acquire()
         with pytest.raises(LogLocked):
             one.commit()

@@ -14,6 +14,7 @@ import pytest
 
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.errors import CommitFailed
+from pylog.group.admin import GroupAdmin
 from pylog.group.lock import read_group
 
 PATIENCE_S = 30.0
@@ -120,7 +121,7 @@ assert len(consumer.assignment()) == 4
 {end}
 """
     subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
-    group = read_group(log.group_access().place("g"))
+    group = read_group(log.manager.part(GroupAdmin).place("g"))
     assert (group.generation, dict(group.members)) == (2, {})
 
 

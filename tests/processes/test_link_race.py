@@ -94,7 +94,7 @@ def use(root: Path, draw: random.Random) -> int:
             if draw.random() < 0.5:
                 partition.delete_before(partition.latest_offset)
             if draw.random() < 0.2:
-                log.next_producer_id()
+                log.manager.next_producer_id()
             if draw.random() < 0.3:
                 log.delete_topic("t")
     except (PylogError, FileNotFoundError):

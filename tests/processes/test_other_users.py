@@ -112,7 +112,7 @@ def test_a_user_who_may_only_read_cannot_hold_up_a_writer(public: Path) -> None:
         for number in range(1000):
             partition.append([ProducerRecord(b"%d" % number)], acks=1, timeout_ms=0)
         log.create_topic("u")
-        log.next_producer_id()
+        log.manager.next_producer_id()
         log.delete_topic("u")
     os.close(says_over)
     os.close(over)

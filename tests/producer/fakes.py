@@ -169,6 +169,10 @@ class FakeLog:
             raise TopicNotFound(f"no topic {name!r}", topic=name)
         return self.descriptions[name]
 
+    @property
+    def manager(self) -> FakeLog:
+        return self
+
     def require_writable(self) -> None:
         pass
 

@@ -88,11 +88,11 @@ def test_parent_and_child_have_ids_and_sequences_of_their_own(tmpfs_dir: Path) -
 
 def test_a_child_draws_no_id_that_its_parent_draws(tmpfs_dir: Path) -> None:
     with Log(tmpfs_dir / "log") as log:
-        mine = [log.next_producer_id() for _ in range(3)]
+        mine = [log.manager.next_producer_id() for _ in range(3)]
         read, write = os.pipe()
-        in_child(lambda: os.write(write, b" ".join(b"%d" % log.next_producer_id() for _ in range(3))) and None)
+        in_child(lambda: os.write(write, b" ".join(b"%d" % log.manager.next_producer_id() for _ in range(3))) and None)
         childs = [int(word) for word in os.read(read, 1000).split()]
-        mine += [log.next_producer_id() for _ in range(3)]
+        mine += [log.manager.next_producer_id() for _ in range(3)]
         assert len({*mine, *childs}) == 9
         os.close(read)
         os.close(write)

@@ -74,7 +74,7 @@ def test_everything_is_there_once_and_in_the_order_sent(
 )  # fmt: skip
 def test_any_record_comes_back_as_it_was_sent(tmpfs_dir: Path, sent: list[Any], codec: str) -> None:
     with Log(tmpfs_dir / "log") as log:
-        topic = f"t{log.catalog_version()}.{len(log.topics())}"
+        topic = f"t{log.manager.catalog_version()}.{len(log.topics())}"
         log.create_topic(topic)
         with Producer(log, acks=1, compression=codec, batch_bytes=500) as producer:
             for key, value, timestamp_ms, headers in sent:

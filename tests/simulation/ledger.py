@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pylog import Log, TopicPartition
+from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.partition import Partition
 
@@ -157,7 +158,7 @@ class Ledger:
 
 def group_problems(name: str, topic: str, group: GroupLedger, log: Log, power_lost: bool) -> list[str]:
     partition = TopicPartition(topic, 0)
-    found = log.group_access().committed(name).get(partition)
+    found = log.manager.part(GroupAdmin).committed(name).get(partition)
     offset, least = 0 if found is None else found.offset, group.durable if power_lost else group.written
     if offset < least:
         return [f"group {name}: committed {offset} of {topic}, acknowledged was {least}"]

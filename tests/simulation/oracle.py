@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pylog import Log, TopicPartition
 from pylog.errors import PylogError
+from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.partition.verify import Problem
 from pylog.testing.machine import Machine
@@ -97,8 +98,8 @@ def _settle(topic: TopicLedger, log: Log) -> None:
 def _settle_group(group: GroupLedger, name: str, topic: str, log: Log) -> None:
     """What is committed, a commit that was cut off by a death with it; or the end of the log where the power has taken more:
     others will have the offsets behind it."""
-    log.group_access().offsets.settle(name, 1.0)
-    found = log.group_access().committed(name).get(TopicPartition(topic, 0))
+    log.manager.part(GroupAdmin).offsets.settle(name, 1.0)
+    found = log.manager.part(GroupAdmin).committed(name).get(TopicPartition(topic, 0))
     group.written = group.durable = 0 if found is None else min(found.offset, log.partition(topic, 0).latest_offset)
     group.asked = {group.written}
 

@@ -13,6 +13,7 @@ import signal
 import time
 from pathlib import Path
 
+from pylog.group.admin import GroupAdmin
 from pylog.testing.history import COMMIT, CONTINUE, CRASH, FAIL, INFO, OK, POLL, read_history
 from tests.soak import chaos
 from tests.soak.chaos import Controller, Settings
@@ -83,7 +84,7 @@ class GroupController(Controller):
                 break
 
     def lag(self) -> dict[int, int]:
-        committed = self.log.group_access().committed(GROUP)
+        committed = self.log.manager.part(GroupAdmin).committed(GROUP)
         offsets = {name.partition: at.offset for name, at in committed.items() if name.topic == TOPIC}
         return {number: max(end - offsets.get(number, 0), 0) for number, end in self.ends.items()}
 

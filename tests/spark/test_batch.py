@@ -93,7 +93,7 @@ def test_a_log_without_records_has_nothing_to_plan(log: Log) -> None:
 
 
 def test_topics_are_chosen_by_name_by_pattern_and_by_partition(log: Log) -> None:
-    log.create_internal_topic("__consumer_offsets", {})
+    log.manager.create_topic("__consumer_offsets", internal=True)
     log.add_partitions("__consumer_offsets", 2)
     for topic in ("orders", "orders-eu", "payments", "__consumer_offsets"):
         if topic not in log.topics():

@@ -13,7 +13,16 @@ import pytest
 from pylog import Log, Producer
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch, number
-from pylog.errors import ConfigError, CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageFull, TopicNotFound
+from pylog.errors import (
+    Closed,
+    ConfigError,
+    CorruptSegment,
+    LogLocked,
+    OutcomeUnknown,
+    PylogError,
+    StorageFull,
+    TopicNotFound,
+)
 from pylog.model import ProducerRecord
 from pylog.partition.producers import state as producer_state
 from pylog.partition.producers.state import SEQUENCE_LIMIT
@@ -23,6 +32,7 @@ from pylog.spark.sink import commit as sink_commit
 from pylog.spark.sink.directory import SinkDirectory
 from pylog.spark.sink.intents import SinkState, read_intent, read_state, write_intent, write_state
 from pylog.spark.sink.publishing import Publication
+from pylog.spark.sink.staging import StagedFile, StagedLog
 from pylog.storage import OsFileSystem
 from pylog.testing import Machine, ManualClock, for_every_kill, for_every_power_loss
 from tests.spark.writing import QUERY, SAVE, Driver, names, values
@@ -50,6 +60,32 @@ def dies_at(operation: str, part: str, error: BaseException | None = None, then:
             raise error or Killed()
 
     return Faulty(hook)
+
+
+# Staging
+
+
+def test_a_producer_that_is_durable_everywhere_is_so_in_a_staged_log(log: Log) -> None:
+    filesystem = Faulty()
+    file = StagedFile(SinkDirectory.of(filesystem, ManualClock(), str(log.path), QUERY), 0, 0)
+    staged = StagedLog(log.manager, file)
+    with Producer(staged, acks="all", enable_idempotence=False) as producer:
+        producer.send("orders", b"v").result()
+        assert [Path(path).name for path, _ in filesystem.synced_inodes] == [file.name]
+    assert log.partition("orders", 0).latest_offset == 0
+    file.discard()
+
+
+def test_a_staged_log_ends_with_its_log(log: Log) -> None:
+    staged = StagedLog(log.manager, StagedFile(place(log), 0, 0))
+    producer = Producer(staged)
+    assert staged.path == str(log.path)
+    log.close()
+    assert staged.closed
+    with pytest.raises(Closed):
+        producer.send("orders", b"v")
+    with pytest.raises(Closed):
+        Producer(staged)
 
 
 # Once

@@ -82,7 +82,7 @@ def live(root: Path, **options: object) -> Watched:
     Log(root, filesystem=filesystem, **options).close()  # type: ignore[arg-type]
     with Log(root, filesystem=filesystem) as log:
         log.create_topic("t", partitions=2, index_interval_bytes=0)
-        log.next_producer_id()
+        log.manager.next_producer_id()
         partition = log.partition("t", 0)
         append_encoded(partition, batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True))
         append_encoded(partition, marker(7, 0, commit=False))

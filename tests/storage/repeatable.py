@@ -47,7 +47,7 @@ def write(root: Path) -> None:
         append_encoded(partition, marker(7, 0, commit=False))
         partition.roll()
         partition.append([ProducerRecord(None, b"key"), ProducerRecord(b"", b"", [("", b"")])], acks=1)
-        log.next_producer_id()
+        log.manager.next_producer_id()
         log.delete_records(("none", 0), 10)
         log.alter_topic("gzip", segment_ms=5)
 

@@ -113,7 +113,7 @@ def test_an_interrupted_change_that_is_kept_locks_nobody_out(tmpfs_dir: Path, op
         "create": lambda log: log.create_topic("new"),
         "alter": lambda log: log.alter_topic("t", segment_ms=1),
         "grow": lambda log: log.add_partitions("t", 2),
-        "producer id": lambda log: Log(log.path).next_producer_id(),
+        "producer id": lambda log: Log(log.path).manager.next_producer_id(),
     }
     for number in itertools.count():
         root = tmpfs_dir / f"{number}"
@@ -143,6 +143,6 @@ def test_producer_ids_wait_for_their_lock(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir, clock=ManualClock()) as log:
         path = str(tmp_log_dir / ".pylog" / "producer-ids.lock")
         with pytest.raises(LogLocked) as caught:
-            while_holding(OsFileSystem(), ManualClock(), path, log.next_producer_id)
+            while_holding(OsFileSystem(), ManualClock(), path, log.manager.next_producer_id)
         assert caught.value.path == path
-        assert log.next_producer_id() >= 0
+        assert log.manager.next_producer_id() >= 0

@@ -164,11 +164,13 @@ def _tell_of_limits(
 
 
 def _tell_of_dry_run(log: Log, group: str) -> None:
+    from pylog.group.admin import GroupAdmin
+
     try:
         there = {member.member_id for member in log.describe_group(group).members}
     except GroupNotFound:
         there = set()
-    members = len(there - log.group_access().gone(group)) if there else 0
+    members = len(there - log.manager.part(GroupAdmin).gone(group)) if there else 0
     first = f"; {count_text(members, 'member')} of the group must be stopped first" if members else ""
     complain("note", f"nothing was changed: --execute does it{first}")
 

@@ -74,7 +74,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _look(log: Log, group: str) -> tuple[GroupDescription, Collection[str]]:
     """The group, and which of its members are gone."""
-    return log.describe_group(group), log.group_access().gone(group)
+    from pylog.group.admin import GroupAdmin
+
+    return log.describe_group(group), log.manager.part(GroupAdmin).gone(group)
 
 
 def _print_lines(shown: list[str]) -> None:

@@ -21,7 +21,7 @@ from pylog.interrupts import own
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -66,7 +66,7 @@ class SubscriptionState:
 class Assignment:
     """Keeps the fetcher's partitions at what the application asked for."""
 
-    def __init__(self, log: Log, lookup: OffsetLookup, fetcher: Fetcher) -> None:
+    def __init__(self, log: ConsumerLog, lookup: OffsetLookup, fetcher: Fetcher) -> None:
         self.requested = SubscriptionState()
         self.listeners = Listeners()
         self._log = log

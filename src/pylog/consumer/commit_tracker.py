@@ -16,6 +16,7 @@ from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.subscription import name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
+from pylog.group.admin import GroupAdmin
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
 from pylog.group.truncation import make_records_durable
@@ -23,7 +24,7 @@ from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -41,7 +42,7 @@ class CommitTracker:
 
     def __init__(
         self,
-        log: Log,
+        log: ConsumerLog,
         fetcher: Fetcher,
         config: ConsumerConfig,
         membership: Membership,
@@ -52,7 +53,7 @@ class CommitTracker:
         self._fetcher = fetcher
         self._config = config
         self._group_id = config.group_id
-        self._groups = log.group_access()
+        self._groups = log.part(GroupAdmin)
         self._membership = membership
         self._is_subscribed = is_subscribed
         self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from

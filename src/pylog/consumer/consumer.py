@@ -22,7 +22,6 @@ from pylog.checks import (
     refuses_other_options,
     require_callable,
     require_count,
-    require_log,
     require_seconds,
     require_timeout,
     warn_of_milliseconds,
@@ -42,6 +41,7 @@ from pylog.errors import Closed, ConfigError, PylogError
 from pylog.group.offset_records import METADATA_LIMIT_BYTES
 from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
+from pylog.manager.access import manager_of
 from pylog.model import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pylog.consumer.group_assignment import GroupAssignment
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog, LogFace
     from pylog.partition import Partition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
@@ -137,7 +137,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     @refuses_other_options("Consumer", {}, ConsumerConfig._fields, KAFKAS_NAMES)
     def __init__(
         self,
-        log: Log,
+        log: LogFace[ConsumerLog],
         *,
         auto_offset_reset: str = "latest",
         isolation_level: str = READ_UNCOMMITTED,
@@ -158,7 +158,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         session_timeout_ms: int = 45_000,
         default_api_timeout_ms: int = 30_000,
     ) -> None:
-        require_log(log, "Consumer")
+        self._log = manager = manager_of(log, "Consumer")
         self._config = ConsumerConfig(
             auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
             max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
@@ -166,15 +166,14 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             max_poll_interval_ms, session_timeout_ms, default_api_timeout_ms,
         ).checked()  # fmt: skip
         self._iteration_s = float("inf") if consumer_timeout_ms is None else consumer_timeout_ms / 1_000
-        self._log = log
-        self._lookup = OffsetLookup(self._config, log.clock)
+        self._lookup = OffsetLookup(self._config, manager.clock)
         self._objects = ObjectFormat(self._config)
-        self._fetcher = Fetcher(log, self._lookup, self._config)
+        self._fetcher = Fetcher(manager, self._lookup, self._config)
         self._collect_objects = partial(self._fetcher.collect, self._objects)
         self._guard = SingleThreadGuard()
         self._group = None if group_id is None else self._join_later()
-        self._assignment = self._group or Assignment(log, self._lookup, self._fetcher)
-        self._poll_loop = PollLoop(log, self._assignment, self._fetcher)
+        self._assignment = self._group or Assignment(manager, self._lookup, self._fetcher)
+        self._poll_loop = PollLoop(manager, self._assignment, self._fetcher)
         self._chunk: _IterationChunk | None = None  # in the hands of an iteration
         self._reading = False
         self._closed = False

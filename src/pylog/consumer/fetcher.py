@@ -26,7 +26,7 @@ from pylog.model import TopicPartition
 from pylog.partition import Cursor
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
     from pylog.partition import Partition
 
 logger = logging.getLogger("pylog.consumer")
@@ -35,7 +35,7 @@ logger = logging.getLogger("pylog.consumer")
 class Fetcher:
     """The assigned partitions of one consumer. Not safe to share between threads."""
 
-    def __init__(self, log: Log, lookup: OffsetLookup, config: ConsumerConfig) -> None:
+    def __init__(self, log: ConsumerLog, lookup: OffsetLookup, config: ConsumerConfig) -> None:
         self.assigned: dict[TopicPartition, AssignedPartition] = {}
         self.caught_up = False
         self.fetches = 0

@@ -24,6 +24,7 @@ from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.thread_guard import SingleThreadGuard
 from pylog.errors import InstanceFenced, LogLocked, PylogError, TopicNotFound
+from pylog.group.admin import GroupAdmin
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
 from pylog.group.state import Group, GroupTopic
@@ -33,7 +34,7 @@ from pylog.model import TopicPartition
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -42,14 +43,14 @@ class GroupAssignment(Assignment):
     """Keeps the fetcher's partitions at what the group says. For one thread at a time, as its consumer is."""
 
     def __init__(
-        self, log: Log, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, guard: SingleThreadGuard
+        self, log: ConsumerLog, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, guard: SingleThreadGuard
     ) -> None:
         super().__init__(log, lookup, fetcher)
         log.require_writable()
         assert config.group_id is not None
         self.group_id = config.group_id
         self.instance_id = config.group_instance_id
-        self._groups = log.group_access()
+        self._groups = log.part(GroupAdmin)
         self._config = config
         self._guard = guard
         options = MemberOptions(

@@ -11,7 +11,7 @@ from pylog.errors import TopicNotFound, Wakeup
 from pylog.interrupts import own
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ConsumerLog
     from pylog.partition import Partition
     from pylog.storage import Watch
 
@@ -23,7 +23,7 @@ Taken = TypeVar("Taken")
 class PollLoop:
     """The loop around the fetcher. ``wake`` alone may be called from other threads and signal handlers."""
 
-    def __init__(self, log: Log, assignment: Assignment, fetcher: Fetcher) -> None:
+    def __init__(self, log: ConsumerLog, assignment: Assignment, fetcher: Fetcher) -> None:
         self._log = log
         self._assignment = assignment
         self._fetcher = fetcher

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pylog.catalog import Layout
 from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
 from pylog.errors import (
@@ -20,47 +19,47 @@ from pylog.errors import (
     StorageError,
     TopicNotFound,
 )
-from pylog.group.absence import dead_members
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.directory import GroupDirectory, check_group
+from pylog.group.liveness import dead_members
 from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock, read_group
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
 from pylog.group.offsets import Offsets, OffsetStore
-from pylog.group.state import Group, GroupTopic, Member, left
+from pylog.group.state import Group, GroupTopic, Member, without_members
 from pylog.group.state_file import StateFile
 from pylog.group.truncation import make_records_durable, next_offset
 from pylog.interrupts import own, suppress
 from pylog.model import OffsetAndMetadata, TopicPartition
-from pylog.storage import FileSystem
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.manager import LogManager
 
 _GONE = "."  # begins the names of directories that are no group's any more
 EMPTY, STABLE, RECONCILING = "Empty", "Stable", "Reconciling"
 
 
-class Groups:
-    """Of one log. Safe to share among threads."""
+class GroupAdmin:
+    """The groups of one log. Safe to share among threads."""
 
-    def __init__(self, log: Log, filesystem: FileSystem, layout: Layout, boot: int) -> None:
-        self.offsets = OffsetStore(log, filesystem, layout)
-        self._log = log
-        self._filesystem = filesystem
-        self._layout = layout
-        self._boot = boot
+    def __init__(self, manager: LogManager) -> None:
+        self.offsets = OffsetStore(manager)
+        self._manager = manager
+        self._filesystem = manager.filesystem
+        self._layout = manager.layout
 
     def place(self, group: str) -> GroupDirectory:
         """Where the files of this group are. ``ConfigError`` for what can be no group."""
         check_group(group)
-        return GroupDirectory(self._filesystem, self._log.clock, group, self._layout.group(group), self._boot)
+        return GroupDirectory(
+            self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot
+        )
 
     def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:
         """Those of these topics that are there."""
         found = {}
         for name in sorted(names):
             try:
-                topic = self._log.describe_topic(name)
+                topic = self._manager.describe_topic(name)
             except own(TopicNotFound, InvalidTopicName):  # the latter from a damaged state
                 continue
             found[name] = GroupTopic(topic.id, topic.partitions)
@@ -138,7 +137,7 @@ class Groups:
         """Of each that is there, in order: its end, and how far behind that is what was committed (0: nothing was)."""
         for name in sorted(partitions):
             with suppress(TopicNotFound, InvalidPartition):  # deleted meanwhile
-                partition = self._log.partition(*name)
+                partition = self._manager.partition(*name)
                 end = partition.latest_offset
                 at = next_offset(partition, committed[name]) if name in committed else end
                 yield name, end, max(end - at, 0)
@@ -168,7 +167,7 @@ class Groups:
 
         Visible on return, and durable after ``offsets.sync``.
         """
-        self._log.require_writable()
+        self._manager.require_writable()
         place = self.place(group)
         self.offsets.make_topic()
         files = GroupLock(place)
@@ -203,7 +202,7 @@ class Groups:
                 group=place.group, members=len(alive), pid=first.pid, host=first.host,
             )  # fmt: skip
         if found.members:
-            state.publish(left(found, set(found.members), {}))
+            state.publish(without_members(found, set(found.members), {}))
 
     def reset(
         self,
@@ -242,9 +241,9 @@ class Groups:
 
     def _reset_to(self, name: TopicPartition, offset: int) -> Committed:
         """To be committed durably."""
-        partition = self._log.partition(*name)
+        partition = self._manager.partition(*name)
         make_records_durable(partition, offset)
-        return Committed(offset, partition.leader_epoch, "", self._log.clock.now_ms(), partition.topic_id)
+        return Committed(offset, partition.leader_epoch, "", self._manager.clock.now_ms(), partition.topic_id)
 
     def _chosen(self, partitions: Iterable[TopicPartition | str] | None, committed: Offsets) -> list[TopicPartition]:
         if partitions is None:
@@ -252,9 +251,9 @@ class Groups:
         chosen: list[TopicPartition] = []
         for item in [partitions] if isinstance(partitions, str) else partitions:
             if isinstance(item, str):
-                chosen += [TopicPartition(item, number) for number in self._log.describe_topic(item).numbers]
+                chosen += [TopicPartition(item, number) for number in self._manager.describe_topic(item).numbers]
             else:
-                self._log.partition(*item)
+                self._manager.partition(*item)
                 chosen.append(TopicPartition(*item))
         return sorted(set(chosen))
 
@@ -267,7 +266,7 @@ class Groups:
         shift_by: int | None,
         offsets: Mapping[TopicPartition, int] | None,
     ) -> int:
-        partition = self._log.partition(*name)
+        partition = self._manager.partition(*name)
         earliest, latest = partition.earliest_offset, partition.latest_offset
         if offsets is not None:
             wanted = require_count("offset", offsets[name], 0)
@@ -293,7 +292,7 @@ class Groups:
 
     def delete(self, group: str) -> None:
         """See ``Log.delete_group``."""
-        self._log.require_writable()
+        self._manager.require_writable()
         place = self.place(group)
         self.describe(group)
         files = GroupLock(place)

@@ -84,24 +84,6 @@ class GroupLock:
                 group=self._place.group, path=self._place.directory,
             )  # fmt: skip
 
-    def check_in_place(self) -> None:
-        """Open the files that stand there now, where others have removed these: whoever holds the old ones is alone with them."""
-        if self._lock is not None and not (self._lock.is_in_place() and self._is_state_in_place()):
-            self.close()
-
-    def _is_state_in_place(self) -> bool:
-        mine = self.state.raw()
-        try:
-            there = StateFile(self._place.filesystem.open_readable(self._place.state), self._place.boot)
-        except own(FileNotFoundError):
-            return False
-        except own(StorageError):  # no descriptor is left, perhaps: the next look tells
-            return True
-        try:
-            return there.raw() in (mine, self.state.raw())  # it may be published in between
-        finally:
-            there.close()
-
     def _open(self) -> FileLock:
         for _ in range(_DELETIONS_MAX):
             with suppress(FileNotFoundError):  # the group was deleted in between

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
-from pylog.group.absence import TICK_S, Absence, dead_members, has_process
 from pylog.group.directory import MEMBER_ID_BYTES, GroupDirectory
-from pylog.group.heartbeats import ROUNDS, Heartbeats
+from pylog.group.liveness import ROUNDS, TICK_S, Absence, Heartbeats, dead_members, has_process
 from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock
 from pylog.group.state import (
     NONE,
@@ -23,11 +22,11 @@ from pylog.group.state import (
     Member,
     Partitions,
     appeared_since,
-    joined,
-    left,
     reconciled,
-    resubscribed,
-    started,
+    with_member,
+    with_starts,
+    with_subscription,
+    without_members,
 )
 from pylog.group.state_file import StateFile
 from pylog.interrupts import own, suppress
@@ -112,7 +111,9 @@ class Membership:
             id_, options.instance_id, options.client_id, place.filesystem.host_name(), place.filesystem.process_id(),
             group.free_cell(), max(place.clock.now_ms(), 0), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
         )  # fmt: skip
-        group = reconciled(joined(group, member, options.assignor, self._topics_now(_wanted(group, wanted))), id_, NONE)
+        group = reconciled(
+            with_member(group, member, options.assignor, self._topics_now(_wanted(group, wanted))), id_, NONE
+        )
         self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
         state.publish(group)
         self.id = id_  # last: from now on it is a member, with all that one needs
@@ -204,7 +205,7 @@ class Membership:
     def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> None:
         group = state.read()
         if self.id in group.members and starts.keys() - group.starts.keys():
-            state.publish(started(group, starts))
+            state.publish(with_starts(group, starts))
 
     def want(self, wanted: frozenset[str], *, appeared: bool, timeout_s: float = SHORT_S) -> None:
         """Have the group divide what there is now, where that, or what this member wants, is not what it was.
@@ -219,8 +220,8 @@ class Membership:
     def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
         group = state.read()
         if self.id in group.members and self._is_outdated(group, wanted):
-            after = resubscribed(group, self.id, wanted, self._topics_now(_wanted(group, wanted)))
-            after = started(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after
+            after = with_subscription(group, self.id, wanted, self._topics_now(_wanted(group, wanted)))
+            after = with_starts(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after
             state.publish(reconciled(after, self.id, NONE))
 
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
@@ -230,15 +231,13 @@ class Membership:
 
     def tick(self) -> None:
         """Show that this member lives; now and then, see whether the others do, and go on without those that don't."""
-        now_s = self._place.clock.monotonic()
-        if now_s < self._next_tick_s or self._heartbeats is None:
+        now_s, heartbeats = self._place.clock.monotonic(), self._heartbeats
+        if now_s < self._next_tick_s or heartbeats is None:
             return
         if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
             self._absence.look_anew()  # who did not look for so long can't say that others were silent
         self._next_tick_s = now_s + TICK_S
-        heartbeats = self._heartbeats_in_place(self._heartbeats)
         heartbeats.beat(self._cell)
-        self._files.check_in_place()
         group = self.look()
         if len(group.members) < 2:
             return
@@ -252,19 +251,6 @@ class Membership:
             self._rounds = counters[ROUNDS]  # somebody else has looked since
         if gone:
             self._expel(gone, heartbeats, counters)
-
-    def _heartbeats_in_place(self, mine: Heartbeats) -> Heartbeats:
-        """The file that stands there now: who counts in one that was removed seems silent to the others, and they to him."""
-        try:
-            there = self._open_heartbeats()
-        except own(
-            StorageError,
-            FileNotFoundError,
-        ):  # no descriptor is left, perhaps, or no group: the next tick looks again
-            return mine
-        self._heartbeats = there
-        mine.close()
-        return there
 
     def _open_heartbeats(self) -> Heartbeats:
         return Heartbeats(self._place.filesystem.open_appendable(self._place.heartbeats))
@@ -303,7 +289,7 @@ class Membership:
         group = state.read()
         if group.members.keys() & ids:
             rest = [member.topics for id_, member in group.members.items() if id_ not in ids]
-            state.publish(left(group, ids, self._topics_now(NO_TOPICS.union(*rest))))
+            state.publish(without_members(group, ids, self._topics_now(NO_TOPICS.union(*rest))))
 
     def _sweep(self, group: Group) -> None:
         """Remove what is left of members that died before they were listed, or after they were expelled. With the lock held."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -105,6 +106,7 @@ def _decode_flexible(value: bytes) -> Committed:
     return Committed(offset, epoch, metadata, timestamp_ms, "" if topic_id == _NO_ID else _id_text(topic_id))
 
 
+@lru_cache(maxsize=1024)
 def partition_of_group(group: str, partitions: int) -> int:
     """Which partition of ``__consumer_offsets`` a group's offsets are in: Java's ``String.hashCode``, as Kafka has it."""
     number = 0

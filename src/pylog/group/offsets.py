@@ -12,7 +12,7 @@ import threading  # consumers of several threads share what is known
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from pylog.catalog import Layout, TopicConfig
+from pylog.catalog import TopicConfig, TopicDescription
 from pylog.errors import (
     CorruptRecord,
     CorruptSegment,
@@ -34,14 +34,14 @@ from pylog.group.offset_records import (
     partition_of_group,
 )
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from pylog.interrupts import own, suppress
+from pylog.interrupts import own
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
-from pylog.storage import FileSystem, after_fork_in_child, while_holding
+from pylog.storage import after_fork_in_child, while_holding
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.manager import LogManager
 
 logger = logging.getLogger("pylog.group")
 
@@ -62,6 +62,7 @@ class _Known:
         self.partition = partition
         self.cursor = Cursor(0)
         self.checkpoint_offset = 0
+        self.end_offset = 0  # after the last commit of this process
         self.is_new = True
         self.token: object = None
         self.groups: dict[str, Offsets] = {}
@@ -95,10 +96,10 @@ class _Known:
 class OffsetStore:
     """The committed offsets of one log. Safe to share among threads."""
 
-    def __init__(self, log: Log, filesystem: FileSystem, layout: Layout) -> None:
-        self._log = log
-        self._filesystem = filesystem
-        self._layout = layout
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._filesystem = manager.filesystem
+        self._layout = manager.layout
         self._known: dict[int, _Known] = {}
         self._lock = threading.RLock()
         after_fork_in_child(self._forget_parent)
@@ -121,32 +122,35 @@ class OffsetStore:
     def groups(self) -> set[str]:
         """Every group that has committed anything."""
         found: set[str] = set()
-        for number in range(self._count() or 0):
-            known = self._at(number)
-            with self._lock:
-                self._catch_up(known)
-                found.update(known.groups)
+        topic = self._topic()
+        if topic is not None:
+            for number in topic.numbers:
+                self._add_groups(self._at(number, topic.id), found)
         return found
+
+    def _add_groups(self, known: _Known, found: set[str]) -> None:
+        with self._lock:
+            self._catch_up(known)
+            found.update(known.groups)
 
     def groups_in(self, topic: str) -> set[str]:
         """Every group that has committed anything in a topic of this name."""
         return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
 
-    def _count(self) -> int | None:
+    def _topic(self) -> TopicDescription | None:
         try:
-            return self._log.describe_topic(OFFSETS_TOPIC).partitions
+            return self._manager.describe_topic(OFFSETS_TOPIC)
         except own(TopicNotFound):
             return None
 
     def _known_of(self, group: str) -> _Known | None:
-        count = self._count()
-        return None if count is None else self._at(partition_of_group(group, count))
+        topic = self._topic()
+        return None if topic is None else self._at(partition_of_group(group, topic.partitions), topic.id)
 
-    def _at(self, number: int) -> _Known:
-        partition = self._log.partition(OFFSETS_TOPIC, number)
+    def _at(self, number: int, topic_id: str) -> _Known:
         known = self._known.get(number)
-        if known is None or known.partition is not partition:
-            known = self._known[number] = _Known(partition)
+        if known is None or known.partition.topic_id != topic_id:
+            known = self._known[number] = _Known(self._manager.partition(OFFSETS_TOPIC, number))
         return known
 
     def _catch_up(self, known: _Known) -> None:
@@ -200,8 +204,8 @@ class OffsetStore:
     def make_topic(self) -> None:
         """Create the topic of commits, if it is not there: before the group's lock is taken. Whoever deletes a topic holds the
         catalog's lock, which creating takes, while it waits for the locks of groups."""
-        if self._count() is None:
-            self._log.create_internal_topic(OFFSETS_TOPIC, _CONFIG)
+        if self._topic() is None:
+            self._manager.create_topic(OFFSETS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
 
     def append(
         self,
@@ -218,20 +222,24 @@ class OffsetStore:
         The caller holds the group's lock, which ``check_held`` makes sure of, and has checked that whoever commits may do so.
         Raises as ``Partition.append``.
         """
-        self.make_topic()
         offsets = self._of_topics_there(offsets)
         if not offsets:
             return 0
-        partition = self._at(partition_of_group(group, self._count() or 1)).partition
+        known = self._known_of(group)
+        if known is None:
+            self.make_topic()
+            return self.append(group, offsets, check_held, timeout_s)
         records = [
             ProducerRecord(None if committed is None else encode_value(committed), encode_key(group, name))
             for name, committed in offsets.items()
         ]
         check_held()
         try:
-            return partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000)).last_offset + 1
+            end = known.partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000)).last_offset + 1
         except own(DeliveryTimeout) as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
+        known.end_offset = end
+        return end
 
     def _of_topics_there(
         self, offsets: Mapping[TopicPartition, Committed | None]
@@ -239,8 +247,10 @@ class OffsetStore:
         """Without those in topics that were deleted, and perhaps created again."""
         ids: dict[str, str] = {}
         for topic in {name.topic for name, committed in offsets.items() if committed is not None}:
-            with suppress(TopicNotFound):
-                ids[topic] = self._log.describe_topic(topic).id
+            try:
+                ids[topic] = self._manager.describe_topic(topic).id
+            except own(TopicNotFound):
+                continue
         return {
             name: committed
             for name, committed in offsets.items()
@@ -277,7 +287,7 @@ class OffsetStore:
         known = self._known_of(group)
         if known is None:
             return
-        behind = known.partition.latest_offset - known.checkpoint_offset
+        behind = known.end_offset - known.checkpoint_offset
         if behind < CHECKPOINT_RECORDS or behind < sum(map(len, known.groups.values())):
             return
         with self._lock:
@@ -288,7 +298,11 @@ class OffsetStore:
         try:
             known.partition.sync(next_offset, int(timeout_s * 1000))
             while_holding(
-                self._filesystem, self._log.clock, f"{path}.lock", lambda: self._write(path, checkpoint), timeout_s=0
+                self._filesystem,
+                self._manager.clock,
+                f"{path}.lock",
+                lambda: self._write(path, checkpoint),
+                timeout_s=0,
             )
         except own(LogLocked):
             pass  # another process is at it

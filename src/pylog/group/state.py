@@ -77,7 +77,7 @@ class Group(NamedTuple):
         return next(cell for cell in range(1, len(taken) + 2) if cell not in taken)
 
 
-def joined(group: Group, member: Member, assignor: str, topics: Mapping[str, GroupTopic]) -> Group:
+def with_member(group: Group, member: Member, assignor: str, topics: Mapping[str, GroupTopic]) -> Group:
     """With the member, or with it in the place of the one that has its instance id: that takes nothing from anybody else.
 
     ``topics`` are all that any member wants, as they are now.
@@ -86,24 +86,24 @@ def joined(group: Group, member: Member, assignor: str, topics: Mapping[str, Gro
     members = {id_: other for id_, other in group.members.items() if other is not before}
     if before is not None:
         member = member._replace(target=before.target)
-    return retargeted(group._replace(assignor=assignor, members={**members, member.id: member}), topics)
+    return rebalanced(group._replace(assignor=assignor, members={**members, member.id: member}), topics)
 
 
-def left(group: Group, ids: Collection[str], topics: Mapping[str, GroupTopic]) -> Group:
+def without_members(group: Group, ids: Collection[str], topics: Mapping[str, GroupTopic]) -> Group:
     """Without these members, who may be dead, or have been silent for too long."""
-    return retargeted(
+    return rebalanced(
         group._replace(members={id_: member for id_, member in group.members.items() if id_ not in ids}), topics
     )
 
 
-def resubscribed(group: Group, id_: str, wanted: frozenset[str], topics: Mapping[str, GroupTopic]) -> Group:
+def with_subscription(group: Group, id_: str, wanted: frozenset[str], topics: Mapping[str, GroupTopic]) -> Group:
     """With another choice of topics of one member."""
-    return retargeted(
+    return rebalanced(
         group._replace(members={**group.members, id_: group.members[id_]._replace(topics=wanted)}), topics
     )
 
 
-def retargeted(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
+def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
     """The next generation: a new division of what is there now.
 
     Partitions that were added to a topic of the group, or are of one made again, are read from their beginning, whoever notices.
@@ -144,7 +144,7 @@ def reconciled(group: Group, id_: str, released: Partitions) -> Group:
     return group._replace(members={**group.members, id_: me._replace(owned=owned)})
 
 
-def started(group: Group, starts: Mapping[TopicPartition, int]) -> Group:
+def with_starts(group: Group, starts: Mapping[TopicPartition, int]) -> Group:
     """With positions that the group begins from, where it has none yet."""
     return group._replace(starts={**starts, **group.starts})
 

@@ -24,7 +24,7 @@ from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment
 from pylog.group.assignor import ASSIGNORS
 from pylog.group.directory import MEMBER_ID_BYTES
-from pylog.group.heartbeats import CELLS_MAX
+from pylog.group.liveness import CELLS_MAX
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.interrupts import own
 from pylog.model import TopicPartition

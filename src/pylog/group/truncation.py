@@ -37,6 +37,9 @@ def make_records_durable(partition: Partition, offset: int, timeout_s: float | N
 
     ``timeout_s``: as of ``Partition.sync``. A writer that is stopped keeps no commit waiting for longer.
     """
+    durable_offset = partition.durable_offset
+    if durable_offset >= offset:
+        return
     end = min(offset, partition.latest_offset)
-    if partition.durable_offset < end:
+    if durable_offset < end:
         partition.sync(end, None if timeout_s is None else int(timeout_s * 1000))

@@ -23,7 +23,7 @@ from pylog.producer.partitioner import Choice, KeyHash
 from pylog.turn import NOT_MINE, Turn, is_mine, seconds_to_wait
 
 if TYPE_CHECKING:
-    from pylog.partition import Partition
+    from pylog.manager.access import ProducerPartition
 
 _ORPHAN_S = 1.0
 _PERIOD_S = 1.0
@@ -126,7 +126,7 @@ class PartitionBuffer:
         self.is_extended = False  # a bulk send is in the middle of the open batch
         # In the turn ``writing``:
         self.in_flight: ProducerBatch | None = None
-        self.partition: Partition | None = None  # opened with the first batch
+        self.partition: ProducerPartition | None = None  # opened with the first batch
         self.identity = NO_IDENTITY  # what ``next_sequence`` counts under
         self.next_sequence = 0
         # Added to in the turn ``writing``, taken from in the turn ``calling``. In log order:

@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import check_topic_name
-from pylog.checks import OfOneProcess, refuses_other_options, require_log, require_several, require_timeout
+from pylog.checks import OfOneProcess, refuses_other_options, require_several, require_timeout
 from pylog.errors import ConfigError, ForkedHandle, PylogError
 from pylog.interrupts import own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
+from pylog.manager.access import manager_of
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import IncompleteBatches, TopicBuffers
@@ -34,7 +35,7 @@ from pylog.storage import after_fork_in_child
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pylog.log import Log
+    from pylog.manager.access import LogFace, ProducerLog
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
@@ -77,7 +78,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     @refuses_other_options("Producer", NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
     def __init__(
         self,
-        log: Log,
+        log: LogFace[ProducerLog],
         *,
         acks: int | str = "all",
         linger_ms: float = 5,
@@ -94,8 +95,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         value_serializer: Serializer | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
     ) -> None:
-        require_log(log, "Producer")
-        log.require_writable()
+        manager = manager_of(log, "Producer")
+        manager.require_writable()
         self._config = config = ProducerConfig(
             acks=acks,
             linger_ms=linger_ms,
@@ -114,14 +115,14 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         )
         self._pool = pool = BufferPool(config.buffer_bytes)
         self._incomplete = incomplete = IncompleteBatches()
-        self._sender = Sender(log, config, pool, incomplete)
-        self._topics = TopicCache(log, config, pool, incomplete, self._sender)
-        self._accumulator = Accumulator(log.clock, config, pool, incomplete, self._sender, self._topics)
+        self._sender = Sender(manager, config, pool, incomplete)
+        self._topics = TopicCache(manager, config, pool, incomplete, self._sender)
+        self._accumulator = Accumulator(manager.clock, config, pool, incomplete, self._sender, self._topics)
         self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config)
-        self._table = TableSender(self._bulk, self._accumulator, self._topics, log.clock.now_ms)
+        self._table = TableSender(self._bulk, self._accumulator, self._topics, manager.clock.now_ms)
         # What send needs for every record, one attribute away:
         self._known_topics = self._topics.known
-        self._now_ms = log.clock.now_ms
+        self._now_ms = manager.clock.now_ms
         self._append = self._accumulator.append
         self._serializes = config.key_serializer is not None or config.value_serializer is not None
         self._has_more_to_do = config.on_delivery is not None or config.linger_ms == 0

@@ -39,8 +39,7 @@ from pylog.producer.metrics import ProducerMetrics, UnobservedFailures
 from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
-    from pylog.log import Log
-    from pylog.partition import Partition
+    from pylog.manager.access import ProducerLog, ProducerPartition
 
 logger = logging.getLogger("pylog.producer")
 
@@ -53,7 +52,9 @@ _ROUNDING_MS = 1e-6  # the error of a float, in a time that is rounded up
 class Sender:
     """Writes the batches of one producer."""
 
-    def __init__(self, log: Log, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches) -> None:
+    def __init__(
+        self, log: ProducerLog, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches
+    ) -> None:
         # Constant after construction:
         self._log = log
         self._config = config
@@ -289,7 +290,7 @@ class Sender:
                 )  # a signal handler may have sent something meanwhile
             return identity
 
-    def _open(self, buffer: PartitionBuffer) -> Partition:
+    def _open(self, buffer: PartitionBuffer) -> ProducerPartition:
         """The partition of the very topic that the buffer is for.
 
         A later topic of that name has a buffer of its own, which numbers its batches from 0, too: one of two with the same

@@ -20,7 +20,7 @@ from pylog.producer.sender import Sender
 from pylog.turn import is_mine
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.manager.access import ProducerLog
 
 _LOOK_EVERY_S = 0.01  # a look costs a stat
 _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice to the producer
@@ -30,7 +30,7 @@ class TopicCache:
     """``known`` is what ``send`` looks into; a topic that is not there goes through ``find``."""
 
     def __init__(
-        self, log: Log, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches, sender: Sender
+        self, log: ProducerLog, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches, sender: Sender
     ) -> None:
         # Constant after construction:
         self._log = log
@@ -79,7 +79,7 @@ class TopicCache:
     def refusal(self) -> Closed:
         """Why nothing is taken any more."""
         if self._is_log_closed:
-            return Closed(f"the log {str(self._log.path)!r} has been closed; open a new one, and a new producer of it")
+            return Closed(f"the log {self._log.path!r} has been closed; open a new one, and a new producer of it")
         return Closed("the producer is closed")
 
     def log_closes(self) -> None:

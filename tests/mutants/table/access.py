@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "a FIFO in place of a member's lock is an error for all",
-        "group/absence.py",
+        "group/liveness.py",
         '        if "kind" not in error.facts:\n            raise\n',
         "        raise\n",
         "who puts a FIFO in place of a member's lock keeps all others from joining",
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         "a member's lock that can't be looked at is nobody's",
-        "group/absence.py",
+        "group/liveness.py",
         '        if "kind" not in error.facts:\n            raise\n',
         "",
         "a process without a descriptor left takes the partitions of members that live",

@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "who finds a topic there when creating it takes it to be durable",
-        "log.py",
+        "manager/manager.py",
         "                catalog.make_durable()  # by whoever has made it so, it may not be yet\n",
         "",
         "after a loss of power the topic is gone, though create_topic had returned",
@@ -221,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         "a topic is made durable before it is looked at",
-        "log.py",
+        "manager/manager.py",
         "                described = self.describe_topic(name)\n"
         "                catalog.make_durable()  # by whoever has made it so, it may not be yet\n",
         "                catalog.make_durable()\n                described = self.describe_topic(name)\n",

@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "a member is expelled for the time of the tick alone",
-        "group/absence.py",
+        "group/liveness.py",
         "            if (silent_s - TICK_S) * 1000 > max(group.members[id_].max_poll_interval_ms, _SILENCE_MIN_MS)\n",
         "            if silent_s > 0\n",
         "members that work are thrown out, and their records come twice",

@@ -338,9 +338,9 @@ MUTANTS = (
     ),
     Mutant(
         "a partition is opened while the log is closed",
-        "log.py",
-        "            self._check_open()  # else it would be opened behind the back of ``close``\n",
-        "",
+        "manager/manager.py",
+        "            if self.closed:  # else it would be opened behind the back of ``close``\n",
+        "            if False:\n",
         "records are appended to a closed log, whose files nobody gives back",
         ("tests/test_log.py::test_a_partition_is_not_opened_while_another_thread_closes_the_log",),
     ),

@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "a task does not sync what it has staged",
         "spark/sink/staging.py",
-        "        self._file.sync()\n",
+        "        self.sync()\n",
         "",
         "a loss of power leaves a commit that can't be carried out",
         (_POWER,),

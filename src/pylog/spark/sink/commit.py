@@ -68,7 +68,7 @@ class SinkCommit:
             self._tell_of(batch_id, state.batch_id)
             self._clean(batch_id)
         elif files:
-            producer_id = self._log.next_producer_id() if state is None else state.producer_id
+            producer_id = self._log.manager.next_producer_id() if state is None else state.producer_id
             self._publish(prepare(self._log, self._place, batch_id, producer_id, files, self._timeout_ms))
 
     def _tell_of(self, batch_id: int, last: int) -> None:

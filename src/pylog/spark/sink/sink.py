@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,6 +27,9 @@ from pylog.spark.sink.directory import SinkDirectory, is_sink_id, new_save_id
 from pylog.spark.sink.options import SinkOptions
 from pylog.spark.sink.staging import Staged, StagedFile, StagedLog
 from pylog.storage import FileSystem, OsFileSystem
+
+if TYPE_CHECKING:
+    from pylog.log import Log
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -64,15 +67,15 @@ class Sink:
         check_columns(schema, options.topic)
         sink = cls(options)
         with closing(sink.open(create=True)) as log:
-            log.require_writable()
+            log.manager.require_writable()
             if options.topic is not None:
                 partitioner = ProducerConfig(**options.producer).partitioner
                 partitioner.key_hash(
-                    options.topic, log.topic_to_send_to(options.topic).config.partitioner
+                    options.topic, log.manager.topic_to_send_to(options.topic).config.partitioner
                 )  # may refuse
         return sink
 
-    def open(self, *, create: bool = False) -> Any:
+    def open(self, *, create: bool = False) -> Log:
         """The log."""
         from pylog.log import Log
 
@@ -101,11 +104,11 @@ class Sink:
                 file.discard()
             raise
 
-    def _encode(self, batches: Iterable[pa.RecordBatch], log: Any, file: StagedFile) -> None:
+    def _encode(self, batches: Iterable[pa.RecordBatch], log: Log, file: StagedFile) -> None:
         from pylog.producer import Producer
 
         producer = Producer(
-            cast(Any, StagedLog(log, file)),
+            StagedLog(log.manager, file),
             acks=1,
             enable_idempotence=False,
             linger_ms=_NEVER_MS,
@@ -194,7 +197,7 @@ def finish_commits(path: str) -> int:
     """See ``pylog.spark.finish_commits``."""
     sink = Sink(SinkOptions.parse({"path": str(path)}))
     with closing(sink.open()) as log:
-        log.require_writable()
+        log.manager.require_writable()
         nobody = sink.place(new_save_id(sink.filesystem))
         return finish_others(log, nobody, sink.options.delivery_timeout_ms)
 

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import HEADER_BYTES, NO_PRODUCER_ID
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.interrupts import own
-from pylog.model import AppendResult
+from pylog.model import AppendResult, Flushable
 from pylog.spark.sink.directory import SinkDirectory
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.catalog import TopicDescription
+    from pylog.manager.access import ProducerLog
     from pylog.storage import AppendableFile, ReadableFile
 
 MAGIC = b"PYLGSTGD"
@@ -97,11 +98,16 @@ class StagedFile:
         self._end += len(data)
         self._crc = crc32c(data, self._crc)
 
+    def sync(self) -> None:
+        """Return when all that was staged is on the disk."""
+        if self._file is not None:
+            self._file.sync()
+
     def finish(self) -> Staged | None:
         """Sync it; its name is made durable by the commit. None where nothing was staged."""
         if self._file is None:
             return None
-        self._file.sync()
+        self.sync()
         self._file.close()
         return Staged(self.name, self._end, self._crc)
 
@@ -113,30 +119,65 @@ class StagedFile:
 
 
 class StagedLog:
-    """The log as a task's producer sees it: topics are the log's, and what is appended is staged."""
+    """The log as a task's producer sees it: topics are the log's, and what is appended is staged. It is its own manager."""
 
-    def __init__(self, log: Log, file: StagedFile) -> None:
+    def __init__(self, log: ProducerLog, file: StagedFile) -> None:
         self._log = log
         self._file = file
+        self.clock = log.clock
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)  # all but partitions is the log's
+    @property
+    def manager(self) -> StagedLog:
+        return self
+
+    @property
+    def path(self) -> str:
+        return self._log.path
+
+    @property
+    def closed(self) -> bool:
+        return self._log.closed
+
+    def require_writable(self) -> None:
+        self._log.require_writable()
+
+    def catalog_version(self) -> int:
+        return self._log.catalog_version()
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        return self._log.describe_topic(name)
+
+    def topic_to_send_to(self, name: str) -> TopicDescription:
+        return self._log.topic_to_send_to(name)
+
+    def next_producer_id(self) -> int:
+        return self._log.next_producer_id()
+
+    def flush_on_close(self, producer: Flushable) -> None:
+        self._log.flush_on_close(producer)
 
     def partition(self, topic: str, number: int) -> StagedPartition:
         return StagedPartition(Target(topic, self._log.describe_topic(topic).id, number), self._file)
 
 
 class StagedPartition:
-    """The part of a partition that a producer which doesn't sync asks for."""
+    """A partition as a task's producer sees it."""
 
     def __init__(self, target: Target, file: StagedFile) -> None:
         self._target = target
         self._file = file
         self.topic_id = target.topic_id
 
-    def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int) -> AppendResult:
+    def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int | None) -> AppendResult:
+        assert min_timestamp_ms is not None  # a producer's encoder knows it
         self._file.append(self._target, batch, min_timestamp_ms)
         return AppendResult(0, read_header(batch).last_offset_delta, -1, False)
+
+    def is_syncing_here(self) -> bool:
+        return False
+
+    def sync(self, end_offset: int) -> None:
+        self._file.sync()
 
 
 # Reading

@@ -1,23 +1,77 @@
-"""Which members of a group are gone, as one of them sees it: silent for too long, or without a process.
+"""Which members of a group live. Each counts up in a cell of its own, and holds the lock on its own file.
 
-A member is known to live by the lock on its file, which the kernel frees when its process ends; and to poll by its heartbeat.
+The kernel frees the lock when the member's process ends; the counter shows that the member polls. A counter says nothing by
+its value, only by moving: a member that was seen to stand still for ``max_poll_interval_ms``, on the clock of the member that
+looks on, has stopped polling. No clock of one process is compared with that of another. Cell 0 counts the rounds in which a
+member has looked after the dead, so that one member does it and the others need not.
 """
 
 from __future__ import annotations
 
 import logging
 from functools import cache
+from struct import Struct
+from typing import NamedTuple
 
 from pylog.errors import StorageError
 from pylog.group.directory import GroupDirectory
-from pylog.group.heartbeats import Silence
 from pylog.group.state import Group, Member
 from pylog.interrupts import own
+from pylog.storage import AppendableFile
 
 logger = logging.getLogger("pylog.group")
 
 TICK_S = 0.2  # between two looks, and between two signs of life
 _SILENCE_MIN_MS = 1.5 * TICK_S * 1000  # who polls all the time is heard once in a tick, by who listens once in a tick
+
+CELL_BYTES = 8
+CELLS_MAX = 1 << 16
+ROUNDS = 0
+
+_CELL = Struct(">Q")
+_WRAP = 1 << 64
+
+
+class Heartbeats:
+    """The ``heartbeats`` file of a group."""
+
+    def __init__(self, file: AppendableFile) -> None:
+        self._file = file
+
+    def all(self) -> tuple[int, ...]:
+        """Every counter, by cell."""
+        data = self._file.pread(CELLS_MAX * CELL_BYTES, 0)
+        return tuple(count for (count,) in _CELL.iter_unpack(data[: len(data) // CELL_BYTES * CELL_BYTES]))
+
+    def beat(self, cell: int) -> None:
+        """Count up."""
+        data = self._file.pread(CELL_BYTES, cell * CELL_BYTES)
+        count = _CELL.unpack(data)[0] if len(data) == CELL_BYTES else 0
+        self._file.pwrite(_CELL.pack((count + 1) % _WRAP), cell * CELL_BYTES)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Seen(NamedTuple):
+    counter: int
+    since_s: float
+
+
+class Silence:
+    """How long each member has been seen to stand still. Pure: told what is there, and when."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, counters: dict[str, int], now_s: float) -> dict[str, float]:
+        """Seconds of silence by member, of all that are there now."""
+        seen = self._seen
+        self._seen = {
+            id_: known if (known := seen.get(id_)) is not None and known.counter == counter else _Seen(counter, now_s)
+            for id_, counter in counters.items()
+        }
+        return {id_: now_s - known.since_s for id_, known in self._seen.items()}
 
 
 class Absence:

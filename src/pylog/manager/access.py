@@ -1,0 +1,123 @@
+"""What producers and consumers use of a log, and how they get it from what a user passes to them.
+
+A ``Log`` is a public face; what works is its manager. Another log that producers write to, or consumers read from, has these
+members as well, and names itself, or another object, as its ``manager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pylog.errors import Closed, ConfigError
+
+if TYPE_CHECKING:
+    from pylog.catalog import TopicDescription
+    from pylog.clock import Clock
+    from pylog.manager.manager import LogManager
+    from pylog.model import AppendResult, Flushable
+    from pylog.partition import Partition
+    from pylog.storage import Watch
+
+Part = TypeVar("Part")
+
+
+class OpenedLog(Protocol):
+    """What every user of a log asks of it."""
+
+    clock: Clock
+
+    @property
+    def path(self) -> str:
+        """The directory, as it was named when the log was opened."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+
+    def require_writable(self) -> None:
+        """``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
+
+    def catalog_version(self) -> int:
+        """Another number after each change of a topic."""
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """``TopicNotFound``."""
+
+
+class ProducerPartition(Protocol):
+    """What a producer uses of a partition."""
+
+    topic_id: str
+
+    def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int | None) -> AppendResult:
+        """See ``Partition.append_batch``."""
+
+    def is_syncing_here(self) -> bool:
+        """Whether this very thread was interrupted in ``sync``."""
+
+    def sync(self, end_offset: int) -> None:
+        """Return when all records before this offset are on the disk."""
+
+
+class ProducerLog(OpenedLog, Protocol):
+    """A log as a producer uses it."""
+
+    def topic_to_send_to(self, name: str) -> TopicDescription:
+        """The topic, which may be created by this."""
+
+    def partition(self, topic: str, number: int) -> ProducerPartition:
+        """``TopicNotFound``, ``InvalidPartition``."""
+
+    def next_producer_id(self) -> int:
+        """An id that no other producer of this log has or had."""
+
+    def flush_on_close(self, producer: Flushable) -> None:
+        """Have the producer write what it holds when the log is closed."""
+
+
+class ConsumerLog(OpenedLog, Protocol):
+    """A log as a consumer uses it."""
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """``TopicNotFound``, ``InvalidPartition``."""
+
+    def wake(self) -> None:
+        """End the waits of this process, so that each asks again whether it is ready."""
+
+    def watch(self, partitions: Collection[Partition], more: Collection[str] = ()) -> Watch | None:
+        """A watch of these partitions, of the topics and of ``more`` files; None if there can be none."""
+
+    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
+        """Wait until ``ready()``, or until the time is over; whether it was ready."""
+
+    def part(self, make: Callable[[LogManager], Part]) -> Part:
+        """The one part of this kind, as the groups are one."""
+
+
+Access_co = TypeVar("Access_co", bound=OpenedLog, covariant=True)
+
+
+class LogFace(Protocol[Access_co]):
+    """A ``Log``, or another log with the same manager's members."""
+
+    @property
+    def manager(self) -> Access_co:
+        """What the face stands on."""
+
+
+def manager_of(log: LogFace[Access_co], user: str) -> Access_co:
+    """The manager of the log that ``user`` was given. ``ConfigError`` if it is not a log; ``Closed`` if it was closed."""
+    if isinstance(log, type) or not hasattr(log, "manager"):
+        raise ConfigError(
+            f"the first argument is a Log, got {log!r:.80} ({type(log).__name__}): {user}(Log(path))",
+            option="log",
+            value=log,
+        )
+    manager = log.manager
+    if manager.closed:
+        raise Closed(f"the log {manager.path!r} has been closed; open a new one", path=manager.path)
+    return manager

@@ -1,0 +1,327 @@
+"""LogManager: one open log, without its public face. Groups, producers, consumers and verification stand on it.
+
+It owns the catalog and the open partitions, and is the only file that makes partitions of concrete parts. Safe to share among
+threads; it continues to work in a forked child. ``Log`` is the face that users hold; nothing below that knows of it.
+"""
+
+from __future__ import annotations
+
+import threading  # threads share the table of open partitions
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pylog.catalog import (
+    Catalog,
+    KafkaCatalog,
+    Layout,
+    Manifest,
+    TopicConfig,
+    TopicDescription,
+    check_topic_name,
+    no_such_partition,
+)
+from pylog.clock import Clock, SystemClock
+from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.interrupts import WeakSet, own, suppress
+from pylog.manager.notify import Changes
+from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
+from pylog.manager.producer_ids import ProducerIds
+from pylog.model import Flushable, TopicPartition
+from pylog.partition import Partition
+from pylog.partition.directory import boot_of
+from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
+
+if TYPE_CHECKING:
+    from pylog.partition.verify import Problem, VerifyReport
+
+Part = TypeVar("Part")
+
+_LOCK_TIMEOUT_S = 30.0
+
+ForgetCommits = Callable[["LogManager", str, float], None]
+"""Called when a topic is deleted, with its name and a timeout in seconds: what groups have committed in it is removed."""
+
+
+class LogManager:
+    """The options are those of ``Log``. ``filesystem``, ``layout`` and ``boot`` are what the parts of a log are made with."""
+
+    def __init__(
+        self,
+        path: object,
+        *,
+        create: bool,
+        read_only: bool,
+        auto_create_topics: bool,
+        shared_group: bool,
+        clock: Clock | None,
+        filesystem: FileSystem | None,
+        topic_defaults: Mapping[str, object],
+        forget_commits: ForgetCommits,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.auto_create_topics = auto_create_topics
+        self.filesystem: FileSystem = filesystem or OsFileSystem()
+        self.path = Layout(checked_path(path)).root
+        self.layout = Layout(self.filesystem.absolute(self.path))  # the process may go elsewhere, the log does not
+        self.boot = boot_of(self.filesystem)
+        check_topic_options(topic_defaults)
+        self._defaults = TopicConfig().with_changes(topic_defaults)
+        self._forget_commits = forget_commits
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._topics: dict[str, TopicDescription] = {}
+        self._topics_version = -1
+        self._mutex = threading.RLock()
+        self._durable_topics: set[tuple[str, int]] = set()  # id and number of partitions: their names are on the medium
+        self._changes = Changes(self.clock)
+        self._to_flush: WeakSet[Flushable] = WeakSet()
+        self._parts: dict[object, Any] = {}
+        self.closed = False
+        self._open(create, read_only, shared_group)
+        self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
+        after_fork_in_child(self._forget_parent)
+        if isinstance(self._catalog, Catalog) and not self.read_only:
+            self._catalog.finish_deletions(
+                lambda directory: self._retire(directory, 0.0), lambda topic: self._forget_commits(self, topic, 0.0)
+            )
+
+    def _open(self, create: bool, read_only: bool, shared_group: bool) -> None:
+        opened = open_directory(
+            self.filesystem, self.clock, self.layout, self._defaults,
+            create=create, read_only=read_only, shared_group=shared_group,
+        )  # fmt: skip
+        self.filesystem = opened.filesystem
+        self._catalog: Catalog | KafkaCatalog = opened.catalog
+        self.is_kafka_directory = isinstance(opened.catalog, KafkaCatalog)
+        self.read_only = opened.read_only
+        self._kafka_log_starts = opened.kafka_log_starts
+        self.manifest: Manifest = opened.manifest  # type: ignore[assignment]  # None only of Kafka's, which has none
+        ids, lock = self.layout.producer_ids, self.layout.producer_ids_lock
+        self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock)
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] = {},
+        *,
+        if_not_exists: bool = False,
+        internal: bool = False,
+    ) -> TopicDescription:
+        """See ``Log.create_topic``. ``internal``: a topic of groups, which no user may create."""
+        catalog = self._writable_catalog()
+        prepare, retire, forget = self._prepare, self._retire, self._forget
+        while True:
+            try:
+                return catalog.create(name, partitions, config, prepare, retire, forget, internal=internal)
+            except own(TopicExists) as error:
+                if not if_not_exists or error.existing != name:
+                    raise
+            with suppress(TopicNotFound):  # deleted meanwhile
+                described = self.describe_topic(name)
+                catalog.make_durable()  # by whoever has made it so, it may not be yet
+                return described
+
+    def delete_topic(self, name: str) -> None:
+        """See ``Log.delete_topic``."""
+        self._writable_catalog().delete(name, self._retire, self._forget)
+        with self._mutex:
+            closing = [self._partitions.pop(key) for key in list(self._partitions) if key.topic == name]
+        for partition in closing:  # not under the mutex: an append, which closing waits for, asks for the settings
+            partition.close()
+
+    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
+        """See ``Log.alter_topic``."""
+        return self._writable_catalog().alter(name, config)
+
+    def add_partitions(self, name: str, total: int) -> TopicDescription:
+        """See ``Log.add_partitions``."""
+        return self._writable_catalog().add_partitions(name, total, self._prepare)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        self.check_open()
+        return self._catalog.names()
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
+        if self.closed:
+            raise self._closed()
+        return self._describe(name)
+
+    def _describe(self, name: str) -> TopicDescription:
+        if not isinstance(name, str):
+            check_topic_name(name)  # here, since a list can't be looked up
+        version = self._catalog.version()
+        if version == self._topics_version and (known := self._topics.get(name)) is not None:
+            return known  # the version is set last, so what stands here is of this one, or of a later one
+        with self._mutex:
+            if version != self._topics_version:
+                self._topics, self._topics_version = {}, version
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = self._catalog.describe(name)
+            return topic
+
+    def topic_to_send_to(self, name: str) -> TopicDescription:
+        """The topic, created now if it is unknown and the log was opened with ``auto_create_topics=True``."""
+        try:
+            return self.describe_topic(name)
+        except own(TopicNotFound):
+            if not self.auto_create_topics or self.read_only:
+                raise
+        return self.create_topic(name, if_not_exists=True)
+
+    def catalog_version(self) -> int:
+        """A number that changes whenever a topic is created, altered, grown or deleted by any process. Costs one stat."""
+        self.check_open()
+        return self._catalog.version()
+
+    def require_writable(self) -> None:
+        """``ReadOnlyLog``, with the reason, where records can't be appended; ``Closed``."""
+        self._writable_catalog()
+
+    def _writable_catalog(self) -> Catalog:
+        self.check_open()
+        if self.read_only or not isinstance(self._catalog, Catalog):
+            path, why = self.layout.root, self._why_read_only
+            raise ReadOnlyLog(f"{path} can only be read: {why}", path=path, reason=why)
+        return self._catalog
+
+    def _prepare(self, directory: str, topic_id: str) -> None:
+        prepare_directory(self.filesystem, directory, topic_id, self.boot)
+
+    def _retire(self, directory: str, timeout_s: float = _LOCK_TIMEOUT_S) -> None:
+        retire_directory(self.filesystem, self.clock, directory, timeout_s)
+
+    def _forget(self, topic: str) -> None:
+        self._forget_commits(self, topic, _LOCK_TIMEOUT_S)
+
+    # Partitions
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """One partition. ``TopicNotFound``, ``InvalidPartition``."""
+        described = self.describe_topic(topic)
+        if not isinstance(number, int) or isinstance(number, bool) or number not in described.numbers:
+            raise no_such_partition(topic, number, described.numbers)
+        key = TopicPartition(topic, number)
+        outdated = None
+        with self._mutex:
+            if self.closed:  # else it would be opened behind the back of ``close``
+                raise self._closed()
+            partition = self._partitions.get(key)
+            if partition is not None and partition.topic_id != described.id:
+                outdated, partition = partition, None  # the topic was deleted and created anew
+            if partition is None:
+                partition = self._partitions[key] = self._open_partition(key, described)
+        if outdated is not None:
+            outdated.close()
+        return partition
+
+    def _open_partition(self, key: TopicPartition, topic: TopicDescription) -> Partition:
+        return Partition(
+            self.filesystem, self.clock, self.layout.partition(*key), key,
+            partial(self._config_of, key, topic.id),
+            self.boot,
+            topic_id=topic.id,
+            read_only=self.read_only,
+            why_read_only=self._why_read_only,
+            foreign=self.is_kafka_directory,
+            log_start=self._kafka_log_starts.get(key, 0),
+            notify=self._changes.notify,
+            sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
+        )  # fmt: skip
+
+    def _sync_catalog(self, topic: tuple[str, int]) -> None:
+        """Once for all partitions that a topic had when they were opened: they ask for the same.
+
+        Another process may have added some later, and may have died before it synced their names.
+        """
+        assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
+        if topic not in self._durable_topics:
+            self._catalog.make_durable()
+            self._durable_topics.add(topic)
+
+    def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
+        """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""
+        described = self._describe(key.topic)  # also while the log is closed: its partitions are sealed then
+        if described.id != topic_id:
+            raise TopicNotFound(
+                f"partition {key.partition} of {key.topic!r} is gone: the topic was deleted, and created again since",
+                topic=key.topic, partition=key.partition,
+            )  # fmt: skip
+        return described.config
+
+    def next_producer_id(self) -> int:
+        """A producer id that no other producer of this log has or had. Reserved durably."""
+        self.require_writable()
+        return self._producer_ids.next()
+
+    # What stands on the log
+
+    def part(self, make: Callable[[LogManager], Part]) -> Part:
+        """The one part of the log that ``make`` makes of this manager, with the first call: all share what it knows."""
+        self.check_open()
+        with self._mutex:
+            if make not in self._parts:
+                self._parts[make] = make(self)
+            part: Part = self._parts[make]
+            return part
+
+    def find_problems(
+        self, topics: Iterable[str], progress: Callable[[int], None] | None, report: VerifyReport | None
+    ) -> Iterator[Problem]:
+        """See ``Log.find_problems``."""
+        from pylog.manager.verification import verify_log
+
+        self.check_open()
+        return verify_log(self.filesystem, self.layout, self._catalog, topics, progress=progress, report=report)
+
+    # Waiting
+
+    def wake(self) -> None:
+        """Have waiters of this process ask again: something has changed that is in no file."""
+        self._changes.wake()
+
+    def watch(self, partitions: Collection[Partition], more: Collection[str] = ()) -> Watch | None:
+        """To wait for what is published of these partitions, changes of topics and ``more`` files. None: look instead."""
+        if self.is_kafka_directory or type(self.clock) is not SystemClock:  # published elsewhere; a test moves time
+            return None
+        return self.filesystem.watch(
+            [self.layout.topics, *(partition.published_path for partition in partitions), *more]
+        )
+
+    def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
+        """Wait until ``ready()`` or until the time is over; whether it was ready. ``watch``: of all that it looks at."""
+        return self._changes.wait(ready, timeout_s, watch)
+
+    # The end
+
+    def flush_on_close(self, producer: Flushable) -> None:
+        """Have ``close`` write what the producer, if it is there still, has not written by then, and end it."""
+        self._to_flush.add(producer)
+
+    def close(self) -> None:
+        """Write what producers of this log hold, and give all files back. Closing twice is allowed."""
+        for producer in [] if self.closed else list(self._to_flush):
+            producer.log_closes()
+        with self._mutex:
+            self.closed = True
+            partitions, self._partitions = list(self._partitions.values()), {}
+        for partition in partitions:
+            partition.close()
+        self.wake()
+
+    def check_open(self) -> None:
+        """``Closed``."""
+        if self.closed:
+            raise self._closed()
+
+    def _closed(self) -> Closed:
+        return Closed(f"the log {self.layout.root!r} has been closed", path=self.layout.root)
+
+    def _forget_parent(self) -> None:
+        self._mutex = threading.RLock()
