@@ -6,7 +6,7 @@ from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.directories import make_directory_durably, sync_name
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile, Watch
 from pylog.storage.fork import after_fork_in_child
-from pylog.storage.locked import while_holding
+from pylog.storage.locked import SLEEP_MAX_S, acquire, while_holding
 from pylog.storage.modes import PRIVATE as PRIVATE_MODE
 from pylog.storage.modes import SHARED_GROUP as SHARED_GROUP_MODE
 from pylog.storage.network import NETWORK_FILESYSTEMS
@@ -18,6 +18,7 @@ __all__ = [
     "NETWORK_FILESYSTEMS",
     "PRIVATE_MODE",
     "SHARED_GROUP_MODE",
+    "SLEEP_MAX_S",
     "AppendableFile",
     "Buffer",
     "FileLock",
@@ -25,6 +26,7 @@ __all__ = [
     "OsFileSystem",
     "ReadableFile",
     "Watch",
+    "acquire",
     "after_fork_in_child",
     "fspath",
     "make_directory_durably",
