@@ -12,6 +12,7 @@ from pylog.storage.modes import SHARED_GROUP as SHARED_GROUP_MODE
 from pylog.storage.network import NETWORK_FILESYSTEMS
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
+from pylog.storage.slot_pair import latest_slot, next_sequence
 
 __all__ = [
     "LOCK_KIND",
@@ -29,7 +30,9 @@ __all__ = [
     "acquire",
     "after_fork_in_child",
     "fspath",
+    "latest_slot",
     "make_directory_durably",
+    "next_sequence",
     "read_whole",
     "sync_name",
     "while_holding",
