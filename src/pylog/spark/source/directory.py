@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, look_at
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, detect_kind
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
@@ -95,7 +95,7 @@ class LogDirectory:
         if not filesystem.is_directory(path):
             raise LogNotFound(f"there is no directory {path!r}", path=path)
         self._alone: TopicPartition | None = None
-        manifest, is_kafka = look_at(filesystem, layout)
+        manifest, is_kafka = detect_kind(filesystem, layout)
         if manifest is not None or is_kafka:
             self._use(layout, is_kafka=is_kafka)
         else:
