@@ -317,7 +317,7 @@ def test_an_error_of_python_is_told_as_one_of_the_disk_is(
     driver = Driver(log.path, SAVE)
     messages = [driver.stage([b"a"])]
     with monkeypatch.context() as patched:
-        patched.setattr(Publication, "_sync" if has_begun else "_lane", _no_memory)
+        patched.setattr(Publication, "_sync" if has_begun else "_part", _no_memory)
         with pytest.raises(OutcomeUnknown if has_begun else MemoryError):
             driver.commit(messages)
     driver.abort(messages)

@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "a sink does not sync what it has published",
         "spark/sink/publishing.py",
-        "            self._sync(lane)\n",
+        "            self._sync(part)\n",
         "            pass\n",
         "a loss of power takes records that are never written again",
         (_POWER,),

@@ -70,11 +70,17 @@ class PartitionSource(NamedTuple):
 
     def published(self) -> CommitState:
         """What can be read now. ``CorruptSegment``, also if only the directory is gone; ``TopicNotFound`` if the topic is."""
-        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).state()
+        return self.view(self.place()).state()
 
-    def reader(self, published: CommitState) -> PartitionReader:
-        """Of what was published then, whatever is appended meanwhile. To be closed."""
-        return PartitionReader(self.place(), lambda: published, dense=not self.is_kafka)
+    def reader(self, published: CommitState | None = None) -> PartitionReader:
+        """Reads what was published then, or is now (as ``published``), whatever is appended meanwhile. To be closed."""
+        place = self.place()
+        there = published or self.view(place).state()
+        return PartitionReader(place, lambda: there, dense=not self.is_kafka)
+
+    def view(self, place: Place) -> PublishedView:
+        """Of what is published; ``place`` is this partition's."""
+        return PublishedView(place, foreign=self.is_kafka, log_start=self.log_start)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:

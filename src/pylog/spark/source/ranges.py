@@ -23,8 +23,8 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.read.reader import Cursor, PartitionReader
 from pylog.partition.read.visibility import WRITTEN
 from pylog.segment.naming import LOG
-from pylog.spark.source import loss
 from pylog.spark.source.directory import PartitionSource, identity_of
+from pylog.spark.source.planning import report_loss
 
 logger = logging.getLogger("pylog.spark")
 
@@ -168,7 +168,7 @@ class _RangeReader:
 
     def _report_loss(self, offset: int, cause: str) -> None:
         topic, partition = self._source.topic_partition
-        loss.report(
+        report_loss(
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
             f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})",
             self._source.topic_partition,
