@@ -21,6 +21,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from pylog.codec.checksum import crc32c
+from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment
 from pylog.group.assignor import ASSIGNORS
 from pylog.group.directory import MEMBER_ID_BYTES
@@ -38,7 +39,6 @@ _CRC = Struct(">I")
 _BODY = Struct(">IIIIIq32x")
 _READS_MAX = 100
 _NAME_LIMIT = 1024
-_INT64_MAX = 2**63 - 1
 _GENERATION_MAX = 1 << 62  # there is one behind it
 _MEMBER_ID = re.compile(f"[0-9a-f]{{{2 * MEMBER_ID_BYTES}}}")
 
@@ -250,6 +250,6 @@ def _cell(value: Any) -> int:
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _INT64_MAX:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX:
         raise ValueError(f"{value!r:.80} is no number")
     return value

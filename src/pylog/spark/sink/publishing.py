@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pylog.codec.batch import number
+from pylog.codec.format import MAX_SEQUENCE
 from pylog.errors import CorruptSegment, InvalidPartition, NotAppended, PylogError, TopicNotFound
 from pylog.interrupts import own
-from pylog.partition.producers.state import SEQUENCE_LIMIT
+from pylog.limits import FETCH_BYTES
 from pylog.partition.read.reader import Cursor
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.spark.sink.directory import SinkDirectory
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.spark")
 
 PRODUCER_EPOCH = 0
-_FETCH_BYTES = 1 << 20
 
 
 def prepare(
@@ -44,9 +44,9 @@ def prepare(
         records[batch.target] = records.get(batch.target, 0) + batch.header.count
     shares = []
     for target, count in records.items():
-        if count >= SEQUENCE_LIMIT:
+        if count > MAX_SEQUENCE:
             raise NotAppended(
-                f"{count} records for {target.topic}-{target.partition} in one commit, {SEQUENCE_LIMIT - 1} are possible: write "
+                f"{count} records for {target.topic}-{target.partition} in one commit, {MAX_SEQUENCE} are possible: write "
                 "them in several",
                 topic=target.topic,
                 partition=target.partition,
@@ -119,7 +119,7 @@ class Publication:
         expected = partition.next_sequence(producer_id, self._timeout_ms)
         if expected is None:
             expected = _behind_last_found(partition, producer_id, share)
-        there = (expected - share.first_sequence) % SEQUENCE_LIMIT
+        there = (expected - share.first_sequence) & MAX_SEQUENCE
         if there > share.records:
             raise self._disagreement(
                 f"{share.target.topic}-{share.target.partition} expects sequence {expected} of producer {producer_id}, the "
@@ -188,7 +188,7 @@ class _PartitionPart:
     @property
     def sequence(self) -> int:
         """The next batch's."""
-        return (self.share.first_sequence + self._passed) % SEQUENCE_LIMIT
+        return (self.share.first_sequence + self._passed) & MAX_SEQUENCE
 
     def appended(self, count: int, end_offset: int) -> None:
         self._passed += count
@@ -211,10 +211,10 @@ def _behind_last_found(partition: Partition, producer_id: int, share: Share) -> 
     cursor = Cursor(max(share.start_offset, partition.earliest_offset))
     end = partition.latest_offset
     while cursor.offset < end:
-        fetched = partition.fetch(cursor, max_bytes=_FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
+        fetched = partition.fetch(cursor, max_bytes=FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
         for view in fetched.batches:
             if view.header.producer_id == producer_id:
-                expected = (view.header.last_sequence + 1) % SEQUENCE_LIMIT
+                expected = (view.header.last_sequence + 1) & MAX_SEQUENCE
         if fetched.cursor.offset <= cursor.offset:
             break
         cursor = fetched.cursor

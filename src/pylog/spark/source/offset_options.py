@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pylog.codec.format import INT64_MAX
 from pylog.errors import ConfigError
 from pylog.interrupts import own
 from pylog.model import EARLIEST, LATEST, TopicPartition
 
-_INT64_MAX = 2**63 - 1
 _EXAMPLE_OF_OFFSETS = '{"orders": {"0": 23, "1": -2}}'
 _EXAMPLE_OF_TIMES = '{"orders": {"0": 1700000000000}}'
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -140,4 +140,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_int(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _INT64_MAX
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= INT64_MAX
