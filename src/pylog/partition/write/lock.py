@@ -191,8 +191,7 @@ class WriteLock:
         self._closed = True
         if turn.is_mine():
             return False
-        try:
-            turn.take()
+        with turn.lock:
             try:
                 lock = self._lock
                 if lock is not None and not self._replaced and lock.try_acquire() and lock.is_in_place():
@@ -200,11 +199,6 @@ class WriteLock:
             finally:
                 self._to_release.release()  # before any call of Python, which a signal handler may end
                 self._drop()
-        finally:
-            try:  # see turn.py
-                turn.leave()
-            except own(NOT_MINE):
-                pass
         return True
 
     def forget_parent(self) -> None:
