@@ -318,5 +318,44 @@ def test_what_the_rules_forbid_is_found(file: str, source: str, complaint: str) 
     assert complaint in found
 
 
+def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of modules each of which leads to all others of its group."""
+    reached: dict[str, set[str]] = {}
+    for start in arrows:
+        found, waiting = set[str](), [start]
+        while waiting:
+            further = arrows.get(waiting.pop(), set()) - found
+            found |= further
+            waiting += further
+        reached[start] = found
+    joined = {frozenset(other for other in found if name in reached[other]) for name, found in reached.items()}
+    return [set(group) for group in joined if group]
+
+
+def arrows_inside(room: str) -> dict[str, set[str]]:
+    """Which modules of a room each of its modules imports, also in functions and for the type checker."""
+    names = {file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in FILES}
+    found: dict[str, set[str]] = {}
+    for file in FILES:
+        module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if module.partition(".")[0] == room and file.endswith(".py"):
+            wanted = {
+                item.name.removeprefix("pylog.") for item in imports(file, ast.parse((PACKAGE / file).read_text()))
+            }
+            targets = {name if name in names else name.rpartition(".")[0] for name in wanted}
+            found[module] = {name for name in targets & names if name.partition(".")[0] == room} - {module}
+    return found
+
+
+@pytest.mark.parametrize("room", ["consumer", "testing"])
+def test_no_modules_of_a_room_import_one_another_in_a_circle(room: str) -> None:
+    assert circles(arrows_inside(room)) == []
+
+
+def test_a_circle_of_modules_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+    assert arrows_inside("consumer")["consumer.poll_loop"] >= {"consumer.fetcher", "consumer.assignment"}
+
+
 def test_what_is_run_with_one_codec_only_is_there() -> None:
     assert [place for place in ONE_CODEC if not (TESTS / place).exists()] == []

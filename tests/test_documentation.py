@@ -1,4 +1,4 @@
-"""What README.md and docs/ print runs: Python, shell, the examples for pytest and Spark. And their links lead somewhere.
+"""What README.md and docs/ print runs: Python, shell, the examples for pytest and Spark. Their links and files exist.
 
 The blocks of a document run in order, in one directory of their own, each in a process of its own. ``console`` blocks, which
 show answers, are compared by ``tests/cli/test_docs.py``.
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import pylog
+from pylog import errors
 from tests.conftest import java_problem
 
 PROJECT = Path(__file__).parents[1]
@@ -159,3 +160,86 @@ def test_the_api_page_has_every_public_class_and_names_only_what_there_is() -> N
             there = {*dir(kind), *re.findall(r"self\.(\w+)", inspect.getsource(kind))}
             assert named
             assert [member for member in named if member not in there] == [], name
+
+
+def options_of(kind: type) -> dict[str, object]:
+    """The public options of a class by name, with their defaults."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {option.name: option.default for option in parameters if option.kind is option.KEYWORD_ONLY}
+
+
+OPTIONS = {
+    "Log options": options_of(pylog.Log),
+    "Producer options": options_of(pylog.Producer),
+    "Consumer options": options_of(pylog.Consumer),
+    "TopicConfig": pylog.TopicConfig().as_dict(),
+}
+
+
+def section_of(text: str, heading: str) -> str:
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"there is no section {heading!r}"
+    return found[1]
+
+
+def shown(default: str | bool) -> str:
+    return f"`{default}`" if isinstance(default, bool) else f'`"{default}"`'
+
+
+def missing_options(text: str) -> list[str]:
+    """Options without a row of their own, and rows whose default is another one."""
+    problems = []
+    for heading, options in OPTIONS.items():
+        rows = re.findall(r"^\| ([^|]+) \| ([^|]*) \|", section_of(text, heading), re.MULTILINE)
+        documented = {name: default for cell, default in rows for name in re.findall(r"`(\w+)`", cell)}
+        for name, default in options.items():
+            written = documented.get(name)
+            if written is None:
+                problems.append(f"{heading}: {name} is missing")
+            elif isinstance(default, str | bool) and written != shown(default):
+                problems.append(f"{heading}: {name} is {default!r}, not {written}")
+    return problems
+
+
+def test_the_api_page_has_every_option_with_its_default() -> None:
+    text = (PROJECT / "docs" / "api.md").read_text()
+    assert all(options for options in OPTIONS.values())
+    assert missing_options(text) == []
+    assert missing_options(text.replace('| `acks` | `"all"` |', "| `acks` | 1 |")) != []
+    assert missing_options(text.replace("| `max_poll_records` |", "| `max_records` |")) != []
+
+
+def test_the_api_page_has_every_error_and_marks_those_worth_a_retry() -> None:
+    named = section_of((PROJECT / "docs" / "api.md").read_text(), "Errors")
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.PylogError)}
+    assert len(kinds) > 30
+    for kind in kinds:
+        assert f"`{kind.__name__}`" in named or kind is errors.PylogError, f"{kind.__name__} is missing"
+        assert (f"`{kind.__name__}`*" in named) == kind.retriable, kind.__name__
+
+
+def missing_files(text: str) -> list[str]:
+    """Tests, sources and scripts that a page names and that are not there."""
+    names = re.findall(r"`((?:tests|scripts|examples|src)/[\w./-]+)(?=[`\s])", text)
+    names += [
+        f"src/pylog/{name}" for name in re.findall(r"[`( ]((?!tests/|examples/|src/)[a-z_]+(?:/[a-z_]+)+\.py)\b", text)
+    ]
+    return [name for name in names if not (PROJECT / name).exists()]
+
+
+@pytest.mark.parametrize("document", [pytest.param(document, id=document.name) for document in DOCUMENTS])
+def test_files_that_a_page_names_are_there(document: Path) -> None:
+    assert missing_files(document.read_text()) == []
+
+
+def test_a_file_that_is_not_there_is_noticed() -> None:
+    text = "See `tests/test_nothing.py`, `storage/nothing.py` and a line with producer/nothing.py  in it; `tests/cli` is there."
+    assert missing_files(text) == [
+        "tests/test_nothing.py",
+        "src/pylog/storage/nothing.py",
+        "src/pylog/producer/nothing.py",
+    ]
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len((PROJECT / "README.md").read_text().splitlines()) <= 120

@@ -431,7 +431,7 @@ def test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_resu
         producer = Producer(log, linger_ms=10_000)
         delivery = producer.send("t", b"1")
         with monkeypatch.context() as patched:
-            patched.setattr(PartitionBuffer, "unseal", lambda _: raise_it(TimeoutError("of the handler")))
+            patched.setattr(PartitionBuffer, "finish_in_flight", lambda _: raise_it(TimeoutError("of the handler")))
             assert str(caught_from(delivery.result)) == "of the handler"
         assert delivery.result(timeout=1).offset == 0
         producer.close()

@@ -33,7 +33,7 @@ ALLOWED = {
     "group/membership.py Membership._join": "when a member joined, for people to read",
     "group/admin.py Groups._reset_to": "when an offset was committed, as Kafka notes it, for people to read",
     "consumer/commit_tracker.py CommitTracker._to_commit": "when an offset was committed, as Kafka notes it, for people to read",
-    "consumer/fetcher.py Fetcher.start_position": "auto_offset_reset says how long ago",
+    "consumer/offset_lookup.py OffsetLookup.start_position": "auto_offset_reset says how long ago",
     "cli/consume.py _seek": "--from-time says how long ago",
     "cli/group_reset.py _run": "--to-time says how long ago",
 }

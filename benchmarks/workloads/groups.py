@@ -294,7 +294,7 @@ WORKLOADS = [
             Figure("partitions that move when a fourth joins", Value("joining", "moved"), at_most=3, unit=""),
             Figure("longest pause of those that don't", Value("joining", "worst_gap_ms"), at_most=50, unit="ms"),
             Figure("64 members settle", Value("64 members", "settle_s"), at_most=5, unit="s"),
-            Figure("1,000 partitions are divided anew", Value("1,000 partitions", "rebalance_s"), at_most=1, unit="s"),
+            Figure("1,000 partitions are divided again", Value("1,000 partitions", "rebalance_s"), at_most=1, unit="s"),
             Figure("an idle group of 8 costs of a core", Value("idle", "core_percent"), at_most=2, unit="%"),
         ),
         rounds_max=1,

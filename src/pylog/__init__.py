@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING
 from pylog import errors
 from pylog import kafka_names as _kafka_names
 from pylog.catalog import TopicConfig, TopicDescription
-from pylog.consumer import Consumer
-from pylog.consumer.commits import ConsumerGroupMetadata
+from pylog.consumer import Consumer, ConsumerGroupMetadata
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.log import Log
 from pylog.model import (

@@ -93,9 +93,6 @@ class FakePartition:
         self._check_open()
         return (self._published,)
 
-    def look_anew(self) -> None:
-        """Nobody exchanges what is in memory."""
-
     def fetch(
         self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None
     ) -> Fetched:

@@ -210,7 +210,7 @@ def test_a_child_forked_after_a_poll_does_not_get_its_records_again() -> None:
     log["orders"].append(*numbered(0, 10))
     consumer = consumer_of(log, "orders", max_poll_records=5)
     consumer.poll()
-    with consumer._begin():  # another thread is asking for the position, say
+    with consumer._call():  # another thread is asking for the position, say
         fork._run()
     assert offsets(consumer.poll()) == list(range(5, 10))
 

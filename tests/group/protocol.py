@@ -74,7 +74,7 @@ class World:
 
     def published(self) -> Group:
         """What the state file says: its slots, and what they point to."""
-        node = self.machine.processes[0].filesystem.look(f"{DIRECTORY}/state")
+        node = self.machine.disk.look(f"{DIRECTORY}/state")
         if not isinstance(node, File):
             return self._group
         raw = bytes(node.content[:SLOTS_BYTES])

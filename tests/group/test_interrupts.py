@@ -148,14 +148,14 @@ def test_a_close_that_fails_is_one(log: Log) -> None:
     other.close()
 
 
-def test_what_was_lent_to_a_callback_is_void_when_its_call_is_over() -> None:
+def test_a_callbacks_leave_to_call_ends_with_the_call_it_runs_in() -> None:
     """Interrupted before it took that back, a consumer refused everything as if called in a callback, for ever."""
-    use = SingleThreadGuard()
-    with use.begin():
-        lent = use.lent()
-        lent.__enter__()
-        with use.begin_in_callback(), pytest.raises(WrongThread, match="callback"):
-            use.begin()
-    with use.begin():
+    guard = SingleThreadGuard()
+    with guard.exclusive_call():
+        callback = guard.callback()
+        callback.__enter__()
+        with guard.call(), pytest.raises(WrongThread, match="callback"):
+            guard.exclusive_call()
+    with guard.exclusive_call():
         pass
-    lent.__exit__(None, None, None)
+    callback.__exit__(None, None, None)

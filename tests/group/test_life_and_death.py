@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -263,3 +265,20 @@ def test_an_interval_is_of_kafkas_size(log: Log, option: str, value: int) -> Non
     """Others could not read the state that a member with a larger one had published, and took the group for empty."""
     with pytest.raises(ConfigError, match=option):
         Consumer(log, group_id="g", **{option: value})
+
+
+def test_a_forgotten_consumer_leaves_its_group_without_the_collector(tmpfs_dir: Path) -> None:
+    """Its files are closed with the last reference to it: nothing it is made of leads back to it."""
+    gc.disable()
+    try:
+        with Log(tmpfs_dir / "log") as log:
+            log.create_topic("t", partitions=2)
+            fill(log, 1)
+            consumer = member(log, enable_auto_commit=True)
+            settle(consumer)
+            assert len(consumer.poll(0)) == 2
+            forgotten = weakref.ref(consumer._assignment)
+            del consumer
+            assert forgotten() is None
+    finally:
+        gc.enable()

@@ -355,10 +355,10 @@ def test_failures_of_a_producer_that_never_asks_take_bounded_memory() -> None:
         log.partition("t").script.extend([OutcomeUnknown("?")] * 3000)
         for _ in range(3000):
             producer.send("t", b"v")
-        assert len(producer._sender.tally.failures) == 1000
+        assert len(producer._sender.failures.batches) == 1000
         assert producer.metrics()["records_unknown"] == 3000
-        for batch in producer._sender.tally.failures:
-            batch.observed.add(0)
+        for batch in producer._sender.failures.batches:
+            batch.observed_error(0)
         log.partition("t").script.append(Late(OutcomeUnknown("?")))
         producer.send("t", b"v").exception()
-        assert len(producer._sender.tally.failures) == 1
+        assert len(producer._sender.failures.batches) == 1

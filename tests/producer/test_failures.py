@@ -23,8 +23,8 @@ from pylog.errors import (
     StorageFull,
     TopicNotFound,
 )
+from pylog.producer.batch import ProducerBatch
 from pylog.producer.buffer import PartitionBuffer
-from pylog.producer.delivery import ProducerBatch
 from tests.producer.fakes import FakeLog, Late, call_in_thread
 from tests.system import of_the_system
 
@@ -77,7 +77,7 @@ def test_a_batch_that_cannot_be_built_appends_nothing(monkeypatch: pytest.Monkey
     with log.producer() as producer:
         producer.send("t", b"v").result()
         with monkeypatch.context() as patch:
-            patch.setattr("pylog.producer.sender.build_batch", broken)
+            patch.setattr("pylog.producer.batch.build_batch", broken)
             assert isinstance(producer.send("t", b"v").exception(), NotAppended)
         assert producer.send("t", b"after").result().offset == 1
 
@@ -151,14 +151,14 @@ def test_an_interrupted_batch_that_cannot_be_written_again_in_time_may_be_in_the
 def test_what_a_signal_handler_sends_in_the_midst_of_a_send_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog()
     with log.producer() as producer:
-        publish = PartitionBuffer.publish
+        make_current = PartitionBuffer.make_current
 
         def handler_comes_first(buffer: PartitionBuffer, batch: ProducerBatch) -> bool:
-            monkeypatch.setattr(PartitionBuffer, "publish", publish)
+            monkeypatch.setattr(PartitionBuffer, "make_current", make_current)
             producer.send("t", b"handler")
-            return publish(buffer, batch)
+            return make_current(buffer, batch)
 
-        monkeypatch.setattr(PartitionBuffer, "publish", handler_comes_first)
+        monkeypatch.setattr(PartitionBuffer, "make_current", handler_comes_first)
         producer.send("t", b"main")
     assert log.partition("t").values == [b"handler", b"main"]
 
@@ -169,11 +169,11 @@ def test_a_signal_handler_between_an_append_and_its_note_waits_no_longer_than_it
 ) -> None:
     log = FakeLog()
     producer = log.producer()
-    unseal = PartitionBuffer.unseal
+    finish_in_flight = PartitionBuffer.finish_in_flight
     seen: list[str] = []
 
     def handler_comes_first(buffer: PartitionBuffer) -> None:
-        monkeypatch.setattr(PartitionBuffer, "unseal", unseal)
+        monkeypatch.setattr(PartitionBuffer, "finish_in_flight", finish_in_flight)
         waits = {
             "flush": lambda: producer.flush(1),
             "result": lambda: first.result(1),
@@ -185,10 +185,10 @@ def test_a_signal_handler_between_an_append_and_its_note_waits_no_longer_than_it
             seen.append("timeout")
         else:
             seen.append("done")
-        unseal(buffer)
+        finish_in_flight(buffer)
 
     first = producer.send("t", b"1")
-    monkeypatch.setattr(PartitionBuffer, "unseal", handler_comes_first)
+    monkeypatch.setattr(PartitionBuffer, "finish_in_flight", handler_comes_first)
     assert first.result().offset == 0
     assert seen == ["done" if call == "close" else "timeout"]
 
@@ -203,7 +203,7 @@ def test_what_a_signal_handler_sends_while_a_batch_is_closed_is_refused_at_once(
 
     def handler_comes_first(encoder: Any, **options: Any) -> bytearray:
         monkeypatch.undo()
-        buffer = first.batch.buffer
+        (buffer,) = producer._topics.known["t"].buffers
         buffer.open, full = first.batch, buffer.open  # closed and not yet away
         try:
             producer.send("t", b"handler")
@@ -212,7 +212,7 @@ def test_what_a_signal_handler_sends_while_a_batch_is_closed_is_refused_at_once(
         buffer.open = full
         return build_batch(encoder, **options)
 
-    monkeypatch.setattr("pylog.producer.sender.build_batch", handler_comes_first)
+    monkeypatch.setattr("pylog.producer.batch.build_batch", handler_comes_first)
     assert first.result().offset == 0
     assert "signal handler" in str(refused[0])
 
@@ -246,7 +246,7 @@ def test_a_batch_in_the_log_gives_its_bytes_back_before_it_is_synced() -> None:
     log = FakeLog()
     held: list[object] = []
     with log.producer() as producer:
-        log.partition("t").sync_script.append(lambda: held.extend(batch.data for batch in producer._memory.unsettled))
+        log.partition("t").sync_script.append(lambda: held.extend(batch.data for batch in producer._incomplete.batches))
         producer.send("t", b"v").result()
     assert held == [None]
 
@@ -273,7 +273,7 @@ def test_a_batch_interrupted_while_it_is_built_is_built_again(is_taken: bool, mo
     with log.producer() as producer:
         delivery = producer.send("t", b"1")
         with monkeypatch.context() as patch:
-            patch.setattr("pylog.producer.sender.build_batch", interrupted)
+            patch.setattr("pylog.producer.batch.build_batch", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.flush()
         assert delivery.result().offset == 0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.errors import BufferTimeout, RecordTooLarge
+from pylog.errors import BufferTimeout, RecordTooLarge, StorageFull
 from pylog.producer import Producer
 from tests.producer.fakes import FakeLog, call_in_thread
 
@@ -50,7 +50,7 @@ def test_the_bound_holds_for_many_threads() -> None:
         def send(number: int) -> None:
             for _ in range(300):
                 producer.send("t", bytes(300), partition=number)
-                highest.append(producer._memory.reserved_bytes)
+                highest.append(producer._pool.reserved_bytes)
 
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
@@ -61,7 +61,7 @@ def test_the_bound_holds_for_many_threads() -> None:
         finally:
             sys.setswitchinterval(interval)
         assert 1000 < max(highest) <= 2500
-    assert producer._memory.reserved_bytes == 0
+    assert producer._pool.reserved_bytes == 0
     assert [len(log.partition("t", number).values) for number in range(8)] == [300] * 8
 
 
@@ -70,10 +70,11 @@ def test_memory_given_back_twice_is_given_back_once() -> None:
     with log.producer(batch_bytes=1000) as producer:
         for number in range(2):
             producer.send("t", b"v", partition=number)
-        batch = next(iter(producer._memory.unsettled))
-        producer._memory.release(batch)
-        producer._memory.release(batch)
-        assert producer._memory.reserved_bytes == 1000
+        batch = next(iter(producer._incomplete.batches))
+        batch.close()
+        assert batch.settle(StorageFull("full"), producer._pool)
+        assert not batch.settle(StorageFull("full"), producer._pool)
+        assert producer._pool.reserved_bytes == 1000
 
 
 def test_where_memory_is_short_the_batches_that_waited_longest_are_written_first() -> None:

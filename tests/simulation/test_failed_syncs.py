@@ -85,7 +85,7 @@ def test_no_file_of_a_segment_is_synced_again_after_it_failed(behaviour: str) ->
 
         def note(process: Process, step: Step, inodes: list[int] = inodes, suffix: str = suffix) -> None:
             if step.name == "sync" and step.path.endswith(suffix):
-                inodes.append(process.filesystem.look(step.path).number)  # type: ignore[union-attr]
+                inodes.append(process.machine.disk.look(step.path).number)  # type: ignore[union-attr]
                 if len(inodes) == 1:
                     raise SyncFailure(behaviour)
 

@@ -1,14 +1,17 @@
 """Reading records: ``Consumer`` and what it is made of.
 
-consumer.py      the public face: waiting, iteration, one thread at a time (sole_use.py, flight.py)
-config.py        the options                        reset.py        auto_offset_reset, a pure value
-assignment.py    what is read, as the catalog changes (subscription.py holds its rules, pure)
-fetcher.py       whose turn it is, and how much is read ahead
-lane.py          one partition: position and buffers (deserialize.py makes keys and values of bytes)
-lookup.py        offsets by what they mean
+consumer.py            the public face (thread_guard.py: one thread at a time)
+config.py              the options
+assignment.py          what is read, as the catalog changes (subscription.py holds its rules, pure)
+group_assignment.py    the same in a group (commit_tracker.py: what is processed and committed)
+poll_loop.py           waiting
+fetcher.py             whose turn it is, and how much is read ahead
+assigned_partition.py  one partition: position and buffers
+decoding.py            batches become records (arrow_decoding.py: become columns)
+offset_lookup.py       offsets by what they mean (reset.py: auto_offset_reset, a pure value)
 """
 
 from pylog.consumer.config import ConsumerConfig
-from pylog.consumer.consumer import Consumer
+from pylog.consumer.consumer import Consumer, ConsumerGroupMetadata
 
-__all__ = ["Consumer", "ConsumerConfig"]
+__all__ = ["Consumer", "ConsumerConfig", "ConsumerGroupMetadata"]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from pylog import arrow
 from pylog.codec.batch import BatchView
 from pylog.codec.format import INT32_MAX
-from pylog.errors import InvalidTimestamp, PylogError
+from pylog.errors import InvalidTimestamp
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Rows:
+class ArrowChunk:
     """Parts of decoded batches, in order."""
 
     __slots__ = ("_count", "parts", "size_bytes")
@@ -37,7 +37,7 @@ class Rows:
         self.size_bytes += part.size_bytes()
         self._count += part.length()
 
-    def extend(self, more: Rows) -> None:
+    def extend(self, more: ArrowChunk) -> None:
         self.parts += more.parts
         self.size_bytes += more.size_bytes
         self._count += len(more)
@@ -67,60 +67,58 @@ class ColumnsDecoder:
         return sum(len(buffer) for buffer in self._columns[1:] if buffer is not None)
 
     def skip_to(self, offset: int) -> None:
-        """Pass over the records below ``offset``."""
+        """Leave out the records below ``offset``."""
         self._begin_at(bisect_left(memoryview(self._columns.offsets).cast("q"), offset))
 
-    def take(self, max_records: int) -> Rows:
-        """The next rows; raises ``InvalidTimestamp`` where the next one has a time that Arrow's column cannot tell."""
+    def take(self, max_records: int) -> ArrowChunk:
+        """The next rows; raises ``InvalidTimestamp`` if the next one has a time that Arrow's column cannot hold."""
         low, high = self._index, min(self._index + max_records, self._end)
-        rows = Rows()
+        rows = ArrowChunk()
         if low < high:
             rows.add(self._of, arrow.Part.of(self._view, self._columns, low, high))
             self._index = high
         elif self._unfit is not None:
-            raise _told(self._unfit)
+            raise _with_remedy(self._unfit)
         return rows
 
 
-class ArrowForm:
+class ArrowFormat:
     """A table with the columns of ``Partition.to_arrow``; it ends early once it holds ``limit_bytes``."""
 
-    at_once = INT32_MAX
+    decode_records_max = INT32_MAX
+    transform = None
 
     def __init__(self, with_headers: bool, limit_bytes: int) -> None:
         self._schema = arrow.schema(headers=with_headers)
         self._with_headers = with_headers
         self._limit_bytes = limit_bytes
 
-    def nothing(self) -> Rows:
-        return Rows()
+    def nothing(self) -> ArrowChunk:
+        return ArrowChunk()
 
     def decoder(self, view: BatchView, of: TopicPartition, limit_bytes: int) -> tuple[ColumnsDecoder, int]:
         decoder = ColumnsDecoder(view, of, limit_bytes, self._with_headers)
         return decoder, decoder.size_bytes
 
-    def finish(self, chunk: Rows) -> tuple[Rows, PylogError | None]:
-        return chunk, None
-
-    def next_offset(self, chunk: Rows) -> int:
+    def next_offset(self, chunk: ArrowChunk) -> int:
         _, part = chunk.parts[-1]
         return memoryview(part.columns.offsets).cast("q")[part.high - 1] + 1
 
-    def is_full(self, chunk: Rows) -> bool:
+    def is_full(self, chunk: ArrowChunk) -> bool:
         return chunk.size_bytes >= self._limit_bytes
 
-    def table(self, rows: Rows) -> pa.Table:
-        """What was taken. Raises no ``PylogError``: the positions are behind it already."""
+    def table(self, rows: ArrowChunk) -> pa.Table:
+        """What was taken. Raises no ``PylogError``: the positions are after it already."""
         return arrow.table_of_parts(rows.parts, self._schema)
 
 
 @lru_cache(maxsize=16)
-def arrow_form(with_headers: bool, limit_bytes: int) -> ArrowForm:
-    """The form, one and the same for the same arguments: with another one, a lane would read anew."""
-    return ArrowForm(with_headers, limit_bytes)
+def arrow_format(with_headers: bool, limit_bytes: int) -> ArrowFormat:
+    """The same object for the same arguments: with another one a partition would be read again."""
+    return ArrowFormat(with_headers, limit_bytes)
 
 
-def _told(unfit: InvalidTimestamp) -> InvalidTimestamp:
+def _with_remedy(unfit: InvalidTimestamp) -> InvalidTimestamp:
     return InvalidTimestamp(
         f"{unfit}; seek to {unfit.offset + 1} to go on without this record, or read it with poll()", **unfit.facts
     )

@@ -1,9 +1,9 @@
 """One partition as a consumer reads it: the position, and what has been read ahead of it.
 
-The position is the truth; everything buffered can be dropped and read again from it, and is (``move_to``) where an
+The position is the truth; everything buffered can be dropped and read again from it, and is (``move_to``) if an
 interrupt may have left it half done. Records leave in three steps: whole batches as fetched, one batch being decoded,
-and records that were taken and given back (``ready``). An error met behind good records waits in ``failure`` until those
-are delivered.
+and records that were taken and given back. An error met after good records waits in ``failure`` until those are
+delivered.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec.batch import BatchView
 from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT
-from pylog.consumer.decoding import Decoder, Form, Taken
+from pylog.consumer.decoding import Decoder, RecordFormat, Taken
 from pylog.consumer.subscription import name_of
 from pylog.errors import CorruptRecord, PylogError
 from pylog.interrupts import own
 from pylog.model import Record, TopicPartition
-from pylog.partition import Cursor
 
 if TYPE_CHECKING:
     from pylog.consumer.subscription import TopicId
-    from pylog.partition import Fetched, Partition
+    from pylog.partition import Cursor, Fetched, Partition
 
 
 class Budget:
-    """The bytes read ahead by all lanes of one consumer, against their bound (``fetch_max_bytes``).
+    """The bytes read ahead of all partitions of one consumer, against their bound (``fetch_max_bytes``).
 
     Stored bytes count from the fetch until the last of its batches is used up, the decompressed bytes of a batch while
     it is open. What cannot be less than one batch may exceed the bound by that batch.
     """
 
-    __slots__ = ("batch_limit_bytes", "held_bytes", "limit_bytes", "opened_bytes", "stored_bytes")
+    __slots__ = ("batch_limit_bytes", "fetch_bytes", "held_bytes", "limit_bytes", "opened_bytes", "stored_bytes")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, fetch_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self.fetch_bytes = min(fetch_bytes, limit_bytes)  # of one fetch
         self.batch_limit_bytes = max(limit_bytes, DEFAULT_DECOMPRESSED_LIMIT)
         self.stored_bytes: dict[TopicPartition, int] = {}
         self.opened_bytes: dict[TopicPartition, int] = {}
@@ -57,21 +57,17 @@ class Budget:
         """After an interrupt, which may have come between two steps."""
         self.held_bytes = sum(self.stored_bytes.values()) + sum(self.opened_bytes.values())
 
-    def allows_fetch(self, size_bytes: int) -> bool:
-        """Whether so many stored bytes fit."""
-        return self.held_bytes + size_bytes <= self.limit_bytes
-
-    def allows_open(self) -> bool:
-        """Whether one more batch may be decompressed."""
-        return not self.opened_bytes or self.held_bytes < self.limit_bytes
+    def allows_fetch(self) -> bool:
+        """Whether what one more fetch brings will fit."""
+        return self.held_bytes + self.fetch_bytes <= self.limit_bytes
 
 
-class Lane:
-    """One assigned partition. ``position`` is None until there is one (``auto_offset_reset="none"`` before a seek)."""
+class AssignedPartition:
+    """``position`` is None until there is one (``auto_offset_reset="none"`` before a seek)."""
 
     __slots__ = (
-        "_batches", "_budget", "_cursor", "_decoder", "_opened", "_ready",
-        "failure", "form", "idle_round", "partition", "paused", "position", "quiet_token", "quiet_turn",
+        "_batches", "_budget", "_decoder", "_given_back", "_opened",
+        "cursor", "failure", "format", "idle_round", "partition", "paused", "position", "quiet_token", "quiet_turn",
         "topic_id", "topic_partition",
     )  # fmt: skip
 
@@ -80,18 +76,18 @@ class Lane:
         self.topic_id = topic_id
         self.partition: Partition | None = None  # opened when first needed, and again when the topic was replaced
         self.position: int | None = None
+        self.cursor: Cursor | None = None  # where the next fetch starts; None: at the position
         self.paused = False
-        self.form: Form[Any] | None = None  # what is read ahead is decoded for
+        self.format: RecordFormat[Any] | None = None  # of what is read ahead
         self.failure: PylogError | None = None
         self.quiet_token: object = None  # the partition's change token when there was nothing more to read
         self.idle_round = 0  # the fetcher's round in which it had nothing more
         self.quiet_turn = 0  # the fetcher's turn in which it gave nothing
         self._budget = budget
-        self._cursor: Cursor | None = None
         self._batches: deque[BatchView] = deque()
         self._opened: BatchView | None = None
         self._decoder: Decoder[Any] | None = None
-        self._ready: list[Record] = []
+        self._given_back: list[Record] = []
 
     # Positions
 
@@ -103,17 +99,17 @@ class Lane:
     def drop_read_ahead(self) -> None:
         """Free the buffers and forget a failure met there; reading goes on at the position."""
         self.failure = None
-        self._cursor = None
+        self.cursor = None
         self._decoder = self._opened = None
         self._batches.clear()
-        self._ready = []
+        self._given_back = []
         self._budget.store(self.topic_partition, 0)
         self._budget.open(self.topic_partition, 0)
         self.quiet_token = None
 
-    def change_form(self, form: Form[Any]) -> None:
-        """Hand out records as ``form``. What is read ahead for another one, and a failure met so, is read again."""
-        self.form = form
+    def change_format(self, format: RecordFormat[Any]) -> None:
+        """Return records as ``format``. What is read ahead in another one, and a failure met so, is read again."""
+        self.format = format
         self.drop_read_ahead()
 
     def forget_partition(self) -> None:
@@ -124,9 +120,10 @@ class Lane:
     def give_back(self, records: list[Record]) -> None:
         """Take back the end of the chunk taken last, which the application did not get to; it comes first again.
 
-        Chunks are of one size at most, so the one taken last left nothing in ``ready``. Doing this twice does no harm.
+        Chunks are of one size at most, so the one taken last left nothing given back before. Doing this twice does no
+        harm.
         """
-        self._ready = records
+        self._given_back = records
         self.position = records[0].offset
 
     def take_failure(self) -> PylogError:
@@ -138,108 +135,95 @@ class Lane:
     # Reading ahead
 
     @property
-    def cursor(self) -> Cursor:
-        """Where the next fetch starts."""
-        if self._cursor is None:
-            assert self.position is not None
-            self._cursor = Cursor(self.position)
-        return self._cursor
-
-    @property
     def is_drained(self) -> bool:
-        """True where everything fetched has been taken."""
-        return not self._ready and self._decoder is None and not self._batches
+        """True if everything fetched has been taken."""
+        return not self._given_back and self._decoder is None and not self._batches
 
     @property
     def is_waiting(self) -> bool:
-        """True where the next thing to do is a fetch, which may bring something."""
+        """True if the next thing to do is a fetch, which may bring something."""
         return self.is_drained and self.failure is None and self.quiet_token is None
 
-    def fill(self, fetched: Fetched) -> bool:
-        """Keep what a fetch brought to this drained lane. False if it brought nothing and did not get further."""
-        moved = bool(fetched.batches) or fetched.cursor.offset > self.cursor.offset
+    def fill(self, fetched: Fetched, size_bytes: int) -> None:
+        """Keep what a fetch brought to this drained partition: batches of so many bytes."""
         if fetched.batches:
-            self._budget.store(self.topic_partition, sum(view.header.size_bytes for view in fetched.batches))
+            self._budget.store(self.topic_partition, size_bytes)
             self._batches.extend(fetched.batches)
         else:
             self.position = fetched.cursor.offset  # past what is never returned: markers, aborted records
-        self._cursor = fetched.cursor
-        return moved
+        self.cursor = fetched.cursor
 
     # Taking records
 
-    def take(self, form: Form[Taken], max_records: int) -> Taken:
-        """Up to ``max_records`` of what is buffered, as ``form``, the lane's own; the position moves behind them.
+    def take(self, format: RecordFormat[Taken], max_records: int) -> Taken | None:
+        """Up to ``max_records`` of what is buffered, in ``format``, the partition's own; the position moves after them.
 
-        None where nothing is buffered, where the budget forbids to open another batch now, or with ``failure`` set.
+        None if nothing is buffered, if the budget forbids to open another batch now, or with ``failure`` set.
         """
+        chunk: Taken | None = None
         failure = self.failure
-        if self._ready:
-            chunk = cast(Taken, self._ready[:max_records])  # an iteration gave them back: they are in its form
-            del self._ready[:max_records]
+        if self._given_back:
+            chunk = cast(Taken, self._given_back[:max_records])  # an iteration gave them back: they are in its format
+            del self._given_back[:max_records]
         elif failure is None:
-            chunk, failure = self._decode(form, max_records)
-        else:
-            chunk = form.nothing()
-        self._advance(form.next_offset(chunk) if chunk else None, failure)
-        return chunk
-
-    def _advance(self, position: int | None, failure: PylogError | None) -> None:
-        if position is not None:
-            self.position = position
+            chunk, failure = self._decode(format, max_records)
+        if chunk:
+            self.position = format.next_offset(chunk)
         if failure is not self.failure:
             self.drop_read_ahead()
             self.failure = failure
-        elif self.is_drained and self._cursor is not None:
+        elif self.cursor is not None and self.is_drained:
             self._budget.store(self.topic_partition, 0)
-            self.position = self._cursor.offset
+            self.position = self.cursor.offset
+        return chunk or None
 
-    def _decode(self, form: Form[Taken], max_records: int) -> tuple[Taken, PylogError | None]:
+    def _decode(self, format: RecordFormat[Taken], max_records: int) -> tuple[Taken | None, PylogError | None]:
         """The next records of the fetched batches, and what stopped them short, if it was an error."""
-        chunk = form.nothing()
+        chunk: Taken | None = None
         failure: PylogError | None = None
-        while len(chunk) < max_records and not form.is_full(chunk) and (self._decoder is not None or self._batches):
+        left = max_records
+        while (self._decoder is not None or self._batches) and left > 0 and not (chunk and format.is_full(chunk)):
             try:
-                decoder = self._decoder or self._open_batch(form)
+                decoder = self._decoder or self._open_batch(format)
                 if decoder is None:
                     break
-                more = decoder.take(min(max_records - len(chunk), form.at_once))
+                more = decoder.take(min(left, format.decode_records_max))
             except own(PylogError) as error:
-                failure = self._located(error, form.next_offset(chunk) if chunk else None)
+                failure = self._located(error, format.next_offset(chunk) if chunk else None)
                 break
+            left -= len(more)
             if chunk:
                 chunk.extend(more)
             else:
                 chunk = more
             if not decoder.remaining or not more:
-                self._close_batch()
-        if not chunk:
-            return chunk, failure
-        chunk, unfit = form.finish(chunk)
-        return chunk, unfit or failure
+                self._decoder = self._opened = None
+                if self._budget.opened_bytes:
+                    self._budget.open(self.topic_partition, 0)
+        if chunk and format.transform is not None:
+            chunk, unfit = format.transform(chunk)
+            failure = unfit or failure
+        return chunk, failure
 
-    def _open_batch(self, form: Form[Taken]) -> Decoder[Taken] | None:
+    def _open_batch(self, format: RecordFormat[Taken]) -> Decoder[Taken] | None:
         """Start on the next batch; None while the budget forbids it."""
-        if not self._budget.allows_open():
+        budget = self._budget
+        if budget.opened_bytes and budget.held_bytes >= budget.limit_bytes:
             return None
         view = self._opened = self._batches.popleft()
-        decoder, held_bytes = form.decoder(view, self.topic_partition, self._budget.batch_limit_bytes)
+        decoder, held_bytes = format.decoder(view, self.topic_partition, budget.batch_limit_bytes)
         assert self.position is not None
-        if view.base_offset < self.position:
+        if view.header.base_offset < self.position:
             decoder.skip_to(self.position)
         if held_bytes:
-            self._budget.open(self.topic_partition, held_bytes)
+            budget.open(self.topic_partition, held_bytes)
         self._decoder = decoder
         return decoder
 
-    def _close_batch(self) -> None:
-        self._decoder = self._opened = None
-        self._budget.open(self.topic_partition, 0)
-
     def _located(self, error: PylogError, position: int | None) -> PylogError:
-        """``error`` of the open batch, met at ``position`` (None: the lane's), with where it happened.
+        """``error`` of the open batch, met at ``position`` (None: the partition's), with where it happened.
 
-        For damage also with the offset behind the batch.
+        For damage also with the offset after the batch.
         """
         topic, partition = self.topic_partition
         offset = self.position if position is None else position

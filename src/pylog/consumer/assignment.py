@@ -31,7 +31,7 @@ _MIXED = "a consumer either subscribes or is assigned partitions; call unsubscri
 
 
 class Listeners(NamedTuple):
-    """What ``subscribe`` was given to be told of partitions that come and go in a group."""
+    """The callbacks of ``subscribe`` for partitions that come and go in a group."""
 
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None
@@ -50,22 +50,29 @@ class Listeners(NamedTuple):
         return self
 
 
+class SubscriptionState:
+    """What the application asked for: topics, by a subscription, or partitions, by hand; nothing at first."""
+
+    __slots__ = ("by_hand", "subscription")
+
+    def __init__(self) -> None:
+        self.subscription: Subscription | None = None
+        self.by_hand = False
+
+    def is_subscribed(self) -> bool:
+        return self.subscription is not None
+
+
 class Assignment:
-    """Keeps the fetcher's lanes at what the application asked for."""
+    """Keeps the fetcher's partitions at what the application asked for."""
 
     def __init__(self, log: Log, lookup: OffsetLookup, fetcher: Fetcher) -> None:
-        self.subscription: Subscription | None = None
+        self.requested = SubscriptionState()
         self.listeners = Listeners()
         self._log = log
         self._lookup = lookup
         self._fetcher = fetcher
-        self._by_hand = False
         self._catalog_version: int | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """True where nothing was asked for (a subscription without topics yet is not nothing)."""
-        return self.subscription is None and not self._by_hand
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -73,7 +80,7 @@ class Assignment:
         return ()
 
     def _refuse_by_hand(self) -> None:
-        if self._by_hand:
+        if self.requested.by_hand:
             raise ConfigError(f"subscribe() after assign(): {_MIXED}")
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -87,7 +94,7 @@ class Assignment:
                 if self._log.catalog_version() == version:
                     raise
                 continue  # deleted since it was listed: go on without it
-            self.subscription, self._catalog_version = subscription, version
+            self.requested.subscription, self._catalog_version = subscription, version
             return
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -95,7 +102,7 @@ class Assignment:
         if not partitions:
             self.clear()
             return
-        if self.subscription is not None:
+        if self.requested.subscription is not None:
             raise ConfigError(f"assign() after subscribe(): {_MIXED}")
         version = self._log.catalog_version()
         topics = [self._describe(name) for name in sorted({partition.topic for partition in partitions})]
@@ -108,19 +115,22 @@ class Assignment:
         kept = {partition for partition in partitions if current.get(partition) == ids[partition.topic]}
         starts = {partition: self._start_position(partition) for partition in partitions if partition not in kept}
         self._apply([partition for partition in current if partition not in kept], starts, topics)
-        self._by_hand, self._catalog_version = True, version
+        self.requested.by_hand, self._catalog_version = True, version
 
     def clear(self) -> None:
         """Read nothing."""
-        self._apply(list(self._fetcher.lanes), {}, [])
-        self.subscription, self._by_hand = None, False
+        self._apply(list(self._fetcher.assigned), {}, [])
+        self.requested.subscription, self.requested.by_hand = None, False
 
     def refresh(self) -> None:
-        """Take up what changed in the catalog since the last time. Costs one look at its version where nothing did."""
+        """Take up what changed in the catalog since the last time: one look at its version if nothing did."""
+        requested = self.requested
+        if requested.subscription is None and not requested.by_hand:
+            raise ConfigError("nothing to read: call subscribe() or assign() first")
         while (version := self._log.catalog_version()) != self._catalog_version:
             try:
-                if self.subscription is not None:
-                    self._refresh_subscription(self.subscription)
+                if requested.subscription is not None:
+                    self._refresh_subscription(requested.subscription)
                 else:
                     self._refresh_assigned()
             except own(TopicNotFound):
@@ -129,15 +139,15 @@ class Assignment:
                 continue  # deleted between two looks: look again
             self._catalog_version = version
 
-    def came_back(self) -> None:
-        """The application is done with all it was given."""
-
     def close(self, *, failed: bool, timeout_s: float | None = None) -> None:
-        """Read nothing any more. ``failed``: because of an exception. ``timeout_s``: for how long to wait for other processes."""
+        """Read nothing any more.
+
+        ``failed``: because of an exception. ``timeout_s``: for how long to wait for other processes.
+        """
         self.clear()
 
     def changed(self) -> bool:
-        """True where ``refresh`` has something to look at."""
+        """True if ``refresh`` has something to look at."""
         return self._log.catalog_version() != self._catalog_version
 
     # A changed catalog
@@ -154,23 +164,24 @@ class Assignment:
         self._apply(removed, starts, topics)
 
     def _refresh_assigned(self) -> None:
-        """An assigned partition whose topic was deleted fails when read; one made anew is read from its beginning."""
-        topics = {topic.name: topic for topic in self._existing({partition.topic for partition in self._fetcher.lanes})}
-        for partition, lane in self._fetcher.lanes.items():
+        """A partition whose topic was deleted fails when read; if it was created again, it is read from its beginning."""
+        names = {partition.topic for partition in self._fetcher.assigned}
+        topics = {topic.name: topic for topic in self._existing(names)}
+        for partition, assigned in self._fetcher.assigned.items():
             topic = topics.get(partition.topic)
-            if topic is not None and topic.id == lane.topic_id:
+            if topic is not None and topic.id == assigned.topic_id:
                 continue
-            lane.forget_partition()
+            assigned.forget_partition()
             if topic is not None:
                 logger.warning(
                     "topic %s was deleted and created again: reading %s from its beginning",
                     partition.topic,
                     name_of(partition),
                 )
-                lane.topic_id = topic.id
-                lane.move_to(self._beginning(partition))
+                assigned.topic_id = topic.id
+                assigned.move_to(self._beginning(partition))
 
-    # Doing it
+    # Positions and partitions
 
     def _take_up(self, subscription: Subscription) -> None:
         topics = self._existing(subscription.wanted(self._log.topics()))
@@ -190,7 +201,7 @@ class Assignment:
             logger.debug("reading %s from offset %s", name_of(partition), position)
 
     def _ids(self) -> dict[TopicPartition, object]:
-        return {partition: lane.topic_id for partition, lane in self._fetcher.lanes.items()}
+        return {partition: assigned.topic_id for partition, assigned in self._fetcher.assigned.items()}
 
     def _describe(self, name: str) -> Topic:
         description = self._log.describe_topic(name)
@@ -202,7 +213,7 @@ class Assignment:
             try:
                 topics.append(self._describe(name))
             except own(TopicNotFound):
-                continue  # not created yet, or deleted since it was listed: the catalog's version will tell
+                continue  # not created yet, or deleted since it was listed: the catalog's version will show it
         return topics
 
     def _warn_of_missing(self, subscription: Subscription, topics: Iterable[Topic]) -> None:
@@ -210,7 +221,7 @@ class Assignment:
             logger.warning("topic %s does not exist yet; it will be read from its beginning once it does", name)
 
     def _start_position(self, partition: TopicPartition) -> int | None:
-        return self._fetcher.start_position(self._lookup.partition(partition))
+        return self._lookup.start_position(self._log.partition(*partition))
 
     def _beginning(self, partition: TopicPartition) -> int:
-        return self._lookup.beginning(self._lookup.partition(partition))
+        return self._log.partition(*partition).earliest_offset

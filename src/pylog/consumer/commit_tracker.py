@@ -1,4 +1,4 @@
-"""How far a consumer in a group has come: what the application is done with, what is committed, and committing it.
+"""How far a consumer in a group has come: what the application has processed, what is committed, and committing it.
 
 A commit is a record of ``__consumer_offsets``, appended under the group's lock while this consumer is a member and has the
 partition; with partitions assigned by hand, while the group has no members.
@@ -11,12 +11,9 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-from weakref import proxy
 
-from pylog.consumer.assignment import Assignment
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
-from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
 from pylog.group.membership import Membership
@@ -35,31 +32,32 @@ _DUE_S = 0.2  # for how long an auto-commit in a poll waits, every ``auto_commit
 
 
 class CommitTracker:
-    """For one thread at a time, as its consumer is. The ``assignment`` knows whether it subscribes, or has partitions by hand."""
+    """For one thread at a time, as its consumer is.
+
+    ``is_subscribed`` tells a member of the group from a consumer with partitions assigned by hand. It may not lead back
+    to the consumer's assignment, which owns this: a consumer that is forgotten leaves its group at once, without waiting
+    for the garbage collector.
+    """
 
     def __init__(
         self,
         log: Log,
-        lookup: OffsetLookup,
         fetcher: Fetcher,
         config: ConsumerConfig,
         membership: Membership,
-        assignment: Assignment,
+        is_subscribed: Callable[[], bool],
     ) -> None:
         assert config.group_id is not None
         self._log = log
-        self._lookup = lookup
         self._fetcher = fetcher
         self._config = config
         self._group_id = config.group_id
         self._groups = log.group_access()
         self._membership = membership
-        self._assignment = proxy(
-            assignment
-        )  # who forgets a consumer leaves its group at once: nothing may go in a circle
+        self._is_subscribed = is_subscribed
         self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
         self._durable: dict[TopicPartition, int] = {}  # the same, of what no loss of power takes back
-        self._came_back: dict[TopicPartition, int] = {}  # behind what it polled again after, or committed
+        self._processed: dict[TopicPartition, int] = {}  # after what it polled again after, or committed
         self._next_commit_s = 0.0
         self._close_by_s = math.inf  # no call waits for other processes beyond this time of the clock
 
@@ -75,9 +73,9 @@ class CommitTracker:
         end_s = min(clock.monotonic() + timeout_s, self._close_by_s)
         return lambda: max(end_s - clock.monotonic(), 0.0)
 
-    def begin(self, starts: Mapping[TopicPartition, int | None], committed: Mapping[TopicPartition, Committed]) -> None:
+    def add(self, starts: Mapping[TopicPartition, int | None], committed: Mapping[TopicPartition, Committed]) -> None:
         """These are read from now on, from where they were committed, or from elsewhere."""
-        self._came_back.update((partition, offset) for partition, offset in starts.items() if offset is not None)
+        self._processed.update((partition, offset) for partition, offset in starts.items() if offset is not None)
         self._committed.update(
             (partition, committed[partition].offset) for partition in starts if partition in committed
         )
@@ -86,51 +84,47 @@ class CommitTracker:
         """It is read no longer."""
         self._committed.pop(partition, None)
         self._durable.pop(partition, None)
-        self._came_back.pop(partition, None)
+        self._processed.pop(partition, None)
 
-    def go_back(self) -> None:
-        """To where the application was done: with what it was given last it has failed."""
-        for partition, lane in self._fetcher.lanes.items():
-            lane.move_to(self._came_back.get(partition, lane.position))
+    def rewind(self) -> None:
+        """To what the application has processed: it has failed with the records that it was given last."""
+        for partition, assigned in self._fetcher.assigned.items():
+            assigned.move_to(self._processed.get(partition, assigned.position))
 
-    def positions(self) -> dict[TopicPartition, int]:
-        """Where each partition is read on, of those that have a position."""
-        return {p: lane.position for p, lane in self._fetcher.lanes.items() if lane.position is not None}
-
-    def came_back(self) -> None:
-        """The application is done with all it was given."""
-        self._came_back = self.positions()
+    def mark_processed(self) -> None:
+        """The application has processed all it was given."""
+        self._processed = self._fetcher.positions()
 
     def commit_when_due(self) -> None:
         now_s = self._log.clock.monotonic()
         if self._config.enable_auto_commit and now_s >= self._next_commit_s:
-            error = self._auto_commit(self._came_back, _DUE_S) if self._next_commit_s else None
+            error = self._auto_commit(self._processed, _DUE_S) if self._next_commit_s else None
             if error is not None:
                 self.report(error)  # and is committed the next time
             self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
 
-    def commit_read(self, partitions: Collection[TopicPartition], patience_s: float | None = None) -> None:
-        """Auto-commit of partitions that are read no longer. ``LogLocked`` where a ``patience_s`` is given, and over."""
+    def commit_read(self, partitions: Collection[TopicPartition], timeout_s: float | None = None) -> None:
+        """Auto-commit of partitions that are read no longer. ``LogLocked`` if a ``timeout_s`` is given, and over."""
         if not self._config.enable_auto_commit:
             return
-        offsets = {p: at for p, at in self.positions().items() if p in partitions}
-        error = self._auto_commit(offsets, patience_s)
-        if isinstance(error, LogLocked) and patience_s is not None:
+        offsets = {p: at for p, at in self._fetcher.positions().items() if p in partitions}
+        error = self._auto_commit(offsets, timeout_s)
+        if isinstance(error, LogLocked) and timeout_s is not None:
             raise error
         if error is not None:
             self.report(error, offsets)
 
-    def _auto_commit(self, offsets: Mapping[TopicPartition, int], patience_s: float | None) -> PylogError | None:
-        """Commit these; or why that can't be done now."""
+    def _auto_commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float | None) -> PylogError | None:
+        """Commit these; the error if that can't be done now."""
         try:
             committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-            self.commit(committed, durable=True, again=False, patience_s=patience_s)
+            self.commit(committed, durable=True, named=False, timeout_s=timeout_s)
         except own(PylogError) as error:
             return error
         return None
 
     def report(self, error: PylogError, offsets: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
-        """What was not committed, and nobody else is told."""
+        """Log what was not committed, of which the application is not told."""
         what = ", ".join(f"{name_of(partition)} at {offset}" for partition, offset in sorted(offsets.items()))
         logger.warning("group %r: could not commit%s: %s", self._group_id, what and f" {what}", error)
 
@@ -144,51 +138,61 @@ class CommitTracker:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
         durable: bool,
-        again: bool,
-        patience_s: float | None = None,
+        named: bool,
+        timeout_s: float | None = None,
     ) -> None:
         """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
 
-        ``again``: named by the application; else they are positions, of which those that are committed already cost a look at
-        the membership alone, and those in topics that were deleted nothing.
-        ``patience_s``: for how long to wait for processes that may be stopped; None: for ``default_api_timeout_ms``.
+        ``named`` by the application; else they are positions, of which those that are committed already cost a look at the
+        membership alone, and those in topics that were deleted nothing.
+        ``timeout_s``: for how long to wait for processes that may be stopped; None: for ``default_api_timeout_ms``.
         """
-        left_s = self.countdown(patience_s)
-        if not again:
+        left_s = self.countdown(timeout_s)
+        if not named:
             there = self._groups.topics_now({partition.topic for partition in offsets})
-            offsets = {partition: at for partition, at in offsets.items() if partition.topic in there}
+            offsets = {name: at for name, at in offsets.items() if name.topic in there}
         if not offsets:
             return
-        news = offsets if again else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
+        news = offsets if named else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
         unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
-        for name, at in unsafe.items():
-            make_records_durable(self._lookup.partition(name), at.offset, left_s())
-        committed = {name: self._to_commit(name, at) for name, at in news.items()}
+        committed = self._prepare(news, unsafe, left_s)
         if news:
             self._groups.offsets.make_topic()
-        is_member = self._assignment.subscription is not None
-        commit = self._commit_as_member if is_member else self._commit_alone
+        commit = self._commit_as_member if self._is_subscribed() else self._commit_alone
         end = commit(offsets, committed, left_s)
         for name, at in offsets.items():
             self._committed[name] = at.offset
             self._durable.pop(name, None)
-            if name in self._came_back:
-                self._came_back[name] = at.offset
+            if name in self._processed:
+                self._processed[name] = at.offset
         if unsafe:
             self._groups.offsets.sync(self._group_id, end if news else None, left_s())
         if durable:
-            self._durable.update((name, at.offset) for name, at in offsets.items())
+            self._durable.update({name: at.offset for name, at in offsets.items()})
         if news:
             self._groups.offsets.tidy(self._group_id, left_s())
 
-    def _to_commit(self, name: TopicPartition, at: OffsetAndMetadata) -> Committed:
-        epoch, now_ms = self._lookup.partition(name).leader_epoch, self._log.clock.now_ms()
-        return Committed(at.offset, epoch, at.metadata, now_ms, self._id_of(name))
+    def _prepare(
+        self,
+        news: Mapping[TopicPartition, OffsetAndMetadata],
+        unsafe: Mapping[TopicPartition, OffsetAndMetadata],
+        left_s: Callable[[], float],
+    ) -> dict[TopicPartition, Committed]:
+        """What is to be committed of the ``news``. The records before the ``unsafe`` offsets are on the medium then."""
+        committed: dict[TopicPartition, Committed] = {}
+        for name, at in {**unsafe, **news}.items():
+            partition = self._log.partition(*name)
+            if name in unsafe:
+                make_records_durable(partition, at.offset, left_s())
+            if name in news:
+                now_ms = self._log.clock.now_ms()
+                committed[name] = Committed(at.offset, partition.leader_epoch, at.metadata, now_ms, self._id_of(name))
+        return committed
 
     def _commit_as_member(
         self,
         partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, Committed | None],
+        committed: Mapping[TopicPartition, Committed],
         left_s: Callable[[], float],
     ) -> int:
         end = 0
@@ -204,7 +208,7 @@ class CommitTracker:
     def _commit_alone(
         self,
         _partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, Committed | None],
+        committed: Mapping[TopicPartition, Committed],
         left_s: Callable[[], float],
     ) -> int:
         try:
@@ -217,5 +221,5 @@ class CommitTracker:
 
     def _id_of(self, partition: TopicPartition) -> str:
         """Of the topic that was read, which may be another one than has the name now."""
-        lane = self._fetcher.lanes.get(partition)
-        return self._log.describe_topic(partition.topic).id if lane is None else str(lane.topic_id)
+        assigned = self._fetcher.assigned.get(partition)
+        return self._log.describe_topic(partition.topic).id if assigned is None else str(assigned.topic_id)

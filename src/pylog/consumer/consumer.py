@@ -1,62 +1,114 @@
-"""The public face: one object that subscribes, reads records in order, and knows its positions.
+"""The public face: one object that subscribes, reads records in order, commits, and knows its positions.
 
-Owns: that one thread at a time uses it, wakeup, waiting, and the iteration with its exact position. What is read, from
-where, and how it is buffered: ``assignment``, ``fetcher``, ``lane``.
+It owns the iteration with its exact position, and that one thread at a time uses it. What is read, from where, and how
+it is buffered and waited for: ``assignment``, ``fetcher``, ``assigned_partition``, ``poll_loop``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import chain
+from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, overload
 
 from pylog.checks import (
     OfOneProcess,
+    partition_of,
     partitions_of,
     refuses_other_options,
+    require_callable,
     require_count,
     require_log,
     require_seconds,
     require_timeout,
     warn_of_milliseconds,
 )
+from pylog.codec.format import INT64_MAX
+from pylog.consumer.assigned_partition import AssignedPartition
 from pylog.consumer.assignment import Assignment, Callback, Listeners
-from pylog.consumer.commits import Commits
 from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
-from pylog.consumer.decoding import DECODE_RECORDS_MAX
+from pylog.consumer.decoding import DECODE_RECORDS_MAX, ObjectFormat
 from pylog.consumer.fetcher import Fetcher
-from pylog.consumer.flight import Flight
-from pylog.consumer.log_offsets import LogOffsets
 from pylog.consumer.offset_lookup import OffsetLookup
-from pylog.consumer.poll_loop import Taken, Waiting
-from pylog.consumer.positions import Positions
-from pylog.consumer.subscription import Subscription
+from pylog.consumer.poll_loop import PollLoop, Taken
+from pylog.consumer.reset import no_position
+from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.thread_guard import SingleThreadGuard
-from pylog.errors import Closed, PylogError
+from pylog.errors import Closed, ConfigError, PylogError
+from pylog.group.offset_records import METADATA_LIMIT_BYTES
 from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
-from pylog.model import Record, TopicPartition
+from pylog.model import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pylog.consumer.group_assignment import GroupAssignment
     from pylog.log import Log
+    from pylog.partition import Partition
 
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError | None], object]
 
 _MILLISECONDS_FROM = 100
-"""A whole number of seconds from here on is taken for milliseconds, and warned of: who waits so long can write 300.0."""
+"""A whole number of seconds from here on is taken for milliseconds, and warned of: to wait so long, write 300.0."""
 
 
 @answers_kafkas_names
-class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNames):
+class ConsumerGroupMetadata(NamedTuple):
+    """A member as its group knows it, for commits that others make in its name. ``generation`` -1 if it is no member."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class _IterationChunk:
+    """Records of one partition that an iteration takes one by one, without a line of Python for each.
+
+    ``iterator`` is the list's own: what it has left tells which record is being processed. Cutting the list after that
+    record ends the iterator, so that the iteration comes back for its next chunk.
+    """
+
+    __slots__ = ("_records", "iterator", "source")
+
+    def __init__(self, source: AssignedPartition, records: list[Record]) -> None:
+        self.source = source
+        self.iterator = iter(records)
+        self._records = records
+
+    @property
+    def left(self) -> int:
+        """How many of the records the application has not been given."""
+        return length_hint(self.iterator)
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the next record to be given: of this chunk, or after it."""
+        left = self.left
+        return self._records[-left].offset if left else self.source.position
+
+    def give_back_rest(self) -> int:
+        """Return to the partition what the application was not given; how many records that is."""
+        left = self.left
+        if left:
+            self.source.give_back(self._records[-left:])
+            del self._records[-left:]
+        return left
+
+
+@answers_kafkas_names
+class Consumer(OfOneProcess, metaclass=AbsentNames):
     """Reads records of topics or partitions, each partition in order.
 
-    Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` where the log is):
+    Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` if the log is):
 
     - ``auto_offset_reset``: where to start without a position, or when the position is not in the log: ``"latest"``,
       ``"earliest"``, ``"none"`` (raise), or ``"by_duration:PT1H"`` (the last hour; any ISO 8601 duration).
@@ -69,9 +121,10 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
     - ``consumer_timeout_ms``: an iteration ends after waiting so long for a record; None waits for ever.
     - ``group_id``: the group whose members share what they subscribe to, and whose committed offsets they go on from.
     - ``assignor``: how: ``"cooperative-sticky"``, ``"sticky"``, ``"range"`` or ``"round_robin"``; all members the same.
-    - ``enable_auto_commit``: whether what the application came back from is committed every ``auto_commit_interval_ms``, when
-      partitions move, and at the end.
-    - ``max_poll_interval_ms``: who neither polls nor commits for so long is expelled, and others read its partitions.
+    - ``enable_auto_commit``: whether what the application has polled again after is committed every
+      ``auto_commit_interval_ms``, when partitions move, and at the end.
+    - ``max_poll_interval_ms``: a member that neither polls nor commits for so long is expelled, and others read its
+      partitions.
     - ``group_instance_id``: keeps its partitions over a restart that takes less than ``session_timeout_ms``.
     - ``client_id``: a name to tell members by.
     - ``default_api_timeout_ms``: for how long ``subscribe``, ``unsubscribe``, ``commit`` and ``close`` wait at most for another
@@ -114,22 +167,23 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         ).checked()  # fmt: skip
         self._iteration_s = float("inf") if consumer_timeout_ms is None else consumer_timeout_ms / 1_000
         self._log = log
-        self._lookup = OffsetLookup(log, self._config)
-        self._fetcher = Fetcher(self._lookup, self._config, log.clock)
-        self._sole_use = SingleThreadGuard()
-        self._assignment = self._assignment_for(group_id)
-        self._waiting = Waiting(log, self._assignment, self._fetcher)
-        self._flight: Flight | None = None
+        self._lookup = OffsetLookup(self._config, log.clock)
+        self._objects = ObjectFormat(self._config)
+        self._fetcher = Fetcher(log, self._lookup, self._config)
+        self._collect_objects = partial(self._fetcher.collect, self._objects)
+        self._guard = SingleThreadGuard()
+        self._group = None if group_id is None else self._join_later()
+        self._assignment = self._group or Assignment(log, self._lookup, self._fetcher)
+        self._poll_loop = PollLoop(log, self._assignment, self._fetcher)
+        self._chunk: _IterationChunk | None = None  # in the hands of an iteration
         self._reading = False
         self._closed = False
-        after_fork_in_child(self._begin_in_child)
+        after_fork_in_child(self._reset_in_child)
 
-    def _assignment_for(self, group_id: str | None) -> Assignment:
-        if group_id is None:
-            return Assignment(self._log, self._lookup, self._fetcher)
-        from pylog.consumer.group_assignment import GroupAssignment  # most consumers are in none
+    def _join_later(self) -> GroupAssignment:
+        from pylog.consumer.group_assignment import GroupAssignment  # most consumers are in no group
 
-        return GroupAssignment(self._log, self._lookup, self._fetcher, self._config, self._sole_use)
+        return GroupAssignment(self._log, self._lookup, self._fetcher, self._config, self._guard)
 
     # What to read
 
@@ -151,12 +205,12 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         With a ``group_id`` it joins the group, which gives it a share of the partitions, each read from where the group has
         committed, or else has begun. The callbacks get lists of partitions, while polling: ``on_assigned`` those now read,
         ``on_revoked`` those about to be given up (it may still commit), ``on_lost`` those that others have already (by default
-        ``on_revoked``). ``ConfigError`` where the members have another ``assignor``.
+        ``on_revoked``). ``ConfigError`` if the members have another ``assignor``.
         """
         subscription = Subscription.of(topics)
         listeners = Listeners(on_assigned, on_revoked, on_lost).checked(self._config.group_id)
-        with self._begin_alone():
-            self._land()
+        with self._exclusive_call():
+            self._give_back_rest()
             self._assignment.listeners = listeners
             if subscription.is_empty:
                 self._assignment.clear()
@@ -170,37 +224,37 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         ``InvalidPartition``.
         """
         wanted = partitions_of(partitions)
-        with self._begin_alone():
-            self._land()
+        with self._exclusive_call():
+            self._give_back_rest()
             self._assignment.assign(wanted)
 
     def unsubscribe(self) -> None:
         """Read nothing any more, and forget all positions."""
-        with self._begin_alone():
-            self._land()
+        with self._exclusive_call():
+            self._give_back_rest()
             self._assignment.clear()
 
     def subscription(self) -> set[str]:
         """The topics subscribed to; of a pattern, the topics it matched so far. Empty for assigned partitions."""
-        with self._begin():
-            subscription = self._assignment.subscription
+        with self._call():
+            subscription = self._assignment.requested.subscription
             if subscription is None:
                 return set()
-            return set(subscription.topics) or {partition.topic for partition in self._fetcher.lanes}
+            return set(subscription.topics) or {partition.topic for partition in self._fetcher.assigned}
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions being read, paused ones included."""
-        with self._begin():
-            return set(self._fetcher.lanes)
+        with self._call():
+            return set(self._fetcher.assigned)
 
     def topics(self) -> set[str]:
         """The names of all topics of the log."""
-        with self._begin():
+        with self._call():
             return set(self._log.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         """The numbers of a topic's partitions that are here. Raises ``TopicNotFound``."""
-        with self._begin():
+        with self._call():
             return set(self._log.describe_topic(topic).numbers)
 
     # Reading
@@ -218,94 +272,97 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         """
         if unknown:
             refuse_keywords("Consumer.poll", unknown)
-        return self._read(timeout, self._fetcher.collect, self._wanted(timeout, max_records))
+        return self._read(timeout, self._collect_objects, max_records)
 
     def poll_arrow(self, timeout: float = 0.0, max_records: int | None = None, *, headers: bool = False) -> pa.Table:
         """What ``poll`` would return, as an Arrow table with the columns of ``Partition.to_arrow``.
 
         Both move the same positions and may be mixed. Keys and values are bytes: deserializers do not apply. A table ends
-        early once it holds ``fetch_max_bytes``; it has no rows where ``poll`` would return []. The most rows a second come
+        early once it holds ``fetch_max_bytes``; it has no rows if ``poll`` would return []. The most rows a second come
         with ``max_records`` in the ten thousands.
 
-        Raises as ``poll``; ``InvalidTimestamp`` for a time out of range in microseconds, behind the records before it;
+        Raises as ``poll``; ``InvalidTimestamp`` for a time out of range in microseconds, after the records before it;
         ``ConfigError`` without the ``arrow`` extra.
         """
-        from pylog.consumer.arrow_decoding import arrow_form
+        from pylog.consumer.arrow_decoding import arrow_format
 
-        form = arrow_form(headers, self._config.fetch_max_bytes)
-        wanted = self._wanted(timeout, max_records)
-        return self._read(timeout, lambda count: form.table(self._fetcher.collect_as(form, count)), wanted)
-
-    def _wanted(self, timeout: float, max_records: int | None) -> int:
-        """How many records a poll is for, once its arguments are checked."""
-        require_seconds("timeout", timeout)
-        if type(timeout) is int and timeout >= _MILLISECONDS_FROM:
-            warn_of_milliseconds(timeout, stacklevel=4)
-        return self._config.max_poll_records if max_records is None else require_count("max_records", max_records, 1)
+        columns = arrow_format(headers, self._config.fetch_max_bytes)
+        return self._read(timeout, lambda count: columns.table(self._fetcher.collect(columns, count)), max_records)
 
     def __iter__(self) -> Iterator[Record]:
         """All records, waiting for new ones, until ``close()`` or ``consumer_timeout_ms`` without one.
 
-        The position is exact at every record: it is the one behind the record being processed, also after a ``break``.
+        The position is exact at every record: it is the one after the record being processed, also after a ``break``.
         """
         if self._closed:
             raise _closed()
         return chain.from_iterable(iter(self._next_chunk, None))
 
     def _next_chunk(self) -> Iterator[Record] | None:
-        """The next records of one partition as an iterator, or None where the iteration ends."""
+        """The next records of one partition as an iterator, or None if the iteration ends."""
         if self._closed:
             return None
-        return self._read(self._iteration_s, self._take_off, min(self._config.max_poll_records, DECODE_RECORDS_MAX))
+        return self._read(self._iteration_s, self._take_chunk, min(self._config.max_poll_records, DECODE_RECORDS_MAX))
 
-    def _read(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
-        """What ``take`` brings, waited for.
+    def _take_chunk(self, max_records: int) -> Iterator[Record] | None:
+        chunk = self._fetcher.next_chunk(self._objects, max_records)
+        if chunk is None:
+            return None
+        self._chunk = _IterationChunk(*chunk)
+        return self._chunk.iterator
 
-        Whatever interrupts this, down to its return, puts the positions back: the records were not returned.
+    def _give_back_rest(self) -> None:
+        """End what an iteration has in hand: records it has not given out go back to their partition."""
+        if self._chunk is not None:
+            self._fetcher.records_taken -= self._chunk.give_back_rest()
+            self._chunk = None
+
+    def _read(self, timeout: float, take: Callable[[int], Taken], max_records: int | None) -> Taken:
+        """What ``take`` returns, waited for.
+
+        Whatever interrupts this, up to its return, puts the positions back: the records were not returned.
         """
+        require_seconds("timeout", timeout)
+        if type(timeout) is int and timeout >= _MILLISECONDS_FROM:
+            warn_of_milliseconds(timeout, stacklevel=4)
+        if max_records is None:
+            max_records = self._config.max_poll_records
+        else:
+            require_count("max_records", max_records, 1)
+        if self._closed:
+            raise _closed()
         reading = False
         try:
-            with self._begin_alone():
-                self._land()
-                self._assignment.came_back()
-                self._fetcher.commit()
+            with self._guard.exclusive_call():
+                if self._chunk is not None:
+                    self._give_back_rest()
+                if self._group is not None:
+                    self._group.tracker.mark_processed()
+                self._fetcher.mark_delivered()
                 reading = self._reading = True
-                return self._waiting.take_within(timeout_s, take, max_records)
+                return self._poll_loop.poll_until(timeout, take, max_records)
         except own(PylogError):
             raise
         except BaseException:
             if reading:
-                self._flight = None
+                self._chunk = None
                 self._fetcher.undo()
             raise
         finally:
             if reading:
                 self._reading = False
 
-    def _take_off(self, max_records: int) -> Iterator[Record] | None:
-        chunk = self._fetcher.next_chunk(max_records)
-        if chunk is None:
-            return None
-        self._flight = Flight(*chunk)
-        return self._flight.rest
-
-    def _land(self) -> None:
-        """End what an iteration has in hand: records it has not given out go back to their lane."""
-        if self._flight is not None:
-            self._fetcher.records_taken -= self._flight.land()
-            self._flight = None
-
     def wakeup(self) -> None:
         """Make the poll or iteration under way, or else the next one, raise ``Wakeup``.
 
         Any thread and any signal handler may call this. An iteration notices when it asks for its next records.
         """
-        self._waiting.wake()
+        self._poll_loop.wake()
 
     def metrics(self) -> dict[str, int]:
         """Counts since the consumer was made, and its state now."""
-        with self._begin():
-            in_hand = 0 if self._flight is None else self._flight.left
+        with self._call():
+            in_hand = 0 if self._chunk is None else self._chunk.left
             return {
                 "records_consumed": self._fetcher.records_taken - in_hand,
                 "bytes_consumed": self._fetcher.fetched_bytes,
@@ -313,9 +370,196 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
                 "offset_resets": self._fetcher.resets,
                 "records_lag_max": max(self._lag().values(), default=0),
                 "read_ahead_bytes": self._fetcher.read_ahead_bytes,
-                "assigned_partitions": len(self._fetcher.lanes),
-                "paused_partitions": sum(lane.paused for lane in self._fetcher.lanes.values()),
+                "assigned_partitions": len(self._fetcher.assigned),
+                "paused_partitions": sum(item.paused for item in self._fetcher.assigned.values()),
             }
+
+    # Positions
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record to be returned. ``NoOffsetForPartition`` if there is none yet."""
+        with self._call():
+            position = self._position(self._assigned(partition))
+        if position is None:
+            raise no_position(partition_of(partition))
+        return position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at ``offset``. One that is not in the log is found out by the next poll."""
+        require_count("offset", offset, 0)
+        with self._call():
+            self._give_back_rest()
+            self._assigned(partition).move_to(offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first record kept, in these partitions or in all."""
+        self._seek_to(EARLIEST, partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on after the last record there is now, in these partitions or in all."""
+        self._seek_to(LATEST, partitions)
+
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on at the first record with this timestamp or a later one, else at the end, in these partitions or all."""
+        self._seek_to(require_count("timestamp_ms", timestamp_ms, 0), partitions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions until ``resume``; they keep their positions."""
+        with self._call():
+            self._give_back_rest()
+            for assigned in [self._assigned(partition) for partition in partitions]:
+                assigned.paused = True
+                assigned.drop_read_ahead()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Return records of these partitions again."""
+        with self._call():
+            for assigned in [self._assigned(partition) for partition in partitions]:
+                assigned.paused = False
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        with self._call():
+            return {partition for partition, assigned in self._fetcher.assigned.items() if assigned.paused}
+
+    def _seek_to(self, target: int, partitions: tuple[TopicPartition, ...]) -> None:
+        with self._call():
+            self._give_back_rest()
+            chosen = [self._assigned(partition) for partition in partitions] or list(self._fetcher.assigned.values())
+            offsets = [self._lookup.locate(self._log.partition(*item.topic_partition), target) for item in chosen]
+            for assigned, offset in zip(chosen, offsets, strict=True):
+                assigned.move_to(offset)
+
+    def _assigned(self, partition: TopicPartition) -> AssignedPartition:
+        assigned = self._fetcher.assigned.get(partition_of(partition))
+        if assigned is None:
+            raise ConfigError(
+                f"{name_of(partition_of(partition))} is not assigned to this consumer",
+                topic=partition[0], partition=partition[1], assignment=sorted(self._fetcher.assigned),
+            )  # fmt: skip
+        return assigned
+
+    def _position(self, assigned: AssignedPartition) -> int | None:
+        """Where this is read on: inside of an iteration, after the record being processed."""
+        chunk = self._chunk
+        return chunk.position if chunk is not None and chunk.source is assigned else assigned.position
+
+    # Committing
+
+    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
+        """Have the group go on after what was processed: from ``offsets``, the next to read of each partition, or else from
+        the positions of all assigned partitions. Inside of an iteration that is after the record being processed.
+
+        On return others see it, and no loss of power takes it back; nor the records before it, which are made durable as well.
+        ``CommitFailed`` if this consumer is no member any more, or a partition is not its own: nothing was committed then.
+        ``LogLocked`` after ``timeout`` seconds (default: ``default_api_timeout_ms``) in which another process held a lock, as one
+        that is stopped: nothing was committed, try again. ``StorageFull``, ``StorageError``.
+        """
+        require_timeout(timeout)
+        with self._call():
+            wanted, is_named = self._to_commit(offsets), offsets is not None
+            self._in_group().tracker.commit(wanted, durable=True, named=is_named, timeout_s=timeout)
+
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+        """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and
+        take the records before it, if those were not durable: the group then goes on where the records that are left end.
+
+        What ``commit`` would raise is given to ``callback(offsets, error)``, or logged without one; None stands for success.
+        """
+        if callback is not None:
+            require_callable("callback", callback, "offsets and an error or None")
+        with self._call():
+            group, wanted = self._in_group(), self._to_commit(offsets)
+            try:
+                group.tracker.commit(wanted, durable=False, named=offsets is not None)
+                error = None
+            except own(PylogError) as failure:
+                error = failure
+        if callback is not None:
+            callback(wanted, error)
+        elif error is not None:
+            group.tracker.report(error)
+
+    @overload
+    def committed(self, partition: TopicPartition, metadata: Literal[False] = False) -> int | None: ...
+    @overload
+    def committed(self, partition: TopicPartition, metadata: Literal[True]) -> OffsetAndMetadata | None: ...
+    @overload
+    def committed(self, partition: TopicPartition, metadata: bool) -> int | OffsetAndMetadata | None: ...
+    def committed(self, partition: TopicPartition, metadata: bool = False) -> int | OffsetAndMetadata | None:
+        """The offset the group has committed of a partition, assigned or not; None if there is none.
+
+        With ``metadata=True`` as an ``OffsetAndMetadata``.
+        """
+        name = partition_of(partition)
+        with self._call():
+            found = self._in_group().tracker.committed(name)
+        if found is None or metadata:
+            return found
+        return found.offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This consumer as a member of its group."""
+        with self._call():
+            group = self._in_group()
+            membership = group.membership
+            generation = membership.generation if membership.id else -1
+            return ConsumerGroupMetadata(group.group_id, generation, membership.id, group.instance_id)
+
+    def _in_group(self) -> GroupAssignment:
+        if self._group is None:
+            raise ConfigError(
+                "this consumer is in no group, so there is nothing to commit to: Consumer(log, group_id=...)",
+                option="group_id", value=None,
+            )  # fmt: skip
+        return self._group
+
+    def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            committed: dict[TopicPartition, OffsetAndMetadata] = {}
+            for name, assigned in self._fetcher.assigned.items():
+                if (position := self._position(assigned)) is not None:
+                    committed[name] = OffsetAndMetadata(position)
+            return committed
+        if not isinstance(offsets, Mapping):
+            raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
+        return {partition_of(name): _offset(value) for name, value in offsets.items()}
+
+    # What the log holds
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record kept of each partition, assigned or not."""
+        return {name: partition.earliest_offset for name, partition in self._opened(partitions)}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """One past the last offset this consumer may read now (its isolation and visibility count), of each."""
+        return {name: self._lookup.end(partition) for name, partition in self._opened(partitions)}
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record with its timestamp or a later one; None if there is none."""
+        if not isinstance(timestamps_ms, Mapping):
+            raise ConfigError(f"expected a mapping of TopicPartition to timestamp, not {timestamps_ms!r}")
+        times = {partition_of(name): require_count("timestamp_ms", ms, 0) for name, ms in timestamps_ms.items()}
+        return {name: partition.offset_for_time(times[name]) for name, partition in self._opened(times)}
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each assigned partition is behind its end; partitions without a position are left out."""
+        with self._call():
+            return self._lag()
+
+    def _lag(self) -> dict[TopicPartition, int]:
+        positions = {name: self._position(assigned) for name, assigned in self._fetcher.assigned.items()}
+        return {
+            name: max(0, self._lookup.end(self._log.partition(*name)) - position)
+            for name, position in positions.items()
+            if position is not None
+        }
+
+    def _opened(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, Partition]]:
+        with self._call():
+            return [(name, self._log.partition(*name)) for name in partitions_of(partitions)]
 
     # One thread, one life
 
@@ -326,7 +570,7 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         processes that hold a lock, and a stopped one may hold it for ever; time that the disk takes is not counted. After that
         the consumer is closed all the same: what could not be committed is logged as a warning, and comes again.
 
-        With ``enable_auto_commit`` what was returned is committed; not so where a ``with`` ends in an exception: what the
+        With ``enable_auto_commit`` what was returned is committed; not so if a ``with`` ends in an exception: what the
         application was given last may not be processed then, and comes again.
         """
         require_timeout(timeout)
@@ -335,15 +579,15 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
     def _close(self, *, failed: bool, timeout_s: float | None = None) -> None:
         if self._closed:
             return
-        with self._begin_alone():
-            self._land()
+        with self._exclusive_call():
+            self._give_back_rest()
             try:
                 self._assignment.close(failed=failed, timeout_s=timeout_s)
             except Exception as error:
                 self._closed = not is_of_handler(error)
                 raise
             finally:
-                self._waiting.close()
+                self._poll_loop.close()
             self._closed = True  # not where a signal handler's exception came in between: closing again goes on with it
 
     def __enter__(self) -> Consumer:  # noqa: PYI034 - typing.Self came with Python 3.11
@@ -355,27 +599,45 @@ class Consumer(OfOneProcess, Commits, LogOffsets, Positions, metaclass=AbsentNam
         self._close(failed=kind is not None)
 
     def __repr__(self) -> str:
-        count = len(self._fetcher.lanes)
+        count = len(self._fetcher.assigned)
         state = "closed" if self._closed else f"{count} partition{'' if count == 1 else 's'}"
         return f"<Consumer of {self._log.path}: {state}>"
 
-    def _begin(self) -> AbstractContextManager[object]:
-        """Around every call: ``Closed``, or ``WrongThread`` where another call is under way. Callbacks of the group may call."""
+    def _call(self) -> AbstractContextManager[object]:
+        """Around every call: ``Closed``, or ``WrongThread`` while another call is under way. A group's callbacks may call."""
         if self._closed:
             raise _closed()
-        return self._sole_use.begin_in_callback()
+        return self._guard.call()
 
-    def _begin_alone(self) -> AbstractContextManager[object]:
+    def _exclusive_call(self) -> AbstractContextManager[object]:
         """The same around a call that such a callback may not make."""
         if self._closed:
             raise _closed()
-        return self._sole_use.begin()
+        return self._guard.exclusive_call()
 
-    def _begin_in_child(self) -> None:
-        if self._sole_use.begin_in_child() and self._reading:
+    def _reset_in_child(self) -> None:
+        if self._guard.reset_in_child() and self._reading:
             self._reading = False
             self._fetcher.undo()
 
 
 def _closed() -> Closed:
     return Closed("the consumer is closed")
+
+
+def _offset(value: object) -> OffsetAndMetadata:
+    at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)  # type: ignore[arg-type]
+    _check_metadata(at.metadata)
+    return OffsetAndMetadata(require_count("offset", at.offset, 0, INT64_MAX), at.metadata)
+
+
+def _check_metadata(metadata: object) -> None:
+    try:
+        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
+            return
+    except own(UnicodeEncodeError):
+        pass
+    raise ConfigError(
+        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
+        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
+    )  # fmt: skip

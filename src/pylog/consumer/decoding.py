@@ -1,14 +1,19 @@
-"""What records are handed out as: objects here, columns in arrow_form.py. A lane reads ahead for one form at a time."""
+"""The format in which records are returned: ``Record`` objects here, Arrow columns in arrow_decoding.py.
+
+A partition is read ahead in one format at a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pylog.codec.batch import BatchView
 from pylog.codec.format import NONE
-from pylog.consumer.config import ConsumerConfig
-from pylog.consumer.deserialize import RecordDeserializer
-from pylog.errors import PylogError
+from pylog.consumer.config import ConsumerConfig, Deserializer
+from pylog.consumer.subscription import name_of
+from pylog.errors import PylogError, SerializationError
+from pylog.interrupts import is_of_handler
 from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -19,7 +24,7 @@ DECODE_RECORDS_MAX = 4_096
 
 
 class Chunk(Protocol):
-    """Some records in a form: a list of them, or something like it."""
+    """Some records in a format: a list of them, or something like it."""
 
     def __len__(self) -> int: ...
     def extend(self, more: Any, /) -> object: ...
@@ -28,9 +33,12 @@ class Chunk(Protocol):
 Taken = TypeVar("Taken", bound=Chunk)
 Taken_co = TypeVar("Taken_co", bound=Chunk, covariant=True)
 
+Transform = Callable[[Taken], tuple[Taken, PylogError | None]]
+"""Returns the good records up to the first that cannot be returned, and the error for that one."""
+
 
 class Decoder(Protocol[Taken_co]):
-    """The records of one batch, in order. What it raises is about the first record it has not given out."""
+    """The records of one batch, in order. What it raises is about the first record it has not returned."""
 
     @property
     def remaining(self) -> int: ...
@@ -38,37 +46,38 @@ class Decoder(Protocol[Taken_co]):
     def take(self, max_records: int) -> Taken_co: ...
 
 
-class Form(Protocol[Taken]):
-    """How the records of a lane are decoded. Has no state: what is read ahead is the lane's."""
+class RecordFormat(Protocol[Taken]):
+    """How the records of a partition are decoded. It has no state: what is read ahead belongs to the partition."""
 
-    at_once: int
+    decode_records_max: int
     """The most records asked of a decoder in one call."""
 
+    @property
+    def transform(self) -> Transform[Taken] | None:
+        """What is done with the records of a chunk after they are decoded."""
+
     def nothing(self) -> Taken:
-        """A chunk of no records, to be extended."""
+        """A chunk of no records."""
 
     def decoder(self, view: BatchView, of: TopicPartition, limit_bytes: int) -> tuple[Decoder[Taken], int]:
         """The batch's records, decompressed to at most ``limit_bytes``; and the bytes held besides the stored ones."""
 
-    def finish(self, chunk: Taken) -> tuple[Taken, PylogError | None]:
-        """The good ones before the first that cannot be handed out, and the error for that one."""
-
     def next_offset(self, chunk: Taken) -> int:
-        """The offset behind the last of the records."""
+        """The offset after the last of the records."""
 
     def is_full(self, chunk: Taken) -> bool:
-        """True where a chunk should not grow, however many records were asked for."""
+        """True if a chunk should not grow, however many records were asked for."""
 
 
-class RecordForm:
+class ObjectFormat:
     """``Record`` objects, deserialized."""
 
-    at_once = DECODE_RECORDS_MAX
+    decode_records_max = DECODE_RECORDS_MAX
 
     def __init__(self, config: ConsumerConfig) -> None:
-        self._transform = None
+        self.transform: Transform[list[Record]] | None = None
         if config.key_deserializer is not None or config.value_deserializer is not None:
-            self._transform = RecordDeserializer(config.key_deserializer, config.value_deserializer)
+            self.transform = RecordDeserializer(config.key_deserializer, config.value_deserializer)
 
     def nothing(self) -> list[Record]:
         return []
@@ -78,11 +87,48 @@ class RecordForm:
         held_bytes = 0 if view.header.codec == NONE else decoder.size_bytes  # 0: it reads the stored bytes themselves
         return decoder, held_bytes
 
-    def finish(self, chunk: list[Record]) -> tuple[list[Record], PylogError | None]:
-        return (chunk, None) if self._transform is None else self._transform(chunk)
-
     def next_offset(self, chunk: list[Record]) -> int:
         return chunk[-1].offset + 1
 
     def is_full(self, chunk: list[Record]) -> bool:
         return False
+
+
+class RecordDeserializer:
+    """Applies ``key_deserializer`` and ``value_deserializer``. A key or value that is None (a tombstone) stays None."""
+
+    __slots__ = ("_key", "_value")
+
+    def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
+        self._key = key
+        self._value = value
+
+    def __call__(self, records: list[Record]) -> tuple[list[Record], PylogError | None]:
+        """The records deserialized up to the first that can't be, and the error for that one (see its ``offset``)."""
+        done: list[Record] = []
+        for record in records:
+            topic, partition, offset, timestamp_ms, key, value, headers = record
+            field = "key"
+            try:
+                if self._key is not None and key is not None:
+                    key = self._key(key)
+                field = "value"
+                if self._value is not None and value is not None:
+                    value = self._value(value)
+            except Exception as cause:  # whatever the application's code raises is reported with its record
+                if is_of_handler(cause):
+                    raise
+                return done, _failure(record, field, cause)
+            done.append(Record(topic, partition, offset, timestamp_ms, key, value, headers))
+        return done, None
+
+
+def _failure(record: Record, field: str, cause: Exception) -> SerializationError:
+    place = name_of(TopicPartition(record.topic, record.partition))
+    error = SerializationError(
+        f"{field}_deserializer failed on {place} at offset {record.offset}: {type(cause).__name__}: {cause}"
+        f"; seek to {record.offset + 1} to go on without this record",
+        topic=record.topic, partition=record.partition, offset=record.offset, field=field,
+    )  # fmt: skip
+    error.__cause__ = cause
+    return error

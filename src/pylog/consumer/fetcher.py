@@ -1,11 +1,11 @@
-"""Reads ahead and hands records out, turn by turn, so that no partition waits for another to be emptied.
+"""Reads ahead and returns records, turn by turn, so that no partition waits for another to be emptied.
 
-A lane is read from the log when it is drained and its turn comes, never earlier: reading takes no network, so there is
-nothing to gain. What is held of a fetch beyond the records handed out is bounded per partition
-(``max_partition_fetch_bytes``) and over all (``fetch_max_bytes``). A lane that finds no room waits for its next turn,
-and gets room, since the lanes that hold it are the ones being emptied.
+A partition is read from the log when it is drained and its turn comes, never earlier: reading takes no network, so
+there is nothing to gain. What is held of a fetch beyond the records returned is bounded per partition
+(``max_partition_fetch_bytes``) and over all (``fetch_max_bytes``). A partition that finds no room waits for its next
+turn, and gets room, since the partitions that hold it are the ones being emptied.
 
-An error belongs to the lane it came from and is raised at that lane's turn, behind the records that came before it.
+An error belongs to the partition it came from and is raised at that partition's turn, after the records before it.
 """
 
 from __future__ import annotations
@@ -14,177 +14,176 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pylog.consumer.assigned_partition import Budget, Lane
+from pylog.consumer.assigned_partition import AssignedPartition, Budget
 from pylog.consumer.config import ConsumerConfig
-from pylog.consumer.decoding import Form, RecordForm, Taken
+from pylog.consumer.decoding import RecordFormat, Taken
 from pylog.consumer.offset_lookup import OffsetLookup
-from pylog.consumer.reset import OffsetReset, no_position
+from pylog.consumer.reset import no_position
 from pylog.consumer.subscription import TopicId, name_of
 from pylog.errors import Closed, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
 from pylog.interrupts import own, suppress
-from pylog.model import Record, TopicPartition
+from pylog.model import TopicPartition
+from pylog.partition import Cursor
 
 if TYPE_CHECKING:
-    from pylog.clock import Clock
+    from pylog.log import Log
     from pylog.partition import Partition
 
 logger = logging.getLogger("pylog.consumer")
 
 
 class Fetcher:
-    """The lanes of one consumer. Not safe to share between threads."""
+    """The assigned partitions of one consumer. Not safe to share between threads."""
 
-    def __init__(self, lookup: OffsetLookup, config: ConsumerConfig, clock: Clock) -> None:
-        self.lanes: dict[TopicPartition, Lane] = {}
+    def __init__(self, log: Log, lookup: OffsetLookup, config: ConsumerConfig) -> None:
+        self.assigned: dict[TopicPartition, AssignedPartition] = {}
         self.caught_up = False
         self.fetches = 0
         self.records_taken = 0
         self.fetched_bytes = 0
         self.resets = 0
+        self._log = log
         self._lookup = lookup
         self._config = config
-        self._clock = clock
-        self._reset = OffsetReset.parse(config.auto_offset_reset)
-        self._budget = Budget(config.fetch_max_bytes)
-        self._fetch_bytes = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-        # Every lane is in one of the three; which one only says how soon it is asked again.
-        self._busy: deque[Lane] = deque()  # the next one first
-        self._quiet: deque[Lane] = deque()  # gave nothing when they were asked; the one asked first comes first
-        self._blocked: deque[Lane] = deque()  # found no room for what they may have; the one that waits longest first
+        self._budget = Budget(config.fetch_max_bytes, config.max_partition_fetch_bytes)
+        # Every partition is in one of the three; which one only says how soon it is asked again.
+        self._busy: deque[AssignedPartition] = deque()  # the next one first
+        self._quiet: deque[AssignedPartition] = deque()  # gave nothing; the one that was asked first comes first
+        self._blocked: deque[AssignedPartition] = deque()  # found no room; the one that waits longest comes first
         self._turn = 0  # counts up
-        self._round = 0  # counts the calls; no lane is asked again in the same one once it had nothing more
-        self._undo: list[tuple[Lane, int | None]] = []
-        self._records_committed = 0
-        self._as_records = RecordForm(config)
+        self._round = 0  # counts the calls; nothing is asked again in the same call once it had nothing more
+        self._undo: list[tuple[AssignedPartition, int | None]] = []
+        self._records_delivered = 0
 
-    # Lanes
+    # What is read
 
     def add(self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None) -> None:
-        """Read this partition too, from ``position``; it replaces a lane of the same name."""
-        lane = Lane(topic_partition, topic_id, self._budget)
-        lane.position = position
+        """Read this partition too, from ``position``; it replaces one of the same name."""
+        assigned = AssignedPartition(topic_partition, topic_id, self._budget)
+        assigned.position = position
         self.remove(topic_partition)
-        self.lanes[topic_partition] = lane
-        self._busy.append(lane)
+        self.assigned[topic_partition] = assigned
+        self._busy.append(assigned)
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Read this partition no longer."""
-        lane = self.lanes.pop(topic_partition, None)
-        if lane is not None:
-            lane.drop_read_ahead()
+        assigned = self.assigned.pop(topic_partition, None)
+        if assigned is not None:
+            assigned.drop_read_ahead()
             for line in (self._busy, self._quiet, self._blocked):
                 with suppress(ValueError):
-                    line.remove(lane)
+                    line.remove(assigned)
 
-    def start_position(self, partition: Partition) -> int | None:
-        """Where ``auto_offset_reset`` puts a consumer without a position; None where it says ``none``."""
-        if self._reset.raises:
-            return None
-        return self._lookup.locate(partition, self._reset.target(self._clock.now_ms()))
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where each partition is read on, of those that have a position."""
+        return {name: item.position for name, item in self.assigned.items() if item.position is not None}
 
     @property
     def read_ahead_bytes(self) -> int:
-        """What is held of fetched records that were not handed out."""
+        """What is held of fetched records that were not returned."""
         return self._budget.held_bytes
 
-    # Handing out
+    # Returning records
 
-    def next_chunk(self, max_records: int) -> tuple[Lane, list[Record]] | None:
-        """Up to ``max_records`` of the lane whose turn it is, or None where no lane has any (see ``caught_up``)."""
+    def next_chunk(self, format: RecordFormat[Taken], max_records: int) -> tuple[AssignedPartition, Taken] | None:
+        """Up to ``max_records`` of the partition whose turn it is, or None if none has any (see ``caught_up``)."""
         self._round += 1
-        lane, records = self._next_turn(self._as_records, max_records)
-        if lane is not None and not records:
-            raise lane.take_failure()
-        self.records_taken += len(records)
-        return None if lane is None else (lane, records)
+        turn = self._next_turn(format, max_records)
+        if turn is None:
+            return None
+        assigned, chunk = turn
+        if chunk is None:
+            raise assigned.take_failure()
+        self.records_taken += len(chunk)
+        return assigned, chunk
 
-    def collect(self, max_records: int) -> list[Record]:
-        """Up to ``max_records``, lane after lane; [] where no lane has any (see ``caught_up``)."""
-        return self.collect_as(self._as_records, max_records)
-
-    def collect_as(self, form: Form[Taken], max_records: int) -> Taken:
-        """The same in another form."""
+    def collect(self, format: RecordFormat[Taken], max_records: int) -> Taken:
+        """Up to ``max_records``, partition after partition; none if no partition has any (see ``caught_up``)."""
         self._round += 1
-        collected = form.nothing()
-        while len(collected) < max_records and not form.is_full(collected):
-            lane, chunk = self._next_turn(form, max_records - len(collected))
-            if lane is None:
+        collected: Taken | None = None
+        left = max_records
+        while left > 0 and not (collected and format.is_full(collected)):
+            turn = self._next_turn(format, left)
+            if turn is None:
                 break
-            if not chunk and collected:
+            assigned, chunk = turn
+            if chunk is None:
+                if collected is None:
+                    raise assigned.take_failure()
                 self._busy.rotate(1)  # it raises first thing in the next call
                 break
-            if not chunk:
-                raise lane.take_failure()
-            if collected:
-                collected.extend(chunk)
-            else:
+            left -= len(chunk)
+            if collected is None:
                 collected = chunk
+            else:
+                collected.extend(chunk)
+        if collected is None:
+            return format.nothing()
         self.records_taken += len(collected)
         return collected
 
-    def commit(self) -> None:
-        """The application has what was handed out until now: ``undo`` will not reach behind this."""
+    def mark_delivered(self) -> None:
+        """The application has what was returned until now: ``undo`` will not reach back before this."""
         self._undo.clear()
-        self._records_committed = self.records_taken
+        self._records_delivered = self.records_taken
 
     def undo(self) -> None:
-        """Put every position back to where it was at the last ``commit``."""
+        """Put every position back to where it was at the last ``mark_delivered``."""
         while self._undo:
-            lane, position = self._undo[-1]
-            lane.move_to(position)
+            assigned, position = self._undo[-1]
+            assigned.move_to(position)
             self._undo.pop()
-        self.records_taken = self._records_committed
+        self.records_taken = self._records_delivered
         self._budget.count_again()
-        self._busy, self._quiet, self._blocked = deque(self.lanes.values()), deque(), deque()
+        self._busy, self._quiet, self._blocked = deque(self.assigned.values()), deque(), deque()
 
     def changed(self) -> bool:
-        """True where a partition that had nothing more to read may have something now."""
+        """True if a partition that had nothing more to read may have something now."""
         try:
-            for lane in self.lanes.values():
-                if not lane.paused and (lane.partition is None or lane.partition.change_token() != lane.quiet_token):
+            for item in self.assigned.values():
+                if not item.paused and (item.partition is None or item.partition.change_token() != item.quiet_token):
                     return True
         except own(Closed, TopicNotFound, CorruptSegment):  # the directory is missing: the next read says so
             return True
         return False
 
-    def look_anew(self) -> None:
-        """Have ``changed`` notice what was replaced by hand."""
-        try:
-            for lane in self.lanes.values():
-                if not lane.paused and lane.partition is not None:
-                    lane.partition.look_anew()
-        except own(Closed, TopicNotFound):
-            return  # as ``changed`` says
+    def watched_partitions(self) -> tuple[Partition, ...]:
+        """The partitions that a wait is for."""
+        assigned = self.assigned.values()
+        return tuple(item.partition for item in assigned if item.partition is not None and not item.paused)
 
-    def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
-        """The next lane with records, or with a failure and no records; None after a round without either.
+    def _next_turn(
+        self, format: RecordFormat[Taken], max_records: int
+    ) -> tuple[AssignedPartition, Taken | None] | None:
+        """The next partition with records, or with a failure and no records; None after a round without either.
 
-        With each turn one of the quiet lanes is asked as well, and all of them if no other lane has anything: to ask a thousand
-        lanes takes longer than to decode what one of them has.
+        With each turn one of the quiet partitions is asked as well, and all of them if no other one has anything: to
+        ask a thousand partitions takes longer than to decode what one of them has.
         """
         self.caught_up = True
         self._turn += 1
         busy, quiet = self._busy, self._quiet
         while True:
-            admitted = self._admit()
+            admitted = self._admit() if self._blocked or quiet else None
             for _ in range(len(busy)):
-                lane = busy[0]
+                assigned = busy[0]
                 busy.rotate(-1)
-                if lane.paused or lane.idle_round == self._round:
+                if assigned.paused or assigned.idle_round == self._round:
                     continue
-                if self._blocked and lane is not admitted and lane.is_waiting:
+                if self._blocked and assigned is not admitted and assigned.is_waiting:
                     self.caught_up = False
-                    self._leave(self._blocked, lane)
+                    self._blocked.append(assigned)
+                    busy.pop()
                     continue
-                chunk = self._serve(lane, form, max_records)
-                if lane.quiet_token is not None and lane.is_drained:
-                    lane.idle_round = self._round
+                chunk = self._serve(assigned, format, max_records)
+                if assigned.quiet_token is not None and assigned.is_drained:
+                    assigned.idle_round = self._round
                 else:
                     self.caught_up = False
-                if chunk or lane.failure is not None:
-                    return lane, chunk
-                self._put_off(lane)
-            if self._blocked and self._has_room():
+                if chunk is not None or assigned.failure is not None:
+                    return assigned, chunk
+                self._set_aside(assigned)
+            if self._blocked and self._budget.allows_fetch():
                 continue
             if not quiet or quiet[0].quiet_turn == self._turn:
                 break
@@ -192,100 +191,101 @@ class Fetcher:
                 busy.append(quiet.popleft())
         if not self.caught_up:  # for want of room
             self._budget.count_again()
-        return None, form.nothing()
+        return None
 
-    def _admit(self) -> Lane | None:
-        """If there is room now, take the first of the blocked lanes to the front, and the first of the quiet ones to the end."""
+    def _admit(self) -> AssignedPartition | None:
+        """If there is room, put the first of the blocked before all busy ones, and the first of the quiet after them."""
+        if not self._budget.allows_fetch():
+            return None
         admitted = None
-        if self._blocked and self._has_room():
+        if self._blocked:
             admitted = self._blocked.popleft()
             self._busy.appendleft(admitted)
-        if self._quiet and self._quiet[0].quiet_turn != self._turn and self._has_room():
+        if self._quiet and self._quiet[0].quiet_turn != self._turn:
             self._busy.append(self._quiet.popleft())
         return admitted
 
-    def _put_off(self, lane: Lane) -> None:
-        """The lane gave nothing: is there nothing more, or no room?"""
-        if lane.idle_round == self._round:
-            lane.quiet_turn = self._turn
-            self._leave(self._quiet, lane)
-        elif lane.is_waiting and not self._has_room():
-            self._leave(self._blocked, lane)
+    def _set_aside(self, assigned: AssignedPartition) -> None:
+        """The partition, the last of the busy ones, gave nothing: because it has nothing more, or for want of room?"""
+        if assigned.idle_round == self._round:
+            assigned.quiet_turn = self._turn
+            self._quiet.append(assigned)
+            self._busy.pop()
+        elif assigned.is_waiting and not self._budget.allows_fetch():
+            self._blocked.append(assigned)
+            self._busy.pop()
 
-    def _leave(self, line: deque[Lane], lane: Lane) -> None:
-        """The lane, which stands last among the busy, goes to the end of this line."""
-        line.append(lane)
-        self._busy.pop()
-
-    def _has_room(self) -> bool:
-        return self._budget.allows_fetch(self._fetch_bytes)
-
-    def _serve(self, lane: Lane, form: Form[Taken], max_records: int) -> Taken:
-        """What the lane has buffered, else what one fetch brings."""
-        if lane.form is not form:
-            self._undo.append((lane, lane.position))
-            lane.change_form(form)
+    def _serve(self, assigned: AssignedPartition, format: RecordFormat[Taken], max_records: int) -> Taken | None:
+        """What the partition has buffered, else what one fetch brings."""
+        if assigned.format is not format:
+            self._undo.append((assigned, assigned.position))
+            assigned.change_format(format)
         try:
-            if lane.is_drained and lane.failure is None and not self._fetch(lane):
-                return form.nothing()
+            if assigned.is_drained and assigned.failure is None and not self._fetch(assigned):
+                return None
         except own(Closed):
-            lane.forget_partition()  # with its topic, or the whole log: whoever opens it again will be told
+            assigned.forget_partition()  # with its topic, or the whole log: the one who opens it again is told
         except own(PylogError) as error:
-            lane.failure = self._located(error, lane)
-        self._undo.append((lane, lane.position))
-        return lane.take(form, max_records)
+            assigned.failure = self._located(error, assigned)
+        self._undo.append((assigned, assigned.position))
+        return assigned.take(format, max_records)
 
     # Reading the log
 
-    def _fetch(self, lane: Lane) -> bool:
+    def _fetch(self, assigned: AssignedPartition) -> bool:
         """Read ahead; True if that brought something to take."""
-        if lane.position is None:
-            raise no_position(lane.topic_partition)
-        if lane.partition is None:
-            lane.partition = self._lookup.partition(lane.topic_partition)
-        partition = lane.partition
-        if not self._has_room():
-            if lane.quiet_token is not None and partition.change_token() != lane.quiet_token:
-                lane.quiet_token = None
+        position, partition = assigned.position, assigned.partition
+        if position is None:
+            raise no_position(assigned.topic_partition)
+        if partition is None:
+            partition = assigned.partition = self._log.partition(*assigned.topic_partition)
+        if not self._budget.allows_fetch():
+            if assigned.quiet_token is not None and partition.change_token() != assigned.quiet_token:
+                assigned.quiet_token = None
             return False
-        quiet_token, lane.quiet_token = lane.quiet_token, None
+        quiet_token, assigned.quiet_token = assigned.quiet_token, None
+        cursor = assigned.cursor or Cursor(position)
         try:
             fetched = partition.fetch(
-                lane.cursor,
-                max_bytes=self._fetch_bytes,
+                cursor,
+                max_bytes=self._budget.fetch_bytes,
                 isolation_level=self._config.isolation_level,
                 visibility=self._config.visibility,
                 quiet_token=quiet_token,
             )
         except own(OffsetOutOfRange) as error:
-            self._reset_position(lane, partition, error)
+            self._reset_position(assigned, partition, error)
             return False
         if quiet_token is not None and fetched.token == quiet_token:
-            lane.quiet_token = quiet_token
+            assigned.quiet_token = quiet_token
             return False
+        size_bytes = 0
+        for view in fetched.batches:
+            size_bytes += len(view.buffer)
         self.fetches += 1
-        self.fetched_bytes += sum(view.header.size_bytes for view in fetched.batches)
-        self._undo.append((lane, lane.position))
-        moved = lane.fill(fetched)
-        if fetched.cursor.offset >= fetched.end_offset or not moved:
-            lane.quiet_token = fetched.token
+        self.fetched_bytes += size_bytes
+        self._undo.append((assigned, position))
+        assigned.fill(fetched, size_bytes)
+        offset = fetched.cursor.offset
+        if offset >= fetched.end_offset or not (fetched.batches or offset > cursor.offset):
+            assigned.quiet_token = fetched.token
         return bool(fetched.batches)
 
-    def _reset_position(self, lane: Lane, partition: Partition, error: OffsetOutOfRange) -> None:
+    def _reset_position(self, assigned: AssignedPartition, partition: Partition, error: OffsetOutOfRange) -> None:
         """Apply ``auto_offset_reset`` to a position that is not in the log (any more)."""
-        position = self.start_position(partition)
-        if position is None or position == lane.position:
+        position = self._lookup.start_position(partition)
+        if position is None or position == assigned.position:
             raise error
         logger.warning(
             "%s: position %s is out of range (%s); auto_offset_reset=%s moves it to %d",
-            name_of(lane.topic_partition), lane.position, error, self._config.auto_offset_reset, position,
+            name_of(assigned.topic_partition), assigned.position, error, self._config.auto_offset_reset, position,
         )  # fmt: skip
         self.resets += 1
-        lane.move_to(position)
+        assigned.move_to(position)
 
-    def _located(self, error: PylogError, lane: Lane) -> PylogError:
+    def _located(self, error: PylogError, assigned: AssignedPartition) -> PylogError:
         """``error`` with the partition and position it happened at among its facts."""
-        error.facts.setdefault("topic", lane.topic_partition.topic)
-        error.facts.setdefault("partition", lane.topic_partition.partition)
-        error.facts.setdefault("offset", lane.position)
+        error.facts.setdefault("topic", assigned.topic_partition.topic)
+        error.facts.setdefault("partition", assigned.topic_partition.partition)
+        error.facts.setdefault("offset", assigned.position)
         return error

@@ -1,8 +1,8 @@
 """What a consumer in a group reads: the partitions that the group gives it, followed as members come and go.
 
 A round gives up first what is no longer this member's (auto-commit, ``on_revoked``), publishes that, and takes what is its own
-and free (committed position, ``on_assigned``). What it keeps is read on all the while. Where the group has gone on without
-it, it has lost all it had (``on_lost``), and joins anew.
+and free (committed position, ``on_assigned``). What it keeps is read on all the while. If the group has gone on without
+it, it has lost all it had (``on_lost``), and joins again.
 
 Partitions assigned by hand take no part in that: they are read from what the group has committed, and committed for it while
 it has no members.
@@ -15,7 +15,7 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from pylog.consumer.assigned_partition import Lane
+from pylog.consumer.assigned_partition import AssignedPartition
 from pylog.consumer.assignment import Assignment, Callback
 from pylog.consumer.commit_tracker import CommitTracker
 from pylog.consumer.config import ConsumerConfig
@@ -39,10 +39,10 @@ logger = logging.getLogger("pylog.consumer")
 
 
 class GroupAssignment(Assignment):
-    """Keeps the fetcher's lanes at what the group says. For one thread at a time, as its consumer is."""
+    """Keeps the fetcher's partitions at what the group says. For one thread at a time, as its consumer is."""
 
     def __init__(
-        self, log: Log, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, sole_use: SingleThreadGuard
+        self, log: Log, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, guard: SingleThreadGuard
     ) -> None:
         super().__init__(log, lookup, fetcher)
         log.require_writable()
@@ -51,15 +51,15 @@ class GroupAssignment(Assignment):
         self.instance_id = config.group_instance_id
         self._groups = log.group_access()
         self._config = config
-        self._sole_use = sole_use
+        self._guard = guard
         options = MemberOptions(
             config.assignor, config.group_instance_id or "", config.client_id or "",
             config.max_poll_interval_ms, config.session_timeout_ms,
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
-        self.progress = CommitTracker(log, lookup, fetcher, config, self.membership, self)
-        self._is_late = False  # the lock of the group was not free
-        self._settled: Group | None = None  # what was published last, where all is as it says
+        self.tracker = CommitTracker(log, fetcher, config, self.membership, self.requested.is_subscribed)
+        self._must_retry = False  # the lock of the group was not free
+        self._followed: Group | None = None  # the state that was followed to the end
         _OPEN.add(self)
         after_fork_in_child(self._forget_parent)
 
@@ -71,24 +71,24 @@ class GroupAssignment(Assignment):
         version = self._log.catalog_version()
         topics = self._existing(subscription.wanted(self._log.topics()))
         self._warn_of_missing(subscription, topics)
-        left_s = self.progress.countdown(None)
+        left_s = self.tracker.countdown(None)
         if self.membership.id:
             self.membership.want(frozenset(topic.name for topic in topics), appeared=False, timeout_s=left_s())
-        self.subscription, self._catalog_version = subscription, version
+        self.requested.subscription, self._catalog_version = subscription, version
         if not self.membership.id:
             self.membership.join(self._wanted(), left_s())
         self._follow(max(left_s(), SHORT_S))
 
     def refresh(self) -> None:
         """Show that this member lives, and follow what the group has decided."""
-        self.progress.commit_when_due()
-        if self.subscription is None:
+        self.tracker.commit_when_due()
+        if self.requested.subscription is None:
             super().refresh()
             return
         if not self.membership.id:
-            self._forget_lanes()
+            self._drop(list(self._fetcher.assigned))
             self.membership.join(
-                self._wanted(), self.progress.countdown(None)()
+                self._wanted(), self.tracker.countdown(None)()
             )  # a forked child, or a member that was expelled
         version = self._log.catalog_version()
         if version != self._catalog_version:
@@ -99,10 +99,10 @@ class GroupAssignment(Assignment):
         self._follow(SHORT_S)
 
     def changed(self) -> bool:
-        """True where ``refresh`` has something to do."""
-        if self.subscription is None:
+        """True if ``refresh`` has something to do."""
+        if self.requested.subscription is None:
             return super().changed()
-        return self._is_late or not self.membership.id or self.membership.has_news() or super().changed()
+        return self._must_retry or not self.membership.id or self.membership.has_news() or super().changed()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -111,62 +111,66 @@ class GroupAssignment(Assignment):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """As without a group; what of those before is read no longer is committed."""
-        if self._by_hand and partitions:
-            self.progress.commit_read(set(self._fetcher.lanes).difference(partitions))
+        if self.requested.by_hand and partitions:
+            self.tracker.commit_read(set(self._fetcher.assigned).difference(partitions))
         super().assign(partitions)
 
     def clear(self) -> None:
         """Leave the group, if it was joined, and read nothing."""
-        if self.subscription is not None:
+        if self.requested.subscription is not None:
             self._leave_politely()
         else:
-            self.progress.commit_read(self._fetcher.lanes)
+            self.tracker.commit_read(self._fetcher.assigned)
         super().clear()
 
     def _wanted(self) -> frozenset[str]:
-        assert self.subscription is not None
-        return frozenset(topic.name for topic in self._existing(self.subscription.wanted(self._log.topics())))
+        assert self.requested.subscription is not None
+        return frozenset(topic.name for topic in self._existing(self.requested.subscription.wanted(self._log.topics())))
 
     def _follow(self, timeout_s: float) -> None:
-        """One round: give up, publish, take. Nothing where all is as the group says.
+        """One round: give up, publish, take. It does nothing if all is as the group says.
 
         Where the group's lock is not free in this time, the rest is for another round. (``join`` and ``want`` have taken what was
         free: a ``subscribe`` has that when it returns, or raises ``LogLocked``.)
         """
         group = self.membership.look()
-        if group is self._settled:
+        if group is self._followed:
             return
         if self.membership.id not in group.members:
             self._lose_everything(group)
             return
         me = group.members[self.membership.id]
-        lanes = self._fetcher.lanes
-        self._is_late = False
-        gone = [p for p, lane in lanes.items() if p not in me.owned or _is_of_another(group.topics.get(p.topic), lane)]
-        if not gone and me.owned == me.target == lanes.keys():
-            self._settled = group
+        assigned = self._fetcher.assigned
+        self._must_retry = False
+        gone = [
+            name
+            for name, item in assigned.items()
+            if name not in me.owned or _is_of_another(group.topics.get(name.topic), item)
+        ]
+        if not gone and me.owned == me.target == assigned.keys():
+            self._followed = group
             return
         self._lose(gone)
         try:
-            self._give_up([partition for partition in lanes if partition not in me.target], SHORT_S)
+            self._give_up([partition for partition in assigned if partition not in me.target], SHORT_S)
         except own(LogLocked):
-            self._is_late = True  # reading on what others wait for: they could not be told either
+            self._must_retry = True  # reading on what others wait for: they could not be told either
             return
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if me.owned - me.target or (me.target - me.owned).difference(*others):
             after = self.membership.reconcile(me.owned - me.target)
             if after is None:
-                self._is_late = True
+                self._must_retry = True
                 return
             group = after
         if self.membership.id in group.members:
-            self._take(group, group.members[self.membership.id].owned - lanes.keys(), timeout_s)
+            self._take(group, group.members[self.membership.id].owned - assigned.keys(), timeout_s)
 
-    def _give_up(self, partitions: list[TopicPartition], patience_s: float | None = None) -> None:
-        """``LogLocked`` where what was read can't be committed within ``patience_s``: nothing is given up then."""
+    def _give_up(self, partitions: list[TopicPartition], timeout_s: float | None = None) -> None:
+        """``LogLocked`` if what was read can't be committed within ``timeout_s``: nothing is given up then."""
         if not partitions:
             return
-        self.progress.commit_read(partitions, patience_s)
+        self.tracker.commit_read(partitions, timeout_s)
         try:
             self._call(self.listeners.on_revoked, partitions)
         finally:
@@ -182,7 +186,7 @@ class GroupAssignment(Assignment):
         except own(LogLocked):
             if timeout_s > SHORT_S:
                 raise
-            self._is_late = True
+            self._must_retry = True
             return
         if starts:
             logger.info("group %r: took %s", self.group_id, ", ".join(map(name_of, starts)))
@@ -201,21 +205,21 @@ class GroupAssignment(Assignment):
                 if position is None:
                     position = group.starts.get(partition)
                 if position is None:
-                    position = self._fetcher.start_position(self._lookup.partition(partition))
+                    position = self._lookup.start_position(self._log.partition(*partition))
                     if position is not None:
                         fresh[partition] = position
                 starts[partition] = position
         if fresh:
             self.membership.remember_starts(fresh, timeout_s)
         self._apply([], starts, topics.values())
-        self.progress.begin(starts, committed)
+        self.tracker.add(starts, committed)
         return list(starts)
 
     def _resumed(self, partition: TopicPartition, committed: Committed | None) -> int | None:
         """The committed position, or where the records before it end that were not lost, with the power."""
         if committed is None:
             return None
-        offset = next_offset(self._lookup.partition(partition), committed)
+        offset = next_offset(self._log.partition(*partition), committed)
         if committed.offset > offset:
             logger.warning(
                 "group %r has committed offset %d of %s, whose records were lost from %d on, with the power perhaps; going on "
@@ -225,18 +229,18 @@ class GroupAssignment(Assignment):
 
     def _start_position(self, partition: TopicPartition) -> int | None:
         """Of a partition assigned by hand."""
-        self._groups.offsets.settle(self.group_id, self.progress.countdown(None)())
+        self._groups.offsets.settle(self.group_id, self.tracker.countdown(None)())
         position = self._resumed(partition, self._groups.committed(self.group_id).get(partition))
         return super()._start_position(partition) if position is None else position
 
     def _lose_everything(self, group: Group) -> None:
         error = self.membership.expelled(group)
         if isinstance(error, InstanceFenced):
-            self._lose(list(self._fetcher.lanes))
+            self._lose(list(self._fetcher.assigned))
             raise error
         logger.warning("%s", error)
-        self._lose(list(self._fetcher.lanes))
-        self.membership.join(self._wanted(), self.progress.countdown(None)())
+        self._lose(list(self._fetcher.assigned))
+        self.membership.join(self._wanted(), self.tracker.countdown(None)())
         self._follow(SHORT_S)
 
     def _lose(self, partitions: list[TopicPartition]) -> None:
@@ -245,19 +249,15 @@ class GroupAssignment(Assignment):
         self._call(self.listeners.on_lost or self.listeners.on_revoked, partitions)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        self._settled = None
+        self._followed = None
         for partition in partitions:
             self._fetcher.remove(partition)
-            self.progress.forget(partition)
+            self.tracker.forget(partition)
 
     def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:
         if callback is not None and partitions:
-            with self._sole_use.lent():
+            with self._guard.callback():
                 callback(sorted(partitions))
-
-    def came_back(self) -> None:
-        """The application is done with all it was given."""
-        self.progress.came_back()
 
     # The end
 
@@ -265,18 +265,18 @@ class GroupAssignment(Assignment):
         """Commit and tell the application, as when partitions move; then be no member."""
         try:
             if self.membership.id in self.membership.look().members:
-                self._give_up(list(self._fetcher.lanes))
+                self._give_up(list(self._fetcher.assigned))
             elif self.membership.id:  # expelled; a forked child that has not polled lost nothing
-                self._lose(list(self._fetcher.lanes))
+                self._lose(list(self._fetcher.assigned))
         finally:
-            self.membership.leave(self.progress.countdown(None)())
-            self._drop(list(self._fetcher.lanes))
+            self.membership.leave(self.tracker.countdown(None)())
+            self._drop(list(self._fetcher.assigned))
 
     def close(self, *, failed: bool, timeout_s: float | None = None) -> None:
         """Leave the group. ``failed``: what the application was given last it may not be done with, so that is not committed."""
-        self.progress.begin_to_close(timeout_s)
+        self.tracker.begin_to_close(timeout_s)
         if failed:
-            self.progress.go_back()
+            self.tracker.rewind()
         self.clear()
         _OPEN.discard(self)
 
@@ -285,18 +285,15 @@ class GroupAssignment(Assignment):
         with suppress(PylogError, OSError):
             self.membership.leave()
 
-    def _forget_lanes(self) -> None:
-        self._drop(list(self._fetcher.lanes))
-
     def _forget_parent(self) -> None:
         """In a forked child: the member is the parent's. The child joins as another one when it polls."""
         self.membership.forget_parent()
         _OPEN.discard(self)
 
 
-def _is_of_another(topic: GroupTopic | None, lane: Lane) -> bool:
-    """Whether what the lane reads was deleted, and created again under the same name."""
-    return topic is not None and topic.id != lane.topic_id
+def _is_of_another(topic: GroupTopic | None, assigned: AssignedPartition) -> bool:
+    """Whether the topic that is read was deleted, and created again under the same name."""
+    return topic is not None and topic.id != assigned.topic_id
 
 
 _OPEN: WeakSet[GroupAssignment] = WeakSet()

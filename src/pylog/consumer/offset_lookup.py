@@ -1,45 +1,41 @@
-"""Offsets by what they mean: the beginning, the end this consumer may see, the first record at a time."""
+"""Offsets by what they mean to one consumer: the end it may see, the first record at a time, where it starts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pylog.consumer.config import ConsumerConfig
-from pylog.model import EARLIEST, LATEST, OffsetAndTimestamp, TopicPartition
+from pylog.consumer.reset import OffsetReset
+from pylog.model import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from pylog.log import Log
+    from pylog.clock import Clock
     from pylog.partition import Partition
 
 
 class OffsetLookup:
-    """Asks the log, with the isolation and visibility of one consumer."""
+    """Asks partitions, with the isolation, visibility and ``auto_offset_reset`` of one consumer."""
 
-    __slots__ = ("_config", "_log")
+    __slots__ = ("_clock", "_config", "_reset")
 
-    def __init__(self, log: Log, config: ConsumerConfig) -> None:
-        self._log = log
+    def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
         self._config = config
-
-    def partition(self, topic_partition: TopicPartition) -> Partition:
-        """The open partition; ``TopicNotFound`` or ``InvalidPartition``."""
-        return self._log.partition(*topic_partition)
-
-    def beginning(self, partition: Partition) -> int:
-        """The offset of the first record kept."""
-        return partition.earliest_offset
+        self._clock = clock
+        self._reset = OffsetReset.parse(config.auto_offset_reset)
 
     def end(self, partition: Partition) -> int:
         """One past the last offset this consumer may read now."""
         return partition.end_offset(self._config.isolation_level, self._config.visibility)
 
-    def at_time(self, partition: Partition, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first record with this timestamp or a later one."""
-        return partition.offset_for_time(timestamp_ms)
-
     def locate(self, partition: Partition, target: int) -> int:
-        """The offset of ``target``: ``EARLIEST``, ``LATEST``, or a timestamp (the end where no record is as late)."""
+        """The offset of ``target``: ``EARLIEST``, ``LATEST``, or a timestamp (the end if no record is as late)."""
         if target == EARLIEST:
-            return self.beginning(partition)
-        found = None if target == LATEST else self.at_time(partition, target)
+            return partition.earliest_offset
+        found = None if target == LATEST else partition.offset_for_time(target)
         return self.end(partition) if found is None else found.offset
+
+    def start_position(self, partition: Partition) -> int | None:
+        """Where ``auto_offset_reset`` puts a consumer without a position; None if it is ``none``."""
+        if self._reset.raises:
+            return None
+        return self.locate(partition, self._reset.target(self._clock.now_ms()))

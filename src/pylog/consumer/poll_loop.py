@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pylog.consumer.assignment import Assignment
 from pylog.consumer.fetcher import Fetcher
-from pylog.errors import ConfigError, TopicNotFound, Wakeup
+from pylog.errors import TopicNotFound, Wakeup
 from pylog.interrupts import own
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pylog.partition import Partition
     from pylog.storage import Watch
 
-_ASK_AGAIN_S = 5.0  # for what could not be had, and for what may have been exchanged by hand; no wait is longer
+_ASK_AGAIN_S = 5.0  # for a watch that could not be had; no wait is longer
 
 Taken = TypeVar("Taken")
 
 
-class Waiting:
+class PollLoop:
     """The loop around the fetcher. ``wake`` alone may be called from other threads and signal handlers."""
 
     def __init__(self, log: Log, assignment: Assignment, fetcher: Fetcher) -> None:
@@ -33,19 +33,22 @@ class Waiting:
         self._ask_again_s = 0.0
 
     def wake(self) -> None:
-        """Make ``take_within``, or its next call, raise ``Wakeup``. Any thread and any signal handler may call this."""
+        """Make ``poll_until``, or its next call, raise ``Wakeup``. Any thread and any signal handler may call this."""
         self._woken = True
         self._log.wake()
 
-    def take_within(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
-        """The first thing ``take(max_records)`` brings that is not empty, or what it brought when time was up.
+    def poll_until(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
+        """The first thing that ``take(max_records)`` returns that is not empty, or what it returned when time was up.
 
-        Time is up only once everything that was there has been read, so that an empty answer means there was nothing.
+        Time is up only after everything that was there has been read, so that an empty answer means there was nothing.
         """
         clock = self._log.clock
-        deadline = clock.monotonic() + timeout_s
+        deadline = clock.monotonic() + timeout_s if timeout_s else None
         while True:
-            self._begin_round()
+            if self._woken:
+                self._woken = False
+                raise Wakeup("wakeup() was called")
+            self._assignment.refresh()
             try:
                 taken = take(max_records)
             except own(TopicNotFound):
@@ -56,6 +59,8 @@ class Waiting:
                 return taken
             if not self._fetcher.caught_up:
                 continue
+            if deadline is None:
+                return taken
             wait_s = min(deadline - clock.monotonic(), _ASK_AGAIN_S)
             if wait_s <= 0:
                 return taken
@@ -64,22 +69,16 @@ class Waiting:
                 return taken
 
     def _current_watch(self) -> Watch | None:
-        """Of the partitions that are waited for: made with the first wait, and kept until they are others.
+        """A watch of the partitions that are waited for: made with the first wait, and kept until they are others.
 
-        Where it can't be had now, the wait goes by looking, and one of the next asks again. As often the files that say what
-        is published are looked for anew.
+        If there can be none now, the wait looks now and then, and one of the next waits asks again.
         """
-        lanes = self._fetcher.lanes.values()
-        partitions = tuple(lane.partition for lane in lanes if lane.partition is not None and not lane.paused)
+        partitions = self._fetcher.watched_partitions()
         paths = self._assignment.paths
         is_other = (*partitions, *paths) != self._watched or (self._watch is not None and not self._watch.is_open)
         now_s = self._log.clock.monotonic()
-        is_due = now_s >= self._ask_again_s
-        if is_other or is_due:
+        if is_other or (self._watch is None and now_s >= self._ask_again_s):
             self._ask_again_s = now_s + _ASK_AGAIN_S
-        if is_due and not is_other:
-            self._fetcher.look_anew()
-        if is_other or (is_due and self._watch is None):
             self.close()
             self._watch, self._watched = self._log.watch(partitions, paths), (*partitions, *paths)
         return self._watch
@@ -89,14 +88,6 @@ class Waiting:
         watch, self._watch, self._watched = self._watch, None, None
         if watch is not None:
             watch.close()
-
-    def _begin_round(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise Wakeup("wakeup() was called")
-        if self._assignment.is_empty:
-            raise ConfigError("nothing to read: call subscribe() or assign() first")
-        self._assignment.refresh()
 
     def _has_news(self) -> bool:
         return self._woken or self._fetcher.changed() or self._assignment.changed()

@@ -28,7 +28,7 @@ class Subscription(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True where it can never mean any topic."""
+        """True if it can never mean any topic."""
         return self.pattern is None and not self.topics
 
     @classmethod

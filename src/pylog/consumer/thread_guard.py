@@ -1,4 +1,4 @@
-"""One thread at a time, found out cheaply."""
+"""One thread at a time uses a consumer. A second one is found out cheaply."""
 
 from __future__ import annotations
 
@@ -8,54 +8,62 @@ from contextlib import contextmanager
 
 from pylog.errors import WrongThread
 
+_NO_THREAD = -1
+
 
 class SingleThreadGuard:
-    """``with sole_use.begin():`` around every public call; ``WrongThread`` where another call is under way."""
+    """``with guard.exclusive_call():`` around every public call; ``WrongThread`` while another call is under way."""
 
-    __slots__ = ("_lent_to", "_lock")
+    __slots__ = ("_callback_thread", "_lock")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lent_to = (
-            -1
-        )  # the thread that a callback runs in, which may call what it may call there; void without the lock
+        self._callback_thread = _NO_THREAD  # the thread in which a callback runs; means nothing without the lock
 
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """While a callback runs: it is in the midst of a call, and may make others."""
-        self._lent_to = threading.get_ident()
-        try:
-            yield
-        finally:
-            self._lent_to = -1
+    def exclusive_call(self) -> threading.Lock:
+        """The lock to hold during a call that no callback may make.
 
-    def begin_in_callback(self) -> threading.Lock:
-        """As ``begin``, for a call that a callback may make as well."""
-        return threading.Lock() if self._is_in_callback() else self.begin()
-
-    def begin(self) -> threading.Lock:
-        """The lock to hold for the length of the call.
-
-        The look before the lock is what raises; two threads that pass it at the same instant take turns. In exchange no
-        exception, a signal's included, can come between taking the lock and the ``with`` that releases it.
+        The look at the lock is what raises; two threads that look at the same instant take turns. In exchange no
+        exception, not even a signal handler's, can come between taking the lock and the ``with`` that releases it.
         """
-        if self._is_in_callback():
+        if not self._lock.locked():
+            return self._lock
+        if self._callback_thread == threading.get_ident():
             raise WrongThread(
                 "a callback of the group can commit, seek, pause and ask; it can't poll, subscribe, assign or close"
             )
-        if self._lock.locked():
-            raise WrongThread(
-                "this consumer is in the middle of another call: of another thread, or of the one that a deserializer "
-                "or signal handler interrupted"
-            )
-        return self._lock
+        raise _other_call()
 
-    def _is_in_callback(self) -> bool:
-        """Not where a signal handler's exception has ended the call before it could take back what it had lent."""
-        return self._lent_to == threading.get_ident() and self._lock.locked()
+    def call(self) -> threading.Lock:
+        """The lock to hold during a call that a callback may make as well.
 
-    def begin_in_child(self) -> bool:
-        """In a forked child, where only this thread lives: True if a call was under way in another one."""
+        The lock tells whether the callback's call still runs: a signal handler's exception may have ended that call
+        before it could forget the callback's thread.
+        """
+        if not self._lock.locked():
+            return self._lock
+        if self._callback_thread == threading.get_ident():
+            return threading.Lock()
+        raise _other_call()
+
+    @contextmanager
+    def callback(self) -> Iterator[None]:
+        """While a callback runs: its thread is in the middle of a call, and may make others."""
+        self._callback_thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._callback_thread = _NO_THREAD
+
+    def reset_in_child(self) -> bool:
+        """In a forked child, where only this thread lives: True if a call was under way in another thread."""
         interrupted = self._lock.locked()
-        self._lock, self._lent_to = threading.Lock(), -1
+        self._lock, self._callback_thread = threading.Lock(), _NO_THREAD
         return interrupted
+
+
+def _other_call() -> WrongThread:
+    return WrongThread(
+        "this consumer is in the middle of another call: of another thread, or of the one that a deserializer "
+        "or signal handler interrupted"
+    )

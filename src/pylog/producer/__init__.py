@@ -1,4 +1,4 @@
-"""Sends records: batches, their fate, and the thread that does not let them wait (see ``producer.py``)."""
+"""Sends records: batches, their outcome, and the thread that writes those that linger (see ``producer.py``)."""
 
 from pylog.producer.config import ProducerConfig
 from pylog.producer.deliveries import Deliveries

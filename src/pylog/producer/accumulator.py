@@ -1,6 +1,6 @@
 """Finds room for a record that the open batch did not take. The slow path of every send, once for each batch.
 
-The thread that finds a batch full writes it. Memory is reserved before a batch is opened; where none is left, the
+The thread that finds a batch full writes it. Memory is reserved before a batch is opened; if none is left, the
 batches that have waited longest are written first, by the same thread. So nothing queues up, nothing is dropped, and a
 producer is as fast as the disk lets it be. How long a send waits for other threads is bounded by ``max_block_ms``.
 """
@@ -15,13 +15,21 @@ from pylog.codec import RecordEncoder
 from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.interrupts import own
 from pylog.model import Header
-from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
-from pylog.producer.buffer_pool import Memory
+from pylog.producer.batch import ProducerBatch
+from pylog.producer.buffer import (
+    NO_BATCH,
+    IncompleteBatches,
+    PartitionBuffer,
+    TopicBuffers,
+    interrupted,
+    refuse_reentry,
+)
+from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ProducerConfig
-from pylog.producer.delivery import Delivery, ProducerBatch, interrupted, refuse_reentry
+from pylog.producer.delivery import Delivery
 from pylog.producer.linger import LINGER
 from pylog.producer.sender import Sender
-from pylog.producer.topic_cache import Topics
+from pylog.producer.topic_cache import TopicCache
 
 if TYPE_CHECKING:
     from pylog.clock import Clock
@@ -38,16 +46,25 @@ _SLEEP_MAX_S = 0.005
 class Accumulator:
     """Opens batches and fills them."""
 
-    def __init__(self, clock: Clock, config: ProducerConfig, memory: Memory, sender: Sender, topics: Topics) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        config: ProducerConfig,
+        pool: BufferPool,
+        incomplete: IncompleteBatches,
+        sender: Sender,
+        topics: TopicCache,
+    ) -> None:
         self._now_ms = None if type(clock) is SystemClock else clock.now_ms  # None: an encoder reads that one itself
         self._monotonic = clock.monotonic
         self._sleep = clock.sleep
         self._config = config
-        self._memory = memory
+        self._pool = pool
+        self._incomplete = incomplete
         self._sender = sender
         self._topics = topics
 
-    def place(
+    def append(
         self, buffer: PartitionBuffer, timestamp_ms: int | None, key: Key, value: Value, headers: Headers
     ) -> Delivery:
         """Put a record into the buffer.
@@ -58,16 +75,19 @@ class Accumulator:
         now_s = self._monotonic()
         buffer = self._topics.current(buffer, now_s)
         end_s = now_s + self._config.max_block_s
-        needed_bytes = self._memory.share_bytes(buffer, now_s)
+        needed_bytes = self._pool.share_bytes(
+            buffer.topic.batch_bytes, self._incomplete.partitions_in_use(buffer, now_s)
+        )
         while True:
             if buffer.open is not NO_BATCH:
                 with buffer.lock:
                     batch = buffer.open
-                    delivery = batch.enter(Delivery, batch, timestamp_ms, key, value, headers)
+                    delivery = batch.append(Delivery, batch, timestamp_ms, key, value, headers)
                     if delivery is not None:
                         return delivery
                 self._make_way(buffer, end_s)
-            self._make_room(needed_bytes, end_s)
+            if not self._pool.has_room(needed_bytes):
+                self._make_room(needed_bytes, end_s)
             try:
                 opened = self._open(buffer, needed_bytes, now_s, timestamp_ms, key, value, headers)
             except own(RecordTooLarge) as error:
@@ -80,7 +100,7 @@ class Accumulator:
 
     def limit_bytes(self, topic: TopicBuffers) -> int:
         """The most a batch of one record may have."""
-        return min(topic.max_message_bytes, self._memory.limit_bytes)
+        return min(topic.max_message_bytes, self._pool.limit_bytes)
 
     def _look_after(self, buffer: PartitionBuffer) -> None:
         """See to it that a batch just opened is written in the end."""
@@ -100,12 +120,12 @@ class Accumulator:
 
     def _make_room(self, size_bytes: int, end_s: float) -> None:
         """Free memory for a batch, if need be by writing the batches that have waited longest."""
-        memory, sleep_s = self._memory, _SLEEP_MIN_S
-        while not memory.has_room(size_bytes):
-            if any(self._sender.drain(waiting, _PATIENCE_S, wait_s=0) for waiting in list(memory.waiting)):
+        pool, sleep_s = self._pool, _SLEEP_MIN_S
+        while not pool.has_room(size_bytes):
+            if any(self._sender.drain(waiting, _PATIENCE_S, wait_s=0) for waiting in list(self._incomplete.waiting)):
                 continue
             if self._monotonic() >= end_s:
-                raise self._timeout(None, f"{memory.reserved_bytes} of {memory.limit_bytes} buffer bytes are in use")
+                raise self._timeout(None, f"{pool.reserved_bytes} of {pool.limit_bytes} buffer bytes are in use")
             self._sleep(sleep_s)  # other threads are writing what there is
             sleep_s = min(sleep_s * 2, _SLEEP_MAX_S)
 
@@ -120,11 +140,17 @@ class Accumulator:
         headers: Headers,
     ) -> Delivery | None:
         """Open a batch with this record in it; None if another thread came in between."""
-        batch = ProducerBatch(buffer, RecordEncoder(limit_bytes, self._now_ms), limit_bytes)
-        delivery = batch.encoder.enter(Delivery, batch, timestamp_ms, key, value, headers)
-        batch.due_s = now_s + self._config.linger_s
-        batch.deadline_s = now_s + self._config.delivery_timeout_s
-        batch.done = batch.called = self._config.acks == 0
+        config = self._config
+        batch = ProducerBatch(
+            self._sender,
+            buffer.topic_partition,
+            RecordEncoder(limit_bytes, self._now_ms),
+            limit_bytes,
+            due_s=now_s + config.linger_s,
+            deadline_s=now_s + config.delivery_timeout_s,
+            is_fire_and_forget=config.acks == 0,
+        )
+        delivery = batch.append(Delivery, batch, timestamp_ms, key, value, headers)
         with buffer.lock:
             if self._topics.is_closed:
                 raise self._topics.refusal()
@@ -132,7 +158,7 @@ class Accumulator:
                 raise ForkedHandle(
                     "a signal handler forked in the midst of this send: the parent process sends the record"
                 )
-            return delivery if buffer.publish(batch) else None
+            return delivery if buffer.make_current(batch) else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:
         """The size of a batch with this record alone, which did not fit a batch of the usual size; or the error."""
@@ -142,7 +168,7 @@ class Accumulator:
             return size_bytes
         if size_bytes < 0:
             raise error
-        is_topics = buffer.topic.max_message_bytes <= self._memory.limit_bytes
+        is_topics = buffer.topic.max_message_bytes <= self._pool.limit_bytes
         whose = (
             "the topic's max_message_bytes; raise it with alter_topic" if is_topics else "the producer's buffer_bytes"
         )
@@ -156,5 +182,5 @@ class Accumulator:
         where = f" to {buffer.topic.name}-{buffer.number}" if buffer else ""
         return BufferTimeout(
             f"no room for a record{where} after {self._config.max_block_ms} ms: {reason}",
-            max_block_ms=self._config.max_block_ms, buffered_bytes=self._memory.buffered_bytes(),
+            max_block_ms=self._config.max_block_ms, buffered_bytes=self._incomplete.buffered_bytes(),
         )  # fmt: skip

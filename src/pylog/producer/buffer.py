@@ -1,9 +1,9 @@
-"""The records of a partition that are not in the log yet, and the buffers of a topic.
+"""The records of a partition that are not in the log yet, the buffers of a topic, and what a producer still has to do.
 
 A buffer has at most one open batch (records are added under ``lock``, held for microseconds, never over a write) and at
-most one sealed batch (on its way into the log, by the thread whose turn ``writing`` it is). So a thread can fill the next
-batch while another writes the last one, and batches reach the log in the order they were opened. Taken in the order
-writing, lock, Memory's; none of them is held when a callback runs.
+most one batch in flight (on its way into the log, by the thread whose turn ``writing`` it is). So a thread can fill the
+next batch while another writes the last one, and batches reach the log in the order they were opened. Taken in the order
+writing, lock, the pool's lock; none of them is held when a callback runs.
 """
 
 from __future__ import annotations
@@ -11,23 +11,26 @@ from __future__ import annotations
 import threading  # senders of several threads meet in a buffer
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec import RecordEncoder
+from pylog.errors import BufferTimeout
+from pylog.interrupts import own
 from pylog.model import TopicPartition
-from pylog.producer.buffer_pool import Memory
-from pylog.producer.delivery import ProducerBatch, interrupted
+from pylog.producer.batch import APPENDED, NO_IDENTITY, OPEN, SETTLED, Driver, ProducerBatch
+from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.partitioner import Choice, KeyHash
-from pylog.turn import Turn, is_mine
+from pylog.turn import NOT_MINE, Turn, is_mine, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.partition import Partition
 
 _ORPHAN_S = 1.0
+_PERIOD_S = 1.0
 
 
 class _NoRecords:
-    """Stands for an encoder where no batch is open: takes nothing."""
+    """Stands for an encoder while no batch is open: takes nothing."""
 
     count = 0
     size_bytes = 0
@@ -45,20 +48,9 @@ class _NoRecords:
         return start
 
 
-NO_BATCH = ProducerBatch(cast("PartitionBuffer", None), cast(RecordEncoder, _NoRecords()), 0)
-
-
-class Driver(Protocol):
-    """The sender, as a batch's deliveries see it."""
-
-    def finish(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Bring the batch to its end in this thread. False if it is not decided within the time."""
-
-    def hurry(self, batch: ProducerBatch) -> None:
-        """Have the batch written soon by another thread."""
-
-    def log_closes(self) -> None:
-        """Bring every batch to its end."""
+NO_BATCH = ProducerBatch(
+    cast(Driver, None), TopicPartition("", -1), cast(RecordEncoder, _NoRecords()), 0, 0.0, 0.0, False
+)
 
 
 class TopicBuffers:
@@ -80,130 +72,218 @@ class TopicBuffers:
     )
 
     def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
+        # Constant after construction:
         self.name = name
         self.id = topic_id  # another id under the same name is another topic
         self.choice = choice
-        self.key_hash: KeyHash | None = None  # None leaves records with a key to the choice, too
+        # Any thread, one operation at a time:
         self.is_stale = False  # a batch failed: perhaps the topic was deleted
         self.is_abandoned = False  # these are the buffers of the process that was forked from
+        # Under the lock of TopicCache; read by all:
+        self.key_hash: KeyHash | None = None  # None leaves records with a key to the choice, too
         self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock
-        self.only: PartitionBuffer | None = None  # the one buffer where there is no choice
+        self.only: PartitionBuffer | None = None  # the one buffer, if there is no choice
         self.codec = 0
         self.level: int | None = None
         self.max_message_bytes = 0
-        self.batch_bytes = 0  # an open batch is bounded by this, or by less where memory is short
+        self.batch_bytes = 0  # an open batch is bounded by this, or by less if memory is short
 
 
 class PartitionBuffer:
     """The records of one partition that are not in the log yet."""
 
     __slots__ = (
-        "appended",
+        "_incomplete",
+        "_pool",
         "calling",
-        "driver",
+        "identity",
+        "in_flight",
         "is_extended",
         "lock",
-        "memory",
         "next_sequence",
         "number",
         "open",
         "partition",
-        "producer_id",
-        "sealed",
+        "pending_callbacks",
         "topic",
         "topic_partition",
         "used_in_period",
         "writing",
     )
 
-    def __init__(self, topic: TopicBuffers, number: int, memory: Memory, driver: Driver) -> None:
+    def __init__(self, topic: TopicBuffers, number: int, pool: BufferPool, incomplete: IncompleteBatches) -> None:
+        # Constant after construction:
         self.topic = topic
         self.number = number
         self.topic_partition = TopicPartition(topic.name, number)
-        self.memory = memory
-        self.driver = driver
+        self._pool = pool
+        self._incomplete = incomplete
         self.lock = threading.RLock()
-        self.is_extended = False  # a bulk send is in the middle of the open batch, under ``lock``
         self.writing = Turn()  # of the thread that appends
         self.calling = Turn()  # of the thread that runs callbacks
+        # Under ``lock``; ``send`` reads it without:
         self.open = NO_BATCH
-        self.sealed: ProducerBatch | None = None
-        self.appended: deque[ProducerBatch] = deque()  # left the buffer, in log order; callbacks still to run
+        self.is_extended = False  # a bulk send is in the middle of the open batch
+        # In the turn ``writing``:
+        self.in_flight: ProducerBatch | None = None
         self.partition: Partition | None = None  # opened with the first batch
-        self.producer_id = -1  # the id ``next_sequence`` counts under
+        self.identity = NO_IDENTITY  # what ``next_sequence`` counts under
         self.next_sequence = 0
+        # Added to in the turn ``writing``, taken from in the turn ``calling``. In log order:
+        self.pending_callbacks: deque[ProducerBatch] = deque()
+        # Any thread; a lost change is only a share that is a little too large:
         self.used_in_period = 0
 
     def is_interrupted(self) -> bool:
         """Whether this thread is in the middle of a bulk send to it: then a signal handler asks, or a value's ``__bytes__``."""
         return self.is_extended and is_mine(self.lock)
 
-    def finish(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        return self.driver.finish(batch, timeout_s)
-
-    def hurry(self, batch: ProducerBatch) -> None:
-        self.driver.hurry(batch)
-
-    def publish(self, batch: ProducerBatch) -> bool:
+    def make_current(self, batch: ProducerBatch) -> bool:
         """Make a batch that holds a record the open one, if none is open and its limit can be reserved. Under ``lock``.
 
         An exception of a signal handler comes before all of it or after, and so does what the handler sends: there is no
         call in between (a jump, where Python 3.10 runs handlers, too: what the handler sends then is refused).
         """
-        memory = self.memory
-        if is_mine(memory.lock):
+        pool, incomplete = self._pool, self._incomplete
+        if pool.is_locked_here():
             raise interrupted(self)
-        with memory.lock:
-            if self.open is not NO_BATCH or memory.reserved_bytes + batch.limit_bytes > memory.limit_bytes:
+        with pool.lock:
+            if self.open is not NO_BATCH or pool.reserved_bytes + batch.limit_bytes > pool.limit_bytes:
                 return False
-            memory.reserved_bytes += batch.limit_bytes
-            batch.reserved_bytes = batch.limit_bytes
+            pool.reserved_bytes += batch.limit_bytes
             self.open = batch
-            memory.unsettled[batch] = None
-            memory.waiting[self] = None
+            incomplete.batches[batch] = self
+            incomplete.waiting[self] = None
         return True
 
-    def seal(self) -> ProducerBatch | None:
-        """The batch to write next, closed to further records; None if there is none. In the turn ``writing``."""
+    def next_batch(self) -> ProducerBatch | None:
+        """The batch to append next, closed to further records; None if there is none. In the turn ``writing``."""
         if self.topic.is_abandoned:
             return None
-        if self.sealed is not None:
-            if not self.sealed.written and not self.sealed.settled:
-                return self.sealed  # its append was tried, and is to be tried again
-            self.unseal()  # a signal handler's exception came in between
-        with self.lock:
-            if self.open is NO_BATCH:
-                return None
-            self.open.encoder.close()
-            self.sealed, self.open = self.open, NO_BATCH
-        self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
-        return self.sealed
+        batch = self.in_flight
+        if batch is not None and batch.state >= APPENDED:
+            self.finish_in_flight()  # a signal handler's exception came in between
+            batch = None
+        if batch is None:
+            with self.lock:
+                batch = self.open
+                if batch is NO_BATCH:
+                    return None
+                self.in_flight, self.open = batch, NO_BATCH
+            self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
+        if batch.state is OPEN:
+            batch.close()
+        return batch
 
-    def unseal(self) -> None:
-        """The sealed batch is in the log, or has failed: it waits for acknowledgement and callbacks."""
-        batch, self.sealed = self.sealed, None
+    def finish_in_flight(self) -> None:
+        """The batch in flight is in the log, or has failed: it waits for its acknowledgement and its callbacks."""
+        batch, self.in_flight = self.in_flight, None
         if batch is not None:
-            self.appended.append(batch)
+            self.pending_callbacks.append(batch)
 
-    def rest(self) -> None:
-        """Need nobody's care any more, if all is settled."""
+    def call_back(self, timeout_s: float) -> bool:
+        """Run the callbacks of what is settled, in order. False if another thread is at it for longer than the time."""
+        if self.topic.is_abandoned:
+            return True
+        turn, pending = self.calling, self.pending_callbacks
+        while True:
+            try:
+                if not pending or pending[0].state < SETTLED:
+                    return True
+            except own(IndexError):  # another thread took the last one
+                return True
+            if turn.is_mine():  # a callback sent something: the loop below, further up this stack, goes on with it
+                return False
+            try:
+                if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_s)):
+                    return False  # the thread that has the turn looks again after leaving it
+                self._run_callbacks()
+            finally:
+                try:  # see turn.py
+                    turn.leave()
+                except own(NOT_MINE):
+                    pass
+
+    def _run_callbacks(self) -> None:
+        pending = self.pending_callbacks  # others only add to it
+        while pending and pending[0].state >= SETTLED:
+            batch = pending[0]
+            batch.call_back()
+            self._incomplete.batches.pop(batch, None)
+            pending.popleft()
+
+    def stop_waiting(self) -> None:
+        """Remove this buffer from those that wait, once all of its batches are settled."""
         if self.topic.is_abandoned:  # and a thread of the parent may have the lock
             return
-        is_settled = not self.unacknowledged()
+        is_settled = not self.pending_callbacks or not self.unacknowledged()
         with self.lock:
-            if is_settled and self.open is NO_BATCH and self.sealed is None:
-                self.memory.waiting.pop(self, None)
+            if is_settled and self.open is NO_BATCH and self.in_flight is None:
+                waiting = self._incomplete.waiting
+                waiting.pop(self, None)
                 if self.open is not NO_BATCH:  # a signal handler has just sent something
-                    self.memory.waiting[self] = None
+                    waiting[self] = None
 
     def unacknowledged(self) -> list[ProducerBatch]:
         """The batches that are in the log and not settled, in their order."""
-        return [batch for batch in self.appended.copy() if not batch.settled]
+        return [batch for batch in self.pending_callbacks.copy() if batch.state is APPENDED]
 
     def due_s(self) -> float:
-        """When somebody should look after the oldest record at the latest."""
-        batch = self.sealed or self.open
+        """When the oldest record has to be written, or acknowledged, at the latest."""
+        batch = self.in_flight or self.open
         if batch is not NO_BATCH:
             return batch.due_s
         orphans = self.unacknowledged()  # their thread is syncing them, unless it was interrupted
         return orphans[0].due_s + _ORPHAN_S if orphans else 0.0
+
+
+class IncompleteBatches:
+    """What a producer still has to do. Both dicts are roughly in order of age; single operations on them need no lock."""
+
+    def __init__(self) -> None:
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """There is nothing: at the start, and in a forked child."""
+        # Any thread, one operation at a time:
+        self.waiting: dict[PartitionBuffer, None] = {}  # buffers that some thread has to write or to acknowledge
+        self.batches: dict[ProducerBatch, PartitionBuffer] = {}  # until their callbacks have run
+        # Any thread; a lost change is only a share that is a little too large:
+        self._period = 0  # partitions in use are counted again in every period
+        self._used_now = self._used_before = 0
+
+    def partitions_in_use(self, buffer: PartitionBuffer, now_s: float) -> int:
+        """How many partitions, this one included, want memory.
+
+        A partition that the sticky partitioner is on counts only while it waits: it is one at a time, of however many.
+        """
+        if buffer.topic.choice.stays_on(buffer.number):
+            return len(self.waiting) + 1
+        period = int(now_s / _PERIOD_S) + 1
+        if period != self._period:
+            self._used_before = self._used_now if period == self._period + 1 else 0
+            self._period, self._used_now = period, 0
+        if buffer.used_in_period != period:
+            buffer.used_in_period = period
+            self._used_now += 1
+        return max(self._used_before, self._used_now, len(self.waiting) + 1)
+
+    def buffered_bytes(self) -> int:
+        """Encoded records that are not in the log yet."""
+        return sum(batch.buffered_bytes() for batch in list(self.batches))
+
+
+def refuse_reentry(buffer: PartitionBuffer) -> None:
+    """Refuse what a signal handler sends while its thread is in a bulk send: it would tear the batch apart."""
+    if buffer.is_extended and buffer.is_interrupted():
+        raise interrupted(buffer)
+
+
+def interrupted(buffer: PartitionBuffer) -> BufferTimeout:
+    """The error for a send from inside another one of the same thread, at a place where that can't be."""
+    return BufferTimeout(
+        f"{buffer.topic.name}-{buffer.number} was sent to from inside a send of the same thread (by a signal handler?); "
+        "nothing was appended, send again when that is over",
+        topic=buffer.topic.name,
+        partition=buffer.number,
+    )

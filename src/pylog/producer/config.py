@@ -79,6 +79,9 @@ class ProducerConfig:
         self.key_serializer = _callable_or_none("key_serializer", key_serializer)
         self.value_serializer = _callable_or_none("value_serializer", value_serializer)
         self.on_delivery = _callable_or_none("on_delivery", on_delivery)
+        self.linger_s = self.linger_ms / 1000
+        self.max_block_s = self.max_block_ms / 1000
+        self.delivery_timeout_s = self.delivery_timeout_ms / 1000
         if delivery_timeout_ms < linger_ms:
             raise ConfigError(
                 f"delivery_timeout_ms {delivery_timeout_ms} is less than linger_ms {linger_ms}: "
@@ -90,18 +93,6 @@ class ProducerConfig:
     def options(cls) -> list[str]:
         """Their names."""
         return list(cls.__init__.__kwdefaults__ or ())
-
-    @property
-    def linger_s(self) -> float:
-        return self.linger_ms / 1000
-
-    @property
-    def max_block_s(self) -> float:
-        return self.max_block_ms / 1000
-
-    @property
-    def delivery_timeout_s(self) -> float:
-        return self.delivery_timeout_ms / 1000
 
 
 def _one_of_acks(acks: object) -> int:

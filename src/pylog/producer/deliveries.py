@@ -12,7 +12,8 @@ from typing import overload
 
 from pylog.checks import OfOneProcess
 from pylog.model import RecordMetadata
-from pylog.producer.delivery import Delivery, ProducerBatch
+from pylog.producer.batch import ProducerBatch
+from pylog.producer.delivery import Delivery
 
 
 class Runs:

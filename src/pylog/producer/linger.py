@@ -1,4 +1,4 @@
-"""The one background thread of a process: it writes batches that nobody filled within ``linger_ms``.
+"""The one background thread of a process: it writes batches that were not filled within ``linger_ms``.
 
 It starts with the first batch that has to wait and sleeps while none does. Meanwhile it holds the senders whose batches
 wait, so records of a producer that was dropped without ``close`` are written all the same. At the end of the interpreter,
@@ -27,7 +27,7 @@ class LingeringSender(Protocol):
     is_watched: bool
 
     def flush_due(self) -> float | None:
-        """Write what is due; seconds until the next is, None where nothing waits."""
+        """Write what is due; seconds until the next is, None if nothing waits."""
 
     def flush(self, timeout_s: float | None) -> bool:
         """Write all."""
@@ -41,10 +41,10 @@ class Linger:
 
     def __init__(self) -> None:
         self._known: WeakSet[LingeringSender] = WeakSet()
-        self._start_anew()
-        after_fork_in_child(self._start_anew)
+        self._begin()
+        after_fork_in_child(self._begin)
 
-    def _start_anew(self) -> None:
+    def _begin(self) -> None:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)  # entered by its lock: see turn.py
         self._senders: dict[LingeringSender, None] = {}
@@ -59,7 +59,7 @@ class Linger:
     def watch(self, sender: LingeringSender) -> bool:
         """Look after ``sender`` until nothing of it waits; at once, if it is watched already.
 
-        False at the end of the interpreter: nobody will come by, the caller must write by itself.
+        False at the end of the interpreter: then the caller must write by itself.
         """
         if is_mine(self._lock):  # a signal handler sends, and has interrupted this
             return False
@@ -89,7 +89,7 @@ class Linger:
         while True:
             wait_s = self._look()
             if self._lock is not lock:
-                return  # a callback has forked, and this is the child, where nobody needs this thread
+                return  # a callback has forked, and this is the child, which does not need this thread
             with lock:
                 if not self._has_news:
                     self._changed.wait(wait_s)

@@ -1,9 +1,9 @@
 """Producer: the public face. ``send`` is the hot path; what happens once for each batch is in other files.
 
-topics.py: a topic's buffers and settings. partitioner.py: which of them. buffer.py: a partition's open batch.
-accumulator.py: room for a record, when that batch is full. memory.py: the bytes all batches may take. bulk.py: send_many.
-table.py: send_arrow. sender.py: append, sync, outcome, callbacks. linger.py: the background thread.
-delivery.py: what became of a record.
+topic_cache.py: a topic's buffers and settings. partitioner.py: which of them. buffer.py: a partition's batches.
+batch.py: the states of a batch. accumulator.py: room for a record, if the open batch is full. buffer_pool.py: the bytes
+all batches may take. send_many.py, send_arrow.py: many records in one call. sender.py: append, sync, outcome, callbacks.
+linger.py: the background thread. delivery.py, deliveries.py: the outcome of a record, of many. metrics.py: counts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pylog.interrupts import own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.buffer import TopicBuffers
-from pylog.producer.buffer_pool import Memory
+from pylog.producer.buffer import IncompleteBatches, TopicBuffers
+from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
@@ -28,7 +28,7 @@ from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction
 from pylog.producer.send_arrow import TableSender
 from pylog.producer.send_many import BulkSender
 from pylog.producer.sender import Sender
-from pylog.producer.topic_cache import Topics
+from pylog.producer.topic_cache import TopicCache
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
@@ -45,13 +45,17 @@ _NO_HEADERS: Headers = ()  # there is one empty tuple: to ask for it is cheaper 
 class Producer(OfOneProcess, metaclass=AbsentNames):
     """Sends records to the topics of a log. Safe to share among threads; goes on working in a forked child.
 
-    ``acks`` says what an acknowledged record has survived: ``"all"`` the loss of power (synced to the disk), ``1`` the
-    death of any process (it is in the page cache), ``0`` nothing: fire and forget. Records of a partition are appended in
-    the order sent. With ``enable_idempotence`` a batch carries a producer id and a sequence number, so the log knows one
-    that it has already.
+    | ``acks`` | a delivery is acknowledged when | what it survives |
+    | --- | --- | --- |
+    | ``"all"`` | the record is in the file and the file is synced to the medium | the loss of power |
+    | ``1`` | the record is in the file, in the page cache | the death of any process, not the loss of power |
+    | ``0`` | at once; errors are only logged and counted | nothing is promised |
+
+    Records of a partition are appended in the order sent. With ``enable_idempotence`` a batch carries a producer id and a
+    sequence number, so the log knows one that it has already.
 
     A batch is written when it holds ``batch_bytes``, when its first record is ``linger_ms`` old, on ``flush`` and
-    ``close``, and when somebody asks for a result. ``linger_ms=0`` writes every record at once. Open batches take up to
+    ``close``, and when a result is asked for. ``linger_ms=0`` writes every record at once. Open batches take up to
     ``buffer_bytes`` together; beyond that ``send`` writes by itself, and waits for other threads up to ``max_block_ms``.
     A batch that finds its partition locked by another process is tried until ``delivery_timeout_ms``.
 
@@ -108,16 +112,17 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             value_serializer=value_serializer,
             on_delivery=on_delivery,
         )
-        self._memory = Memory(config.buffer_bytes)
-        self._sender = Sender(log, config, self._memory)
-        self._topics = Topics(log, config, self._memory, self._sender)
-        self._accumulator = Accumulator(log.clock, config, self._memory, self._sender, self._topics)
+        self._pool = pool = BufferPool(config.buffer_bytes)
+        self._incomplete = incomplete = IncompleteBatches()
+        self._sender = Sender(log, config, pool, incomplete)
+        self._topics = TopicCache(log, config, pool, incomplete, self._sender)
+        self._accumulator = Accumulator(log.clock, config, pool, incomplete, self._sender, self._topics)
         self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config)
         self._table = TableSender(self._bulk, self._accumulator, self._topics, log.clock.now_ms)
         # What send needs for every record, one attribute away:
         self._known_topics = self._topics.known
         self._now_ms = log.clock.now_ms
-        self._place = self._accumulator.place
+        self._append = self._accumulator.append
         self._serializes = config.key_serializer is not None or config.value_serializer is not None
         self._has_more_to_do = config.on_delivery is not None or config.linger_ms == 0
         after_fork_in_child(self._forget_parent)
@@ -163,10 +168,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             headers = tuple(headers.items())
 
         batch = buffer.open
-        enter = batch.enter  # Python 3.11 is slow to call an attribute that is no method
-        delivery = enter(Delivery, batch, timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
+        append = batch.append  # Python 3.11 is slow to call an attribute that is no method
+        delivery = append(Delivery, batch, timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
         if delivery is None:
-            delivery = self._place(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
+            delivery = self._append(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
         if self._has_more_to_do:
             self._do_more(delivery)
         return delivery
@@ -174,8 +179,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     def _do_more(self, delivery: Delivery) -> None:
         if self._config.on_delivery is not None:
             delivery.add_done_callback(self._config.on_delivery)
-        if self._config.linger_ms == 0 and not delivery.batch.settled:
-            self._sender.drain(delivery.batch.buffer, self._config.max_block_s)
+        if self._config.linger_ms == 0:
+            self._sender.drain_unsettled((delivery.batch,))
 
     def _serialize(self, key: Any, value: Any) -> tuple[Any, Any]:
         return (
@@ -203,7 +208,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """Send many records to one topic, with ``keys[i]`` for ``values[i]`` if keys are given: much faster than one by one.
 
         They need not fit into the buffer. Raises as ``send`` for the first record that is refused; the error's ``index`` is
-        its place, and all values before it were accepted. (After ``BufferTimeout`` some behind it may be, too.)
+        its place, and all values before it were accepted. (After ``BufferTimeout`` some after it may be, too.)
         """
         values = require_several("values", values)
         if keys is not None:
@@ -214,23 +219,23 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         buffer = None if partition is None else self._topics.buffer(topic_buffers, partition)
-        return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.load(values, keys))
+        return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.request(values, keys))
 
     def send_arrow(self, topic: str, table: pa.Table | pa.RecordBatch) -> Deliveries:
         """Send each row of an Arrow table to one topic, in their order. Needs the ``arrow`` extra.
 
         Columns: ``value`` (binary or string; null is a tombstone), and of these any: ``key`` (the same; null is none),
         ``partition`` (an integer; null leaves it to the partitioner), ``timestamp`` (a timestamp, cut to milliseconds, of
-        UTC where it names no zone; or an integer of milliseconds; null is now), ``headers`` (lists of structs of ``key`` and
+        UTC if it names no zone; or an integer of milliseconds; null is now), ``headers`` (lists of structs of ``key`` and
         ``value``). ``topic``, ``offset`` and ``timestampType`` are ignored, so what ``to_arrow`` and ``poll_arrow`` return can
         be sent: to partitions of the same numbers, unless its column ``partition`` is left out. Serializers do not apply. The
         table is taken piece by piece, and need not fit into the buffer. Rows are sent as fast as by ``send_many``, but one by
-        one where their timestamps differ or they have headers.
+        one if their timestamps differ or they have headers.
 
         What a row has survived once its ``Delivery`` is done says ``acks``, as for ``send``. Raises ``ConfigError`` for
         other columns or types, and without ``pyarrow``; nothing was sent then. Raises as ``send`` for the first row that is
         refused; the error's ``index`` is its place, and all rows before it were accepted. (After ``BufferTimeout`` some
-        behind it may be, too.)
+        after it may be, too.)
         """
         from pylog.arrow.rows import rows_of
 
@@ -248,19 +253,19 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """
         require_timeout(timeout)
         if not self._sender.flush(timeout):
-            raise TimeoutError(f"{len(self._memory.unsettled)} batches are still under way after {timeout} s")
+            raise TimeoutError(f"{len(self._incomplete.batches)} batches are still under way after {timeout} s")
 
     def close(self, timeout: float | None = None) -> None:
         """Flush, then accept no more records. Closing twice is allowed.
 
         What could not be written within ``timeout`` seconds fails with ``DeliveryTimeout``. Raises the first error of a
-        record whose delivery nobody has looked at: a failure is never silent.
+        record whose delivery the application has not looked at: a failure is never silent.
         """
         require_timeout(timeout)
         self._topics.close()
         if not self._sender.flush(timeout):
             self._sender.give_up()
-        error = self._sender.tally.take_unobserved_failure()
+        error = self._sender.failures.take()
         if error is not None:
             raise error
 
@@ -276,21 +281,18 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
     def metrics(self) -> dict[str, float]:
         """Counts since the producer was made (in a forked child: since the fork). Cheap; not one consistent moment."""
-        return {
-            **self._sender.metrics(),
-            "buffered_bytes": self._memory.buffered_bytes(),
-            "reserved_bytes": self._memory.reserved_bytes,
-        }
+        return self._sender.metrics.snapshot()
 
     def __repr__(self) -> str:
-        batches = len(self._memory.unsettled)
+        batches = len(self._incomplete.batches)
         state = "closed" if self._topics.is_closed else f"{batches} batch{'' if batches == 1 else 'es'} under way"
         return f"<Producer acks={'all' if self._config.acks == ACKS_ALL else self._config.acks} {state}>"
 
     def _forget_parent(self) -> None:
         """In a forked child: what is buffered is the parent's to send. Its deliveries fail here, and only here."""
-        batches = list(self._memory.unsettled)
-        self._memory.forget_parent()
+        batches = list(self._incomplete.batches)
+        self._pool.forget_parent()
+        self._incomplete.forget_parent()
         self._topics.forget_parent()
         self._sender.forget_parent()
         for batch in batches:

@@ -1,4 +1,4 @@
-"""A table's rows, piece by piece: in bulk where neighbours need no more than values, keys and partitions, else one by one.
+"""A table's rows, piece by piece: in bulk if neighbours need no more than values, keys and partitions, else one by one.
 
 What is one for a whole run of the bulk path is the timestamp; headers it does not take. Both ways keep the order of rows.
 """
@@ -16,8 +16,8 @@ from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
 from pylog.producer.deliveries import Deliveries, JoinedDeliveries, ListedDeliveries
 from pylog.producer.delivery import Delivery
-from pylog.producer.send_many import BulkSender, Load
-from pylog.producer.topic_cache import Topics
+from pylog.producer.send_many import BulkRequest, BulkSender
+from pylog.producer.topic_cache import TopicCache
 
 if TYPE_CHECKING:
     from pylog.arrow.rows import Rows
@@ -34,7 +34,9 @@ class _Run(NamedTuple):
 class TableSender:
     """``send_arrow`` of one producer."""
 
-    def __init__(self, bulk: BulkSender, accumulator: Accumulator, topics: Topics, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, bulk: BulkSender, accumulator: Accumulator, topics: TopicCache, now_ms: Callable[[], int]
+    ) -> None:
         self._bulk = bulk
         self._accumulator = accumulator
         self._topics = topics
@@ -63,12 +65,12 @@ class TableSender:
         buffer: PartitionBuffer | None = None
         if partitions is not None and partitions[0] is not None and partitions.count(partitions[0]) == len(partitions):
             buffer, partitions = self._topics.buffer(topic, partitions[0]), None
-        load = Load(rows.values[some], None if rows.keys is None else rows.keys[some], partitions)
-        return self._bulk.send(topic, buffer, now_ms if time_ms is None else time_ms, load)
+        request = BulkRequest(rows.values[some], None if rows.keys is None else rows.keys[some], partitions)
+        return self._bulk.send(topic, buffer, now_ms if time_ms is None else time_ms, request)
 
     def _send_rows(self, topic: TopicBuffers, rows: Rows, run: _Run, now_ms: int) -> Deliveries:
         sent: list[Delivery] = []
-        way, buffer_of, place = self._bulk.way, self._topics.buffer, self._accumulator.place
+        way, buffer_of, append = self._bulk.way, self._topics.buffer, self._accumulator.append
         some = slice(run.start, run.stop)
         columns = (repeat(None) if column is None else column[some] for column in rows[1:])
         try:
@@ -79,9 +81,9 @@ class TableSender:
                 if time_ms is None:
                     time_ms = now_ms  # noqa: PLW2901 - of this row, and of no other
                 batch = buffer.open
-                delivery = batch.enter(Delivery, batch, time_ms, key, value, headers or ())
+                delivery = batch.append(Delivery, batch, time_ms, key, value, headers or ())
                 if delivery is None:
-                    delivery = place(buffer, time_ms, key, value, headers or ())
+                    delivery = append(buffer, time_ms, key, value, headers or ())
                 sent.append(delivery)
         except own(PylogError) as error:
             error.facts["index"] = len(sent)

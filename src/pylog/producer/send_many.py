@@ -15,20 +15,21 @@ from pylog.codec import RecordEncoder
 from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers
+from pylog.producer.batch import ProducerBatch
+from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, refuse_reentry
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, ListedDeliveries, Runs, SpreadDeliveries
-from pylog.producer.delivery import Delivery, ProducerBatch, refuse_reentry
+from pylog.producer.delivery import Delivery
 from pylog.producer.partitioner import POSITIVE, UNHASHABLE, Sticky
 from pylog.producer.sender import Sender
-from pylog.producer.topic_cache import Topics
+from pylog.producer.topic_cache import TopicCache
 
 STEP_RECORDS = 10_000  # between two looks at the partitioner
 _NO_HEADERS = ()
 _RUN_RECORDS = 32  # a run costs as much as about so many records that are entered one by one
 
 
-class Load:
+class BulkRequest:
     """What one call is to send. ``cut`` ends it before a refused record, whose error is raised when the rest is sent."""
 
     __slots__ = ("keys", "partitions", "refusal", "values")
@@ -48,48 +49,52 @@ class Load:
         self.partitions = None if self.partitions is None else self.partitions[:index]
         self.refusal = error
 
-    def part(self, places: Sequence[int]) -> Load:
+    def part(self, places: Sequence[int]) -> BulkRequest:
         """The values at these places, in this order."""
         values, keys = self.values, self.keys
-        return Load([values[place] for place in places], None if keys is None else [keys[place] for place in places])
+        return BulkRequest(
+            [values[place] for place in places], None if keys is None else [keys[place] for place in places]
+        )
 
 
 class BulkSender:
     """``send_many`` of one producer, and what ``send_arrow`` sends in bulk."""
 
-    def __init__(self, accumulator: Accumulator, sender: Sender, topics: Topics, config: ProducerConfig) -> None:
+    def __init__(self, accumulator: Accumulator, sender: Sender, topics: TopicCache, config: ProducerConfig) -> None:
         self._accumulator = accumulator
         self._topics = topics
         self._sender = sender
         self._config = config
 
-    def load(self, values: Sequence[Any], keys: Sequence[Any] | None) -> Load:
+    def request(self, values: Sequence[Any], keys: Sequence[Any] | None) -> BulkRequest:
         """Keys and values through the serializers, up to the first record that one of them refuses."""
-        load = Load(values, keys)
-        load.values = self._serialized(load, "value", self._config.value_serializer, load.values)
-        if load.keys is not None:
-            load.keys = self._serialized(load, "key", self._config.key_serializer, load.keys)
-            load.values = load.values[: len(load.keys)]
-        return load
+        request = BulkRequest(values, keys)
+        request.values = self._serialized(request, "value", self._config.value_serializer, request.values)
+        if request.keys is not None:
+            request.keys = self._serialized(request, "key", self._config.key_serializer, request.keys)
+            request.values = request.values[: len(request.keys)]
+        return request
 
-    def send(self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, load: Load) -> Deliveries:
-        """Send everything up to the first record that is refused, to one ``buffer``, or to those that the load or else the
+    def send(
+        self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, request: BulkRequest
+    ) -> Deliveries:
+        """Send everything up to the first record that is refused, to one ``buffer``, or to those that the request or else the
         partitioner names."""
         all_runs: list[Runs] = []
-        if buffer is None and load.partitions is None:
+        if buffer is None and request.partitions is None:
             buffer = topic.only
         try:
             if buffer is not None:
-                deliveries = self._to_one(load, buffer, timestamp_ms, all_runs)
-            elif load.keys is None and load.partitions is None and isinstance(topic.choice, Sticky):
-                deliveries = self._to_sticky(load, topic, timestamp_ms, all_runs)
+                deliveries = self._to_one(request, buffer, timestamp_ms, all_runs)
+            elif request.keys is None and request.partitions is None and isinstance(topic.choice, Sticky):
+                deliveries = self._to_sticky(request, topic, timestamp_ms, all_runs)
             else:
-                deliveries = self._to_many(load, topic, timestamp_ms, all_runs)
+                deliveries = self._to_many(request, topic, timestamp_ms, all_runs)
         finally:
             for runs in all_runs:
                 self._do_more(runs, timestamp_ms)
-        if load.refusal is not None:
-            raise load.refusal
+        if request.refusal is not None:
+            raise request.refusal
         return deliveries
 
     def way(self, topic: TopicBuffers, key: Any) -> int:
@@ -100,8 +105,10 @@ class BulkSender:
             return topic.choice.choose(key, count)
         return (key_hash(key) & POSITIVE) % count
 
-    def _serialized(self, load: Load, field: str, serializer: Serializer | None, items: Sequence[Any]) -> Sequence[Any]:
-        """The items through the serializer, up to the first it refuses, which cuts the load."""
+    def _serialized(
+        self, request: BulkRequest, field: str, serializer: Serializer | None, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The items through the serializer, up to the first it refuses, which cuts the request."""
         if serializer is None:
             return items
         done: list[Any] = []
@@ -109,79 +116,85 @@ class BulkSender:
             for item in items:
                 done.append(serialized(field, serializer, item))  # noqa: PERF401 - keeps those before a failure
         except own(PylogError) as error:
-            load.cut(len(done), error)
+            request.cut(len(done), error)
         return done
 
-    def _to_one(self, load: Load, buffer: PartitionBuffer, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
+    def _to_one(
+        self, request: BulkRequest, buffer: PartitionBuffer, timestamp_ms: int, all_runs: list[Runs]
+    ) -> Deliveries:
         runs = Runs()
         all_runs.append(runs)
-        self._fill(buffer, timestamp_ms, load, runs)
+        self._fill(buffer, timestamp_ms, request, runs)
         return Deliveries(runs, timestamp_ms)
 
-    def _to_sticky(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
+    def _to_sticky(
+        self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]
+    ) -> Deliveries:
         """To the partition whose turn it is, and on to the next when its batch is full."""
         runs = Runs()
         all_runs.append(runs)
         start = 0
-        while start < len(load.values):
+        while start < len(request.values):
             buffers = topic.buffers
-            step = Load(load.values[start : start + STEP_RECORDS], None)
+            step = BulkRequest(request.values[start : start + STEP_RECORDS], None)
             buffer = buffers[topic.choice.choose(None, len(buffers))]
             taken = self._fill(buffer, timestamp_ms, step, runs, moves_on=True)
             if step.refusal is not None:
-                load.cut(start + len(step.values), step.refusal)
+                request.cut(start + len(step.values), step.refusal)
                 break
             start += taken
         return Deliveries(runs, timestamp_ms)
 
-    def _to_many(self, load: Load, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]) -> Deliveries:
+    def _to_many(
+        self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]
+    ) -> Deliveries:
         """Each to the partition chosen for it; partition by partition, unless there are few records for each."""
-        ways = self._ways(load, topic)
-        if len(load.values) < _RUN_RECORDS * len(topic.buffers):
-            return self._one_by_one(load, topic, timestamp_ms, ways)
-        self._try_out(load, topic, timestamp_ms)
+        ways = self._ways(request, topic)
+        if len(request.values) < _RUN_RECORDS * len(topic.buffers):
+            return self._one_by_one(request, topic, timestamp_ms, ways)
+        self._try_out(request, topic, timestamp_ms)
         places: dict[int, list[int]] = {}
-        for place in range(len(load.values)):
+        for place in range(len(request.values)):
             places.setdefault(ways[place], []).append(place)
         spread: dict[int, Runs] = {way: Runs() for way in places}
         all_runs.extend(spread.values())
         unsent = dict(places)
         for way, chosen in places.items():
-            part = load.part(chosen)
+            part = request.part(chosen)
             self._fill(topic.buffers[way], timestamp_ms, part, spread[way])
             unsent[way] = chosen[len(part.values) :]
             if part.refusal is not None:  # no fault of the record, those were found: the producer is closed, or stuck
-                load.cut(min(rest[0] for rest in unsent.values() if rest), part.refusal)
+                request.cut(min(rest[0] for rest in unsent.values() if rest), part.refusal)
                 break
         return SpreadDeliveries(spread, ways, timestamp_ms)
 
-    def _one_by_one(self, load: Load, topic: TopicBuffers, timestamp_ms: int, ways: list[int]) -> Deliveries:
+    def _one_by_one(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, ways: list[int]) -> Deliveries:
         """In their order, so that a record that is refused comes before all that are not sent."""
-        buffers, place, listed = topic.buffers, self._accumulator.place, list[Delivery]()
+        buffers, append, listed = topic.buffers, self._accumulator.append, list[Delivery]()
         try:
             for way, key, value in zip(
-                ways, repeat(None) if load.keys is None else load.keys, load.values, strict=False
+                ways, repeat(None) if request.keys is None else request.keys, request.values, strict=False
             ):
                 batch = buffers[way].open
-                enter = batch.enter
-                delivery = enter(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
+                append_here = batch.append
+                delivery = append_here(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
                 if delivery is None:
-                    delivery = place(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
+                    delivery = append(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
                 listed.append(delivery)
         except own(PylogError) as error:
-            load.cut(len(listed), error)
+            request.cut(len(listed), error)
         finally:
             self.do_more(listed)
         return ListedDeliveries(listed)
 
-    def _ways(self, load: Load, topic: TopicBuffers) -> list[int]:
-        """The partition of each record; cuts the load before the first that can have none."""
+    def _ways(self, request: BulkRequest, topic: TopicBuffers) -> list[int]:
+        """The partition of each record; cuts the request before the first that can have none."""
         key_hash, choose, count = topic.key_hash, topic.choice.choose, len(topic.buffers)
-        keys: Sequence[Any] = [None] * len(load.values) if load.keys is None else load.keys
+        keys: Sequence[Any] = [None] * len(request.values) if request.keys is None else request.keys
         ways: list[int] = []
         try:
-            if load.partitions is not None:
-                for key, number in zip(keys, load.partitions, strict=True):
+            if request.partitions is not None:
+                for key, number in zip(keys, request.partitions, strict=True):
                     ways.append(self.way(topic, key) if number is None else self._topics.buffer(topic, number).number)
                 return ways
             for key in keys:
@@ -193,30 +206,30 @@ class BulkSender:
                 except own(*UNHASHABLE):
                     ways.append((key_hash(key_bytes(key)) & POSITIVE) % count)
         except own(PylogError) as error:
-            load.cut(len(ways), error)
+            request.cut(len(ways), error)
         return ways
 
-    def _try_out(self, load: Load, topic: TopicBuffers, timestamp_ms: int) -> None:
-        """Cut the load before the first record that the codec or the topic's limit refuses."""
+    def _try_out(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int) -> None:
+        """Cut the request before the first record that the codec or the topic's limit refuses."""
         trial = RecordEncoder(self._accumulator.limit_bytes(topic))
         index = 0
-        while index < len(load.values):
+        while index < len(request.values):
             try:
-                index = trial.extend(timestamp_ms, load.values, load.keys, index)
+                index = trial.extend(timestamp_ms, request.values, request.keys, index)
             except own(PylogError) as error:
-                load.cut(int(error.facts.get("index", index)), error)
+                request.cut(int(error.facts.get("index", index)), error)
             else:
                 trial.take_batch()
 
     def _fill(
-        self, buffer: PartitionBuffer, timestamp_ms: int, load: Load, runs: Runs, *, moves_on: bool = False
+        self, buffer: PartitionBuffer, timestamp_ms: int, request: BulkRequest, runs: Runs, *, moves_on: bool = False
     ) -> int:
-        """All of the load into one partition, up to the first record that is refused; how many records that is.
+        """All of the request into one partition, up to the first record that is refused; how many records that is.
 
         ``moves_on``: no more than its open batch takes, which is written then: what is left goes to another partition.
         """
         start = 0
-        while start < len(load.values):
+        while start < len(request.values):
             try:
                 refuse_reentry(buffer)
                 with buffer.lock:
@@ -225,7 +238,7 @@ class BulkSender:
                     buffer.is_extended = True
                     try:
                         first = batch.encoder.count
-                        stop = batch.encoder.extend(timestamp_ms, load.values, load.keys, start)
+                        stop = batch.encoder.extend(timestamp_ms, request.values, request.keys, start)
                     finally:
                         buffer.is_extended = False
                         if buffer.open is batch:
@@ -233,17 +246,17 @@ class BulkSender:
                 if stop > start:
                     runs.add(batch, first, stop - start)
                     start = stop
-                if start < len(load.values):
+                if start < len(request.values):
                     if moves_on and batch is not NO_BATCH:
                         self._accumulator.write_full(buffer)
                         return start
-                    key = None if load.keys is None else load.keys[start]
-                    placed = self._accumulator.place(buffer, timestamp_ms, key, load.values[start], ())
+                    key = None if request.keys is None else request.keys[start]
+                    placed = self._accumulator.append(buffer, timestamp_ms, key, request.values[start], ())
                     runs.add(placed.batch, placed.index, 1)
                     start += 1
             except own(PylogError) as error:
                 index = max(start, int(error.facts.get("index", start)))
-                load.cut(index, error)  # the codec has taken the run back; the good part of it comes again
+                request.cut(index, error)  # the codec has taken the run back; the good part of it comes again
         return start
 
     def _do_more(self, runs: Runs, timestamp_ms: int) -> None:
@@ -261,5 +274,4 @@ class BulkSender:
 
     def _drain(self, batches: Iterable[ProducerBatch]) -> None:
         if self._config.linger_ms == 0:
-            for buffer in dict.fromkeys(batch.buffer for batch in batches if not batch.settled):
-                self._sender.drain(buffer, self._config.max_block_s)
+            self._sender.drain_unsettled(batches)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from pylog.codec.compression import codec_id, compress
 from pylog.errors import BufferTimeout, Closed, ConfigError, InvalidPartition, TopicNotFound
 from pylog.interrupts import own
-from pylog.producer.buffer import Driver, PartitionBuffer, TopicBuffers
-from pylog.producer.buffer_pool import Memory
+from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
+from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ProducerConfig
+from pylog.producer.sender import Sender
 from pylog.turn import is_mine
 
 if TYPE_CHECKING:
@@ -25,17 +26,23 @@ _LOOK_EVERY_S = 0.01  # a look costs a stat
 _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice to the producer
 
 
-class Topics:
+class TopicCache:
     """``known`` is what ``send`` looks into; a topic that is not there goes through ``find``."""
 
-    def __init__(self, log: Log, config: ProducerConfig, memory: Memory, driver: Driver) -> None:
+    def __init__(
+        self, log: Log, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches, sender: Sender
+    ) -> None:
+        # Constant after construction:
         self._log = log
         self._config = config
-        self._memory = memory
-        self._driver = driver
+        self._pool = pool
+        self._incomplete = incomplete
+        self._sender = sender
         self._random = Random()
+        # Under ``_lock``; ``known`` and ``is_closed`` are read without:
         self.known: dict[str, TopicBuffers] = {}
         self.is_closed = False
+        # By the thread that closes the log:
         self._is_log_closed = False
         log.flush_on_close(self)
         self.forget_parent()
@@ -46,11 +53,13 @@ class Topics:
         for topic in self.known.values():
             topic.is_abandoned = True
         self.known.clear()
+        # Under ``_lock``; read without, as a hint that is compared again:
         self._version = -1
+        # Any thread, one operation at a time:
         self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
-        """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` where there is none; ``ConfigError`` for a
+        """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` if there is none; ``ConfigError`` for a
         hash that is not the topic's."""
         if is_mine(self._lock) and name not in self.known:
             raise BufferTimeout(
@@ -77,7 +86,7 @@ class Topics:
         """Refuse records from now on, and write those that were taken."""
         self._is_log_closed = self._is_log_closed or not self.is_closed  # an interrupted close comes again
         self.close()
-        self._driver.log_closes()
+        self._sender.log_closes()
 
     def close(self) -> None:
         """Let ``find`` refuse everything from now on. On return, no more batches are opened."""
@@ -87,7 +96,7 @@ class Topics:
             self.known.clear()
         for topic in topics:
             for buffer in topic.buffers:
-                with buffer.lock:  # who was about to open a batch has opened it
+                with buffer.lock:  # a thread that was about to open a batch has opened it
                     pass
 
     def refresh(self) -> None:
@@ -103,7 +112,7 @@ class Topics:
         for name, topic in list(self.known.items()):
             try:
                 self.known[name] = self._read(name, topic)
-            except own(TopicNotFound, ConfigError):  # the next send to it asks again, and is told
+            except own(TopicNotFound, ConfigError):  # the next send to it asks again, and raises it
                 del self.known[name]
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
@@ -124,7 +133,7 @@ class Topics:
         )  # fmt: skip
 
     def buffer(self, topic: TopicBuffers, partition: object) -> PartitionBuffer:
-        """The buffer of a partition named by the caller; ``InvalidPartition`` where there is none."""
+        """The buffer of a partition named by the caller; ``InvalidPartition`` if there is none."""
         if isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
             if partition >= len(topic.buffers):
                 self.refresh()  # it may have been added since
@@ -146,7 +155,7 @@ class Topics:
         self._configure(topic, description.config.compression_type, description.config.max_message_bytes)
         numbers = range(len(topic.buffers), description.partitions)
         topic.buffers = topic.buffers + [
-            PartitionBuffer(topic, number, self._memory, self._driver) for number in numbers
+            PartitionBuffer(topic, number, self._pool, self._incomplete) for number in numbers
         ]
         has_choice = len(topic.buffers) > 1 or not partitioner.hashes_keys
         topic.only = None if has_choice else topic.buffers[0]

@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "close has no time of its own",
         "consumer/group_assignment.py",
-        "        self.progress.begin_to_close(timeout_s)\n",
+        "        self.tracker.begin_to_close(timeout_s)\n",
         "",
         "close(timeout=0.5) waits for 30 s if a process is stopped with the group's lock",
         ("tests/group/test_stopped_holder.py",),

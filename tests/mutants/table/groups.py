@@ -140,4 +140,12 @@ MUTANTS = (
         "offsets committed under it seem to be of what was written since",
         (f"{_GAPS}::test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_told_by_theirs",),
     ),
+    Mutant(
+        "a consumer's commits lead back to what owns them",
+        "consumer/group_assignment.py",
+        "self.requested.is_subscribed)",
+        "lambda: self.requested.is_subscribed())",
+        "a consumer that is forgotten stays a member until the garbage collector runs",
+        ("tests/group/test_life_and_death.py::test_a_forgotten_consumer_leaves_its_group_without_the_collector",),
+    ),
 )

@@ -49,14 +49,6 @@ MUTANTS = (
         (f"{_NAMES}::test_a_timeout_that_may_be_meant_in_milliseconds_is_warned_of_where_it_stands",),
     ),
     Mutant(
-        "an error names a class that no user knows",
-        "consumer/parts.py",
-        '            method.__qualname__ = f"Consumer.{name}"\n',
-        "            pass\n",
-        "a TypeError speaks of Commits.commit()",
-        (f"{_NAMES}::test_a_wrong_call_is_refused_with_the_name_that_is_public",),
-    ),
-    Mutant(
         "a hook's full disk is an unknown error",
         "testing/machine/process.py",
         "                _answer(step, error)\n                raise\n",

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _PRODUCERS = "tests/partition/test_producers.py"
 _EXPIRY = "tests/partition/test_producer_expiry.py"
 _THROUGH = "tests/producer/test_through_log.py"
+_FAILURES = "tests/producer/test_failures.py"
 _STATE = "partition/producers/state.py"
 
 MUTANTS = (
@@ -207,7 +208,7 @@ MUTANTS = (
     Mutant(
         "a sender gives every batch the same sequence",
         "producer/sender.py",
-        "            buffer.next_sequence = buffer.next_sequence + batch.count & MAX_SEQUENCE\n",
+        "            buffer.next_sequence = batch.next_sequence  # again the same, if the next line has to be repeated\n",
         "",
         "the second batch passes for a repeat of the first, and is dropped",
         ("tests/producer/test_failures.py::test_batches_carry_the_producers_id_and_follow_one_another",),
@@ -215,16 +216,32 @@ MUTANTS = (
     Mutant(
         "a sender goes on under its id after an unknown outcome",
         "producer/sender.py",
-        "            self._producer_id = _NO_PRODUCER  # what the log knows of the old id is uncertain\n",
+        "            self._identity = self._no_identity  # what the log knows of the old id is uncertain\n",
         "            pass\n",
         "every later batch is out of order, or passes for a repeat",
         ("tests/producer/test_failures.py::test_after_an_uncertain_outcome_all_goes_on_under_a_new_id",),
     ),
     Mutant(
+        "a batch settled twice gives its memory back twice",
+        "producer/batch.py",
+        "            if state >= SETTLED:\n                return False\n",
+        "",
+        "the buffers grow beyond buffer_bytes, and an outcome that was told changes",
+        ("tests/producer/test_batch.py", "tests/producer/test_memory.py"),
+    ),
+    Mutant(
+        "a batch is built again with another sequence number",
+        "producer/sender.py",
+        "        is_new = batch.state is not BUILT\n",
+        "        is_new = True\n",
+        "a batch whose append was interrupted fails, although the log has it",
+        (f"{_FAILURES}::test_a_batch_interrupted_in_its_append_is_written_again_and_the_log_knows_it",),
+    ),
+    Mutant(
         "a producer outlives its log",
         "producer/topic_cache.py",
-        "        self.close()\n        self._driver.log_closes()\n",
-        "        self._driver.log_closes()\n",
+        "        self.close()\n        self._sender.log_closes()\n",
+        "        self._sender.log_closes()\n",
         "records are accepted after the log was closed, and with acks=0 lost without a word",
         (f"{_THROUGH}::test_a_producer_that_has_sent_refuses_every_record_from_the_close_of_its_log_on",),
     ),

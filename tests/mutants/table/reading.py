@@ -81,7 +81,7 @@ MUTANTS = (
         "min(state.high_watermark, state.durable_offset)",
         "state.high_watermark",
         "a consumer acts on a record that a loss of power takes back",
-        ("tests/consumer/test_real_log.py::test_durable_visibility_waits_for_the_sync",),
+        ("tests/consumer/test_real_files.py::test_durable_visibility_waits_for_the_sync",),
     ),
     Mutant(
         "read_committed returns what was aborted",

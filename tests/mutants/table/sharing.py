@@ -346,11 +346,11 @@ MUTANTS = (
     ),
     Mutant(
         "paused partitions are watched",
-        "consumer/poll_loop.py",
-        " if lane.partition is not None and not lane.paused)",
-        " if lane.partition is not None)",
+        "consumer/fetcher.py",
+        " if item.partition is not None and not item.paused)",
+        " if item.partition is not None)",
         "a consumer is woken by every append to what it has paused, for nothing",
-        ("tests/consumer/test_real_log.py::test_what_is_paused_wakes_nobody",),
+        ("tests/consumer/test_real_files.py::test_what_is_paused_wakes_nobody",),
     ),
     Mutant(
         "a signal handler's exception is taken for an answer",
@@ -396,8 +396,8 @@ MUTANTS = (
     Mutant(
         "a batch that was interrupted between append and note is waited for in vain",
         "producer/sender.py",
-        "            is_done = batch.written and batch.buffer.sealed is not batch\n",
-        "            is_done = batch.written\n",
+        "            is_written = batch.state is APPENDED and buffer.in_flight is not batch\n",
+        "            is_written = batch.state is APPENDED\n",
         "result() runs into its timeout although the record is in the log",
         (f"{_INTERRUPTS}::test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_result",),
     ),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.testing import history
-from pylog.testing.checker.groups import Groups
+from pylog.testing.checker.group_index import GroupIndex
 from pylog.testing.history import COMMIT, DELETE, FAIL, INFO, INVOKE, OK, POLL, Operation, Pair
 
 NOWHERE = NOBODY = NEVER = -1
@@ -148,7 +148,7 @@ class Index:
         self.flows: list[tuple[int, int]] = []  # (operation that sent, operation that read)
         self.lag_max_s = 0.0
         self.transactions: dict[int, list[tuple[str, int]]] = {}  # operation -> partitions and values it sent
-        self.groups = Groups()
+        self.groups = GroupIndex()
         self.operations = self.polled = 0
         self._late: list[tuple[PartitionIndex, int, int]] = []
         self._actors: dict[int, Actor] = {}

@@ -8,10 +8,13 @@ once that is synced. That is POSIX at its strictest; ext4 keeps more.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
 PAGE_BYTES = 4096
+_NAME_BYTES_MAX = 255  # of one name, on every filesystem in use
 
 
 class Write(NamedTuple):
@@ -167,6 +170,29 @@ class Disk:
         self.sequence += 1
         return self.sequence
 
+    def find(self, path: str) -> File | Directory | None:
+        """What stands at ``path``; None if its directory is there and the name is not. Else ``FileNotFoundError``."""
+        node: File | Directory = self.root
+        parts = parts_of(path)
+        for number, part in enumerate(parts):
+            if not isinstance(node, Directory):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            found = node.entries.get(part)
+            if found is None:
+                check_length(part)
+                if number == len(parts) - 1:
+                    return None
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = found
+        return node
+
+    def look(self, path: str) -> File | Directory | None:
+        """What stands at ``path``; None if nothing can be reached there."""
+        try:
+            return self.find(path)
+        except OSError:
+            return None
+
     def walk(self) -> Iterator[tuple[str, File | Directory]]:
         """Everything that can be reached now, or after a loss of power, each once, with one of its paths."""
         return walk(self.root)
@@ -207,3 +233,12 @@ class Disk:
             assert isinstance(twin, File)
             disk.removed.append(twin)
         return disk
+
+
+def parts_of(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def check_length(name: str) -> None:
+    if len(os.fsencode(name)) > _NAME_BYTES_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))

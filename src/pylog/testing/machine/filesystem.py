@@ -12,10 +12,8 @@ from collections.abc import Collection
 from pylog.errors import StorageError
 from pylog.storage import AppendableFile, FileLock, ReadableFile
 from pylog.storage.os_errors import storage_error
-from pylog.testing.machine.disk import Directory, File, Rename
+from pylog.testing.machine.disk import Directory, File, Rename, check_length, parts_of
 from pylog.testing.machine.process import OpenAppendableFile, OpenFile, Process, SimulatedLock
-
-_NAME_BYTES_MAX = 255  # of one name, on every filesystem in use
 
 
 class SimulatedFileSystem:
@@ -31,32 +29,9 @@ class SimulatedFileSystem:
 
     # Finding
 
-    def _find(self, path: str) -> File | Directory | None:
-        """What stands at ``path``; None where its directory is there and the name is not. Else ``FileNotFoundError``."""
-        node: File | Directory = self._machine.disk.root
-        parts = _parts(path)
-        for number, part in enumerate(parts):
-            if not isinstance(node, Directory):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            found = node.entries.get(part)
-            if found is None:
-                _check_length(part)
-                if number == len(parts) - 1:
-                    return None
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            node = found
-        return node
-
-    def look(self, path: str) -> File | Directory | None:
-        """What stands at ``path``; None where nothing can be reached there."""
-        try:
-            return self._find(path)
-        except OSError:
-            return None
-
     def _get(self, action: str, path: str) -> File | Directory:
         try:
-            node = self._find(path)
+            node = self._machine.disk.find(path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -76,7 +51,7 @@ class SimulatedFileSystem:
         above, _, name = path.rstrip("/").rpartition("/")
         directory = self._directory(action, above)
         try:
-            _check_length(name)
+            check_length(name)
         except OSError as error:
             raise storage_error(action, path, error) from error
         return directory, name
@@ -114,7 +89,7 @@ class SimulatedFileSystem:
         return SimulatedLock(self._process, path, self._open_or_create("open the lock file", path, create=True))
 
     def _open_or_create(self, action: str, path: str, *, create: bool) -> File:
-        is_new = create and self.look(path) is None
+        is_new = create and self._machine.disk.look(path) is None
         self._process.step("create" if is_new else "open", path)
         directory, name = self._parent(action, path)
         node = directory.entries.get(name)
@@ -130,7 +105,7 @@ class SimulatedFileSystem:
 
     def is_locked(self, path: str) -> bool:
         self._process.step("is_locked", path)
-        file = self.look(path)
+        file = self._machine.disk.look(path)
         return isinstance(file, File) and file.number in self._machine.locks
 
     def locks_exclude(self, path: str) -> bool:
@@ -141,11 +116,11 @@ class SimulatedFileSystem:
 
     def exists(self, path: str) -> bool:
         self._process.step("exists", path)
-        return self.look(path) is not None
+        return self._machine.disk.look(path) is not None
 
     def is_directory(self, path: str) -> bool:
         self._process.step("is_directory", path)
-        return isinstance(self.look(path), Directory)
+        return isinstance(self._machine.disk.look(path), Directory)
 
     def absolute(self, path: str) -> str:
         return path  # no process goes anywhere
@@ -167,7 +142,7 @@ class SimulatedFileSystem:
         return self._get("inspect", path).modified_ns
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
-        if isinstance(self.look(path), Directory):
+        if isinstance(self._machine.disk.look(path), Directory):
             return
         self._process.step("mkdir", path)
         try:
@@ -194,7 +169,9 @@ class SimulatedFileSystem:
             raise storage_error("rename", source, OSError(errno.ENOTDIR, "Not a directory"))
         if isinstance(there, Directory) and there.entries and there is not node:
             raise storage_error("rename", source, OSError(errno.ENOTEMPTY, "Directory not empty"))
-        if _parts(target)[: len(_parts(source))] == _parts(source) and len(_parts(target)) > len(_parts(source)):
+        if parts_of(target)[: len(parts_of(source))] == parts_of(source) and len(parts_of(target)) > len(
+            parts_of(source)
+        ):
             raise storage_error("rename", source, OSError(errno.EINVAL, "Invalid argument"))
         if isinstance(there, File) and there is not node:
             self._machine.disk.removed.append(there)
@@ -205,7 +182,7 @@ class SimulatedFileSystem:
             self._change(before, old, None, node)
 
     def remove(self, path: str) -> None:
-        self._process.step("remove" if self.look(path) is not None else "exists", path)
+        self._process.step("remove" if self._machine.disk.look(path) is not None else "exists", path)
         parent, name = self._parent_if_there("remove", path)
         node = parent.entries.get(name) if parent is not None else None
         if isinstance(node, Directory):
@@ -235,7 +212,7 @@ class SimulatedFileSystem:
         return False
 
     def writable(self, path: str) -> bool:
-        return isinstance(self.look(path), Directory)
+        return isinstance(self._machine.disk.look(path), Directory)
 
     def kind(self, path: str) -> str:
         return "simulated"
@@ -254,12 +231,3 @@ class SimulatedFileSystem:
 
     def random_bytes(self, size: int) -> bytes:
         return self._machine.random.randbytes(size)
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
-
-
-def _check_length(name: str) -> None:
-    if len(os.fsencode(name)) > _NAME_BYTES_MAX:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))

@@ -8,19 +8,19 @@ whatever code of its still runs: each of its steps raises ``Killed`` again, and 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Condition  # only named here: waiting on one is a matter of the clock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pylog.errors import StorageError
-from pylog.storage import Buffer
+from pylog.storage import Buffer, FileSystem
 from pylog.storage.os_errors import storage_error
-from pylog.testing.machine.disk import Cut, File, Write
+from pylog.testing.machine.disk import Cut, Disk, File, Write
 
 if TYPE_CHECKING:
+    from random import Random
+
     from pylog.log import Log
-    from pylog.testing.machine.filesystem import SimulatedFileSystem
-    from pylog.testing.machine.machine import Machine
 
 _START_MS = 1_700_000_000_000
 CHANGING = frozenset({"pwrite", "truncate", "sync", "create", "mkdir", "replace", "remove", "rmdir", "sync_directory"})
@@ -88,10 +88,28 @@ def _answer(step: Step, error: OSError) -> None:
     raise storage_error(_ACTIONS[step.name], step.path, error) from error
 
 
+class Host(Protocol):
+    """The machine, as its processes use it."""
+
+    seed: int
+    random: Random
+    disk: Disk
+    boot: int
+    seconds: float
+    wall_offset_ms: int
+    before_step: list[Callable[[Process, Step], None]]
+    locks: dict[int, tuple[Process, SimulatedLock]]
+
+    def sleep(self, seconds: float) -> None: ...
+    def free_locks(self, process: Process) -> None: ...
+    def file_time_ns(self) -> int: ...
+    def torn(self, size: int) -> Iterable[tuple[int, int]]: ...
+
+
 class Process:
     """One process. Not one thread more: its code runs on the thread that calls it."""
 
-    def __init__(self, machine: Machine, number: int, filesystem: Callable[[Process], SimulatedFileSystem]) -> None:
+    def __init__(self, machine: Host, number: int, filesystem: Callable[[Process], FileSystem]) -> None:
         self.machine = machine
         self.number = number
         self.is_alive = True
@@ -247,7 +265,7 @@ class SimulatedLock:
 
     def is_in_place(self) -> bool:
         """No step: whoever removes the file meanwhile is as good as a moment later."""
-        return self._process.filesystem.look(self.path) is self._file
+        return self._process.machine.disk.look(self.path) is self._file
 
     def release(self) -> None:
         """No step: a kernel call that can't fail, and nobody sees the moment before it but as a wait that is longer."""

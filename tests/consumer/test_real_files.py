@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -254,40 +252,7 @@ def test_a_watch_that_could_not_be_had_is_asked_for_again_some_time(log: Log, mo
     for _ in range(3):
         consumer.poll(0.001)
     assert len(asked) == 1
-    monkeypatch.setattr(consumer._waiting, "_ask_again_s", 0.0)
+    monkeypatch.setattr(consumer._poll_loop, "_ask_again_s", 0.0)
     consumer.poll(0.001)
     consumer.poll(0.001)
     assert len(asked) == 2
-
-
-@pytest.mark.parametrize("by_hand", ["removed", "replaced"])
-def test_slots_exchanged_by_hand_do_not_silence_a_consumer_that_waits(
-    log: Log, by_hand: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append(log, b"a")
-    consumer = reading(log)
-    assert values(consumer.poll()) == [b"a"]
-    consumer.poll(0.001)
-    slots = Path(log.partition("orders", 0).published_path)
-    if by_hand == "replaced":
-        shutil.copy(slots, f"{slots}.copy")
-        os.rename(f"{slots}.copy", slots)
-    else:
-        slots.unlink()
-    with Log(log.path) as other:
-        append(other, b"b")
-    assert consumer.poll(0.001) == []
-    monkeypatch.setattr(consumer._waiting, "_ask_again_s", 0.0)
-    assert values(consumer.poll(30)) == [b"b"]
-
-
-def test_a_process_out_of_descriptors_keeps_the_slots_it_has(log: Log) -> None:
-    partition = log.partition("orders", 0)
-    before = partition.change_token()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-    try:
-        partition.look_anew()
-        assert partition.change_token() == before
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -1,0 +1,127 @@
+"""What a history says of consumer groups, gathered as it goes by: who owned what, what was committed, what was wrong.
+
+A process is a member of a group from its first ``assign`` that names it, and owns a partition until an ``assign`` of it does not
+name that any more: an ``ok`` one if it gave the partition up, an ``info`` one if it lost it. A commit stands when it is
+answered ``ok``, and is compared with what stood when it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+NOTHING = -1
+Positions = Mapping[str, "int | None"]
+
+
+class Commit(NamedTuple):
+    """A commit that does not follow what its group knew when it was asked for: ``against`` what, in that kind's terms."""
+
+    kind: str
+    process: int
+    group: str
+    partition: str
+    offset: int
+    against: int
+
+
+class Overlap(NamedTuple):
+    """Two processes that own one partition in one generation, or at one time."""
+
+    group: str
+    partition: str
+    generation: int
+    processes: tuple[int, int]
+
+
+class Known(NamedTuple):
+    """What a group knows of a partition at one moment."""
+
+    generation: int = NOTHING  # the newest that was assigned it, or committed
+    committed: int = NOTHING
+    reach: int = NOTHING  # the greatest offset that a member can go on at
+
+
+class GroupIndex:
+    """What the groups of a history did, gathered as it goes by."""
+
+    def __init__(self) -> None:
+        self.wrong: list[Commit] = []
+        self.overlaps: list[Overlap] = []
+        self._group_of: dict[int, str] = {}
+        self._owners: dict[tuple[str, str, int], int] = {}
+        self._owned: dict[int, set[tuple[str, str, int]]] = {}
+        self._latest: dict[tuple[str, str], tuple[int, int]] = {}  # owner and generation
+        self._was_stopped: set[int] = set()  # since it last told anything
+        self._known: dict[tuple[str, str], Known] = {}
+        self._asked: dict[tuple[int, str], Known] = {}
+
+    def _learn(
+        self,
+        group: str,
+        partition: str,
+        *,
+        generation: int = NOTHING,
+        committed: int | None = None,
+        reach: int = NOTHING,
+    ) -> None:
+        known = self._known.get((group, partition), Known())
+        self._known[group, partition] = Known(
+            max(known.generation, generation),
+            known.committed if committed is None else committed,
+            max(known.reach, reach),
+        )
+
+    def stop(self, process: int) -> None:
+        """It may be expelled before it looks again."""
+        self._was_stopped.add(process)
+
+    def assign(self, process: int, group: str, generation: int, positions: Positions, *, lost: bool) -> None:
+        """What it owns from now on. ``lost``: what it does no longer, others may have had before."""
+        self._group_of[process] = group
+        owned = self._owned.setdefault(process, set())
+        for key in [key for key in owned if key[0] == group and key[1] not in positions]:
+            owned.remove(key)
+            del self._owners[key]
+            owner, taken = self._latest[key[:2]]
+            if owner != process and not lost and process not in self._was_stopped:
+                self.overlaps.append(Overlap(group, key[1], taken, (process, owner)))
+        self._was_stopped.discard(process)
+        for partition, position in positions.items():
+            key = group, partition, generation
+            if generation >= self._latest.get((group, partition), (process, NOTHING))[1]:
+                self._latest[group, partition] = process, generation  # else it was stopped before it told that
+            owner = self._owners.setdefault(key, process)
+            if owner == process:
+                owned.add(key)
+            else:
+                self.overlaps.append(Overlap(group, partition, generation, (owner, process)))
+            self._learn(group, partition, generation=generation, reach=NOTHING if position is None else position)
+
+    def poll(self, process: int, partition: str, last_offset: int) -> None:
+        self._was_stopped.discard(process)
+        group = self._group_of.get(process)
+        if group is not None:
+            self._learn(group, partition, reach=last_offset + 1)
+
+    def ask(self, process: int, group: str, positions: Positions) -> None:
+        for partition in positions:
+            self._asked[process, partition] = self._known.get((group, partition), Known())
+
+    def commit(self, process: int, group: str, generation: int, positions: Positions) -> None:
+        """A commit that was accepted."""
+        for partition, position in positions.items():
+            offset = position or 0
+            now = self._known.get((group, partition), Known())
+            known = self._asked.pop((process, partition), now)
+            if generation:
+                self._compare(Commit("", process, group, partition, offset, 0), generation, known)
+            self._learn(group, partition, generation=generation, committed=offset, reach=offset)
+
+    def _compare(self, commit: Commit, generation: int, known: Known) -> None:
+        if generation < known.generation:
+            self.wrong.append(commit._replace(kind="zombie-commit", against=known.generation))
+        elif commit.offset < known.committed:
+            self.wrong.append(commit._replace(kind="commit-regression", against=known.committed))
+        if NOTHING < known.reach < commit.offset:
+            self.wrong.append(commit._replace(kind="commit-ahead", against=known.reach))
