@@ -35,7 +35,7 @@ HOUSE = """
     codec | storage
     clock | observe | turn | checks
     interrupts
-    model
+    model | limits
     errors
     kafka_names
 """
@@ -53,6 +53,7 @@ EXECUTOR = {
     "clock",
     "interrupts",
     "model",
+    "limits",
     "errors",
 }
 

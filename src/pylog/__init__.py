@@ -23,7 +23,7 @@ In short::
 #   codec  storage                  bytes and records (compiled where possible); the operating system
 #   clock  checks                   time; what a caller may pass
 #   interrupts                      whose an exception is: a signal handler's, or an answer
-#   model                           the values every room speaks
+#   model  limits                   the values every room speaks; sizes and times that several rooms share
 #   errors                          what can go wrong, and what to do about it
 #   kafka_names                     what Kafka's Python clients call otherwise
 #

@@ -17,8 +17,9 @@ that it is nobody's turn:
             pass
 
 The body calls what loops, and has no loop of its own: on the way back to a loop's beginning Python 3.13 runs signal handlers
-outside of the ``try``. ``with lock:`` is as safe, but has no timeout. ``with condition:`` and ``with contextlib.suppress``
-are not: they are Python.
+outside of the ``try``. ``with turn.lock:`` is as safe, but has no timeout. ``with condition:`` and ``with
+contextlib.suppress`` are not: they are Python. One method of ``Turn`` that runs the body would cost two calls and a closure
+at each of the five places that one durable append passes.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ def is_mine(lock: threading.RLock) -> bool:
 class Turn:
     """One thread at a time. ``take`` is RLock's ``acquire``, and would let the thread in twice: ask ``is_mine`` first."""
 
-    __slots__ = ("is_mine", "leave", "take")
+    __slots__ = ("is_mine", "leave", "lock", "take")
 
     def __init__(self) -> None:
-        lock = threading.RLock()
+        self.lock = lock = threading.RLock()
         self.take = lock.acquire
         self.leave = lock.release
         self.is_mine = lock._is_owned  # type: ignore[attr-defined]  # what threading.Condition asks of a lock

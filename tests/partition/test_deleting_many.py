@@ -15,9 +15,8 @@ from pylog.partition.producers import snapshots
 from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
 from pylog.partition.write.deletion import FILES_AT_ONCE, files_before
-from pylog.partition.write.lock import _SLEEP_MAX_S
 from pylog.segment.naming import DELETED, LOCK
-from pylog.storage import FileLock, OsFileSystem
+from pylog.storage import SLEEP_MAX_S, FileLock, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import TP, bases, batch, boot_of, one, open_partition, values
 from tests.storage.filesystems import Faulty, Killed, StandIn
@@ -178,7 +177,7 @@ def test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_
     files = list(files_before(FS.names(str(tmp_path / "t-0")), 59))
     partition.delete_before(59)
     assert len(slept) == (len(files) - 1) // FILES_AT_ONCE > 4
-    assert min(slept) > _SLEEP_MAX_S
+    assert min(slept) > SLEEP_MAX_S
 
 
 @pytest.mark.parametrize("operation", ["replace", "remove"])

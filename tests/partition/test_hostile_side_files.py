@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from pylog.clock import SystemClock
 from pylog.errors import CorruptSegment, PylogError
 from pylog.manager.producer_ids import ProducerIds
-from pylog.partition.commit_slots import CommitState, latest, next_sequence
+from pylog.partition.commit_slots import CommitState, latest
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producers.state import ProducerStates
 from pylog.segment import read_seal
 from pylog.segment.kafka_checkpoint import read_checkpoint, read_offsets
 from pylog.segment.naming import base_offsets, offset_of
 from pylog.segment.seal import Seal, decode, encode
-from pylog.storage import OsFileSystem
+from pylog.storage import OsFileSystem, next_sequence
 from tests.partition.logs import append_encoded, batch, everything, log_file, open_partition
 
 FS = OsFileSystem()

@@ -20,7 +20,7 @@ from pylog.errors import StorageError
 from pylog.log import Log
 from pylog.model import ProducerRecord
 from pylog.producer import Producer
-from pylog.storage import OsFileSystem, owners
+from pylog.storage import OsFileSystem, permissions
 from tests.processes.sharing import forked, result_of
 from tests.spark.writing import Driver
 from tests.storage.every_file import live
@@ -191,7 +191,7 @@ def test_an_owner_who_can_not_be_given_files_is_told_of_once(
     def refuse(_descriptor: int, _user: int, _group: int) -> None:
         raise OSError(number, "refused")
 
-    monkeypatch.setattr(os, "geteuid", lambda: owners.ROOT)
+    monkeypatch.setattr(os, "geteuid", lambda: permissions.ROOT)
     monkeypatch.setattr(os, "fchown", refuse)
     fstat = os.fstat
     monkeypatch.setattr(os, "fstat", lambda descriptor: _of_another(fstat(descriptor)))

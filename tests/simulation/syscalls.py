@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from pylog import Log, ProducerRecord
-from pylog.storage import OsFileSystem, descriptor_pool, descriptors, modes, os_filesystem, os_lock, reaching, regular
+from pylog.storage import OsFileSystem, descriptor_pool, descriptors, open_safely, os_filesystem, os_lock, permissions
 from pylog.testing.machine import Machine
 from pylog.testing.manual_clock import ManualClock
 from tests.simulation.actors import World
@@ -27,7 +27,7 @@ from tests.simulation.crashes import PROBLEMS_MAX, Found, of_a_topic_gone
 from tests.simulation.workloads import Workload
 from tests.system import of_the_system
 
-MODULES = (descriptor_pool, descriptors, modes, os_filesystem, os_lock, reaching, regular)
+MODULES = (descriptor_pool, descriptors, open_safely, os_filesystem, os_lock, permissions)
 CALLS: dict[str, tuple[str, ...]] = {
     "open": ("EIO", "EACCES", "EMFILE", "ENOSPC", "EINTR"),
     "close": ("EIO", "ENOSPC"),

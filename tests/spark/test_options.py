@@ -10,7 +10,7 @@ import pytest
 
 from pylog.errors import ConfigError
 from pylog.model import EARLIEST, LATEST, TopicPartition
-from pylog.spark.source.offset_options import Bound
+from pylog.spark.source.offset_options import OffsetOption
 from pylog.spark.source.options import FOR_A_BROKER, OF_BATCHES, OF_STREAMS, Limits, Selection, SourceOptions, Splitting
 
 
@@ -20,7 +20,7 @@ def parse(**given: str) -> SourceOptions:
 
 def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     assert parse() == SourceOptions(
-        "/log", Selection(), Bound("startingOffsets", EARLIEST), Bound("endingOffsets", LATEST), "error",
+        "/log", Selection(), OffsetOption("startingOffsets", EARLIEST), OffsetOption("endingOffsets", LATEST), "error",
         Splitting(512 << 20, 0, 0), False, True, "read_committed", False, Limits(0, 0, 0, 900.0),
     )  # fmt: skip
 
@@ -37,14 +37,14 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
         ),
         ({"onCorruption": " Skip"}, "skip_damage", True),
         ({"onCorruption": "fail"}, "skip_damage", False),
-        ({"startingOffsets": "Earliest"}, "starting", Bound("startingOffsets", EARLIEST)),
+        ({"startingOffsets": "Earliest"}, "starting", OffsetOption("startingOffsets", EARLIEST)),
         ({"startingOffsets": '{"a": {"0": 5, "10": -2}}'}, "starting",
-         Bound("startingOffsets", EARLIEST, {TopicPartition("a", 0): 5, TopicPartition("a", 10): EARLIEST})),
+         OffsetOption("startingOffsets", EARLIEST, {TopicPartition("a", 0): 5, TopicPartition("a", 10): EARLIEST})),
         ({"endingOffsets": '{"a": {"0": 5, "1": -1}}'}, "ending",
-         Bound("endingOffsets", LATEST, {TopicPartition("a", 0): 5, TopicPartition("a", 1): LATEST})),
-        ({"startingTimestamp": "7"}, "starting", Bound("startingTimestamp", 7, is_time=True)),
+         OffsetOption("endingOffsets", LATEST, {TopicPartition("a", 0): 5, TopicPartition("a", 1): LATEST})),
+        ({"startingTimestamp": "7"}, "starting", OffsetOption("startingTimestamp", 7, is_time=True)),
         ({"endingOffsetsByTimestamp": '{"a": {"0": 5}}'}, "ending",
-         Bound("endingOffsetsByTimestamp", 0, {TopicPartition("a", 0): 5}, is_time=True)),
+         OffsetOption("endingOffsetsByTimestamp", 0, {TopicPartition("a", 0): 5}, is_time=True)),
         ({"startingOffsetsByTimestampStrategy": "Latest"}, "late_start", "latest"),
         ({"splitBytes": "10", "minPartitions": "2", "maxRecordsPerPartition": "3"}, "splitting", Splitting(10, 2, 3)),
         ({"includeheaders": "TRUE"}, "include_headers", True),

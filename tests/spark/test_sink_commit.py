@@ -13,6 +13,7 @@ import pytest
 from pylog import Log, Producer
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch, number
+from pylog.codec.format import MAX_SEQUENCE
 from pylog.errors import (
     Closed,
     ConfigError,
@@ -25,7 +26,6 @@ from pylog.errors import (
 )
 from pylog.model import ProducerRecord
 from pylog.partition.producers import state as producer_state
-from pylog.partition.producers.state import SEQUENCE_LIMIT
 from pylog.producer.partitioner import KEY_HASHES, POSITIVE
 from pylog.spark import finish_commits
 from pylog.spark.sink import commit as sink_commit
@@ -302,7 +302,7 @@ def test_sequences_go_on_from_the_beginning_behind_the_last_there_is(log: Log) -
     (producer_id,) = (state.producer_id for state in [read_state(place(log))] if state)
     write_state(place(log), SinkState(0, producer_id + 1))
     near = bytearray(one_record())
-    number(near, producer_id + 1, 0, SEQUENCE_LIMIT - 3)
+    number(near, producer_id + 1, 0, MAX_SEQUENCE - 2)
     log.partition("orders", 0).append_batch(near)
     with pytest.raises(Killed):
         Driver(log.path, around=dies_at("pwrite", "/state"), batchBytes=82).write([[b"b", b"c", b"d", b"e"]], 1)
@@ -353,7 +353,7 @@ def test_an_error_of_python_is_told_as_one_of_the_disk_is(
     driver = Driver(log.path, SAVE)
     messages = [driver.stage([b"a"])]
     with monkeypatch.context() as patched:
-        patched.setattr(Publication, "_sync" if has_begun else "_lane", _no_memory)
+        patched.setattr(Publication, "_sync" if has_begun else "_part", _no_memory)
         with pytest.raises(OutcomeUnknown if has_begun else MemoryError):
             driver.commit(messages)
     driver.abort(messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pylog import Log, ProducerRecord
 from pylog.errors import ConfigError
 from pylog.segment.naming import OFFSET_INDEX, file_path
+from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.ranges import PartitionRange
 from tests.spark.reading import KAFKA, planned, read, read_ranges
 
@@ -129,6 +131,20 @@ def test_planning_reads_indexes_and_no_data(log: Log, monkeypatch: pytest.Monkey
     assert len(planned(log.path, splitBytes=20_000)) > 20
     assert read_bytes["log"] == 0
     assert 0 < read_bytes["all"] < 20_000
+
+
+def test_a_plan_opens_each_partition_once_and_again_only_to_cut_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    place = PartitionSource.place
+    monkeypatch.setattr(
+        PartitionSource, "place", lambda self: opened.append(self.topic_partition.partition) or place(self)
+    )
+    everywhere = json.dumps({"orders": {"0": 0, "1": 0}})
+    planned(log.path, startingOffsetsByTimestamp=everywhere, endingOffsetsByTimestamp=everywhere)
+    assert sorted(opened) == [0, 1]
+    opened.clear()
+    assert len(planned(log.path, splitBytes=50_000)) > 2
+    assert sorted(opened) == [0, 0, 1]
 
 
 def test_without_an_index_a_segment_is_one_piece(tmp_log_dir: Path) -> None:

@@ -19,9 +19,9 @@ from pylog import Log, ProducerRecord
 from pylog.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.spark import offsets_behind
-from pylog.spark.source import watched_partitions as tails
+from pylog.spark.source import watched_partitions
 from pylog.spark.source.stream_offsets import encode
-from pylog.spark.source.watched_partitions import Tail
+from pylog.spark.source.watched_partitions import WatchedPartition
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from tests.partition.logs import append_encoded, batch, marker
@@ -294,7 +294,7 @@ def test_a_topic_that_goes_while_it_is_looked_at_is_one_that_is_gone(log: Log, m
     def gone(_: object) -> None:
         raise TopicNotFound("just now")
 
-    monkeypatch.setattr(Tail, "published", gone)
+    monkeypatch.setattr(WatchedPartition, "published", gone)
     with pytest.raises(OffsetOutOfRange, match="from offset 1 on: it is not there any more"):
         query.batch()
 
@@ -519,10 +519,14 @@ def test_a_batch_without_offsets_reads_nothing_and_one_that_starts_nowhere_is_re
 def test_only_what_is_new_is_looked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listed again when the catalog changes; beyond some partitions, descriptors are given back."""
     made, listed = [], []
-    monkeypatch.setattr(tails, "_OPEN_MAX", 1)
-    monkeypatch.setattr(tails, "Tail", lambda *given, **how: made.append(how) or Tail(*given, **how))
-    select = tails.select
-    monkeypatch.setattr(tails, "select", lambda *given: listed.append(1) or select(*given))
+    monkeypatch.setattr(watched_partitions, "_OPEN_MAX", 1)
+    monkeypatch.setattr(
+        watched_partitions,
+        "WatchedPartition",
+        lambda *given, **how: made.append(how) or WatchedPartition(*given, **how),
+    )
+    select = watched_partitions.select_partitions
+    monkeypatch.setattr(watched_partitions, "select_partitions", lambda *given: listed.append(1) or select(*given))
     query = Query(log.path, startingOffsets="earliest")
     for _ in range(3):
         append(log)

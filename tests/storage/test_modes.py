@@ -10,8 +10,8 @@ import pytest
 
 from pylog.errors import StorageError, UnsafeDirectory
 from pylog.log import Log
-from pylog.storage import OsFileSystem, modes
-from pylog.storage.regular import open_or_make
+from pylog.storage import OsFileSystem, permissions
+from pylog.storage.open_safely import open_or_make
 from tests.partition.logs import one
 from tests.storage.every_file import KINDS, Watched, live, mode_of
 from tests.system import of_the_system
@@ -83,7 +83,11 @@ def test_a_change_of_the_roots_mode_decides_about_what_is_made_from_then_on(tmp_
 
 def test_no_mode_is_writable_by_all_or_lets_readers_lock() -> None:
     for directory in range(0o10000):
-        found = [modes.of_file(directory), modes.of_lock(directory), modes.of_directory(directory)]
+        found = [
+            permissions.file_mode(directory),
+            permissions.lock_mode(directory),
+            permissions.directory_mode(directory),
+        ]
         assert not any(mode & 0o002 for mode in found)
         assert not found[1] & 0o004
         assert found[1] & 0o060 in (0o000, 0o020, 0o060)

@@ -1,7 +1,7 @@
 """The topics of a log: names, configuration, and where their directories are."""
 
 from pylog.catalog.catalog import Catalog
-from pylog.catalog.detect import look_at
+from pylog.catalog.detect import detect_kind
 from pylog.catalog.kafka_catalog import KafkaCatalog
 from pylog.catalog.layout import Layout
 from pylog.catalog.manifest import Manifest, read_manifest, write_manifest
@@ -15,7 +15,7 @@ __all__ = [
     "TopicConfig",
     "TopicDescription",
     "check_topic_name",
-    "look_at",
+    "detect_kind",
     "no_such_partition",
     "read_manifest",
     "write_manifest",

@@ -15,7 +15,7 @@ from pylog.storage import FileSystem
 _OF_TOPICS = (TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
 
 
-def look_at(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
+def detect_kind(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
     """The manifest, or None where there is none, and whether the directory is one that Kafka wrote.
 
     ``CorruptSegment`` where the manifest is lost.

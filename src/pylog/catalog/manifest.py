@@ -6,6 +6,7 @@ import json
 import reprlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.interrupts import own
 from pylog.storage import FileSystem, read_whole, write_atomically
@@ -55,7 +56,7 @@ def _facts(path: str, content: dict[str, Any]) -> Manifest:
         raise damaged_field(path, "log_id", log_id, "a UUID")
     if not isinstance(locks, str) or locks not in _LOCK_KINDS:
         raise damaged_field(path, "locks", locks, f"one of {', '.join(_LOCK_KINDS)}")
-    if not is_whole(created_ms) or not -(2**63) <= created_ms < 2**63:
+    if not is_whole(created_ms) or not INT64_MIN <= created_ms <= INT64_MAX:
         raise damaged_field(path, "created_ms", created_ms, "milliseconds since 1970 in 64 bits")
     return Manifest(log_id, locks, created_ms)
 

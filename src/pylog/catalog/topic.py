@@ -12,6 +12,7 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
+from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
 from pylog.interrupts import own
 
@@ -28,7 +29,6 @@ INTERNAL_TOPICS = frozenset({
     "__remote_log_metadata",
 })  # fmt: skip
 """Kafka's own. pylog makes the first of them, and none for users: a broker that served it would take its records for its own."""
-_INT32_MAX = 2**31 - 1
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # the latter is Kafka's
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
@@ -90,13 +90,13 @@ class TopicConfig(NamedTuple):
 
     def check(self) -> None:
         """``ConfigError`` for a value out of range."""
-        _check_range("segment_bytes", self.segment_bytes, 1024, _INT32_MAX)
-        _check_range("segment_ms", self.segment_ms, 1, 2**63 - 1)
-        _check_range("segment_index_bytes", self.segment_index_bytes, 24, _INT32_MAX)
-        _check_range("index_interval_bytes", self.index_interval_bytes, 0, _INT32_MAX)
-        _check_range("max_message_bytes", self.max_message_bytes, 128, _INT32_MAX)
-        _check_range("retention_ms", self.retention_ms, -1, 2**63 - 1)
-        _check_range("retention_bytes", self.retention_bytes, -1, 2**63 - 1)
+        _check_range("segment_bytes", self.segment_bytes, 1024, INT32_MAX)
+        _check_range("segment_ms", self.segment_ms, 1, INT64_MAX)
+        _check_range("segment_index_bytes", self.segment_index_bytes, 24, INT32_MAX)
+        _check_range("index_interval_bytes", self.index_interval_bytes, 0, INT32_MAX)
+        _check_range("max_message_bytes", self.max_message_bytes, 128, INT32_MAX)
+        _check_range("retention_ms", self.retention_ms, -1, INT64_MAX)
+        _check_range("retention_bytes", self.retention_bytes, -1, INT64_MAX)
         _check_choice("message_timestamp_type", self.message_timestamp_type, _TIMESTAMP_TYPES)
         _check_choice("compression_type", self.compression_type, _COMPRESSION_TYPES)
         _check_choice("partitioner", self.partitioner, _PARTITIONERS)

@@ -17,6 +17,7 @@ from pylog.cli.exits import OK, PROBLEM, UsageError
 from pylog.cli.options import Commands, json_option
 from pylog.cli.output import count_text, print_json, print_line, time_text
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
+from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import Record
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _PASSING_SUFFIXES = (".deleted", ".swap", ".cleaned", ".rewrite", ".tmp")
 _ENTRIES_AT_ONCE = 4096
 _SMALL_FILE_BYTES = 256 << 20
-_RECORDS_AT_ONCE = 1024
 
 
 def add_parser(commands: Commands) -> None:
@@ -238,7 +238,7 @@ def _batch_text(fields: Item) -> str:
 
 def _records(view: Any) -> Iterator[Record]:
     decoder = view.decoder("", -1)
-    while records := decoder.take(_RECORDS_AT_ONCE):
+    while records := decoder.take(RECORDS_AT_ONCE):
         yield from records
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _FILE_BYTES_MAX = 64 << 20
 _COLUMNS = ["topic", "partition", "offset"]
-_INT64_MAX = (1 << 63) - 1
 
 Numbers = dict[str, set[int] | None]
 """By topic the partitions wanted; None: all of them."""
@@ -180,6 +179,8 @@ def _tell_of_dry_run(log: Log, group: str) -> None:
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
     """What a file says; of a partition named twice the last line counts. ``InputError`` for what says nothing."""
+    from pylog.codec.format import INT64_MAX
+
     with _opened(path) as file:
         data = file.read(_FILE_BYTES_MAX + 1)
     if len(data) > _FILE_BYTES_MAX:
@@ -193,7 +194,7 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     for line, row in rows:
         topic, partition, offset = row
         if not isinstance(topic, str) or not all(
-            isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _INT64_MAX
+            isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= INT64_MAX
             for number in (partition, offset)
         ):
             raise InputError(f"{path}: line {line}: expected a topic, a partition and an offset, got {row!r:.200}")

@@ -10,13 +10,11 @@ from pylog.group.directory import GroupDirectory
 from pylog.group.state import Group
 from pylog.group.state_file import StateFile
 from pylog.interrupts import own, suppress
-from pylog.storage import FileLock, after_fork_in_child
+from pylog.storage import FileLock, acquire, after_fork_in_child
 
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 30.0
-_SLEEP_MIN_S = 50e-6
-_SLEEP_MAX_S = 10e-3
 _DELETIONS_MAX = 100  # that may meet one opening
 
 
@@ -42,17 +40,18 @@ class GroupLock:
         self,
         work: Callable[[StateFile], T],
         timeout_s: float = LOCK_TIMEOUT_S,
-        while_waiting: Callable[[], object] = lambda: None,
+        while_waiting: Callable[[], object] = bool,
     ) -> T:
         """What ``work`` returns, called with the lock held. ``LogLocked`` where it isn't free in time, uncalled.
 
-        ``while_waiting`` is called now and then while it is not.
+        ``while_waiting`` is called every few milliseconds while it is not.
         """
         while True:
             self._holder = self._place.filesystem.process_id()
             lock = self._lock or self._open()
             try:
-                self._wait(lock, timeout_s, while_waiting)
+                if not acquire(lock, self._place.clock, timeout_s, while_waiting):
+                    raise self._timed_out(timeout_s)
                 if lock.is_in_place():
                     return self._work(work)
             finally:
@@ -103,20 +102,12 @@ class GroupLock:
         self._lock = lock
         return lock
 
-    def _wait(self, lock: FileLock, timeout_s: float, while_waiting: Callable[[], object]) -> None:
-        clock = self._place.clock
-        deadline, sleep_s = clock.monotonic() + timeout_s, _SLEEP_MIN_S
-        while not lock.try_acquire():
-            if clock.monotonic() >= deadline:
-                raise LogLocked(
-                    f"{self._place.lock} stayed locked for {timeout_s:g} s: a process of the group {self._place.group!r} may be "
-                    "stopped; try again, or find out which one holds it",
-                    path=self._place.lock, group=self._place.group, timeout_s=timeout_s,
-                )  # fmt: skip
-            clock.sleep(sleep_s)
-            if sleep_s == _SLEEP_MAX_S:
-                while_waiting()
-            sleep_s = min(sleep_s * 2, _SLEEP_MAX_S)
+    def _timed_out(self, timeout_s: float) -> LogLocked:
+        return LogLocked(
+            f"{self._place.lock} stayed locked for {timeout_s:g} s: a process of the group {self._place.group!r} may be "
+            "stopped; try again, or find out which one holds it",
+            path=self._place.lock, group=self._place.group, timeout_s=timeout_s,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Give the files back. Another use opens them again."""

@@ -35,6 +35,7 @@ from pylog.group.offset_records import (
 )
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.interrupts import own
+from pylog.limits import FETCH_BYTES, RECORDS_AT_ONCE
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
@@ -47,8 +48,6 @@ logger = logging.getLogger("pylog.group")
 
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
-_FETCH_BYTES = 1 << 20
-_RECORDS_AT_ONCE = 1024
 
 _CONFIG = TopicConfig()._asdict()  # and no default of the log
 
@@ -163,7 +162,7 @@ class OffsetStore:
         while True:
             try:
                 fetched = known.partition.fetch(
-                    known.cursor, max_bytes=_FETCH_BYTES, isolation_level=READ_COMMITTED, visibility=WRITTEN
+                    known.cursor, max_bytes=FETCH_BYTES, isolation_level=READ_COMMITTED, visibility=WRITTEN
                 )
             except own(OffsetOutOfRange) as error:
                 if known.cursor.offset == error.earliest:
@@ -172,7 +171,7 @@ class OffsetStore:
                 continue
             for view in fetched.batches:
                 decoder = view.decoder(OFFSETS_TOPIC, known.partition.number)
-                while records := decoder.take(_RECORDS_AT_ONCE):
+                while records := decoder.take(RECORDS_AT_ONCE):
                     for record in records:
                         if record.offset >= known.cursor.offset:
                             known.take_in(record.key, record.value)

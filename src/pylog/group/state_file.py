@@ -21,6 +21,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from pylog.codec.checksum import crc32c
+from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment
 from pylog.group.assignor import ASSIGNORS
 from pylog.group.directory import MEMBER_ID_BYTES
@@ -28,7 +29,7 @@ from pylog.group.liveness import CELLS_MAX
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.interrupts import own
 from pylog.model import TopicPartition
-from pylog.storage import AppendableFile, ReadableFile
+from pylog.storage import AppendableFile, ReadableFile, latest_slot, next_sequence
 
 SLOT_BYTES = 64
 SLOTS_BYTES = 2 * SLOT_BYTES
@@ -36,10 +37,8 @@ STATE_LIMIT_BYTES = 64 << 20
 
 _CRC = Struct(">I")
 _BODY = Struct(">IIIIIq32x")
-_WRAP = 1 << 32
 _READS_MAX = 100
 _NAME_LIMIT = 1024
-_INT64_MAX = 2**63 - 1
 _GENERATION_MAX = 1 << 62  # there is one behind it
 _MEMBER_ID = re.compile(f"[0-9a-f]{{{2 * MEMBER_ID_BYTES}}}")
 
@@ -61,10 +60,7 @@ class Slot(NamedTuple):
 
 def decode_slots(data: bytes) -> Slot | None:
     """The later of the two valid slots, or None where neither is valid."""
-    slots = [slot for at in (0, SLOT_BYTES) if (slot := _decode(data[at : at + SLOT_BYTES])) is not None]
-    if len(slots) == 2 and (slots[0].sequence - slots[1].sequence) % _WRAP < _WRAP // 2:
-        return slots[0]
-    return slots[-1] if slots else None
+    return latest_slot(data, SLOT_BYTES, _decode)
 
 
 def _decode(data: bytes) -> Slot | None:
@@ -128,7 +124,7 @@ class StateFile:
         position = SLOTS_BYTES
         if before is not None and before.position < SLOTS_BYTES + len(data):
             position = before.position + before.size_bytes
-        sequence = 0 if before is None else (before.sequence + 1) % _WRAP
+        sequence = 0 if before is None else next_sequence(before.sequence)
         slot = Slot(sequence, self._boot, position, len(data), crc32c(data), group.generation)
         self._file.pwrite(data, position)
         at = SLOT_BYTES * (sequence & 1)
@@ -254,6 +250,6 @@ def _cell(value: Any) -> int:
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _INT64_MAX:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX:
         raise ValueError(f"{value!r:.80} is no number")
     return value

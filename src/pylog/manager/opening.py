@@ -11,7 +11,7 @@ from pylog.catalog import (
     Layout,
     Manifest,
     TopicConfig,
-    look_at,
+    detect_kind,
     read_manifest,
     write_manifest,
 )
@@ -94,7 +94,7 @@ def open_directory(
     """See ``Log`` for what may be opened, and what is raised."""
     if not filesystem.is_directory(layout.root):
         make_root(filesystem, layout.root, may_create=create and not read_only, shared_group=shared_group)
-    manifest, is_kafka_directory = look_at(filesystem, layout)
+    manifest, is_kafka_directory = detect_kind(filesystem, layout)
     if is_kafka_directory:  # it is only read, and its partitions may be links to other disks
         starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
         return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts)

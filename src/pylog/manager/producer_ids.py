@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading  # producers of one process share a block
 
 from pylog.clock import Clock
+from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment, LogLocked, LogNotFound
 from pylog.interrupts import own
 from pylog.storage import FileSystem, after_fork_in_child, read_whole, while_holding, write_atomically
@@ -23,7 +24,7 @@ LIKE_KAFKA_BELOW = 1 << 40
 """Kafka's ids count from 0 and never come so far. Logs of earlier versions count from 0, too."""
 _RANDOM_BLOCKS = range(-(-LIKE_KAFKA_BELOW // BLOCK_IDS), -(-(1 << 62) // BLOCK_IDS))
 _LEAST = BLOCK_IDS
-_LAST_BLOCK = 2**63 - BLOCK_IDS  # ids are int64
+_LAST_BLOCK = INT64_MAX + 1 - BLOCK_IDS
 _LIMIT_BYTES = 64
 
 

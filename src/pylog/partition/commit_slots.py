@@ -23,15 +23,13 @@ from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
 from pylog.errors import StorageError
 from pylog.interrupts import own, was_raised_meanwhile
-from pylog.storage import AppendableFile, ReadableFile
+from pylog.storage import AppendableFile, ReadableFile, latest_slot, next_sequence
 
 SLOT_BYTES = 64
 FILE_BYTES = 2 * SLOT_BYTES
 
 _CRC = Struct(">I")
-_SEQUENCE = Struct(">I")
 _BODY = Struct(">IIiqiiqqqII")
-_SEQUENCE_LIMIT = 1 << 32
 _TORN_READS_MAX = 100
 
 
@@ -96,24 +94,8 @@ def decode_slot(data: bytes) -> CommitState | None:
 
 
 def latest(data: bytes) -> CommitState | None:
-    """The later of the two valid slots; sequences wrap, and the two differ by one.
-
-    Only one that is invalid can say wrongly that it is the later one, and is none then.
-    """
-    first, second = data[:SLOT_BYTES], data[SLOT_BYTES:FILE_BYTES]
-    if len(second) == SLOT_BYTES and (_sequence(first) - _sequence(second)) % _SEQUENCE_LIMIT >= _SEQUENCE_LIMIT // 2:
-        first, second = second, first
-    return decode_slot(first) or decode_slot(second)
-
-
-def _sequence(slot: bytes) -> int:
-    sequence: int = _SEQUENCE.unpack_from(slot, _CRC.size)[0]
-    return sequence
-
-
-def next_sequence(sequence: int) -> int:
-    """The sequence of the slot published after ``sequence``; it wraps."""
-    return (sequence + 1) % _SEQUENCE_LIMIT
+    """The later of the two valid slots."""
+    return latest_slot(data, SLOT_BYTES, decode_slot)
 
 
 def next_version(version: int) -> int:

@@ -6,18 +6,18 @@ from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.directories import make_directory_durably, sync_name
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile, Watch
 from pylog.storage.fork import after_fork_in_child
-from pylog.storage.locked import while_holding
-from pylog.storage.modes import PRIVATE as PRIVATE_MODE
-from pylog.storage.modes import SHARED_GROUP as SHARED_GROUP_MODE
-from pylog.storage.network import NETWORK_FILESYSTEMS
-from pylog.storage.os_filesystem import OsFileSystem
+from pylog.storage.locked import SLEEP_MAX_S, acquire, while_holding
+from pylog.storage.os_filesystem import NETWORK_FILESYSTEMS, OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
+from pylog.storage.permissions import PRIVATE_MODE, SHARED_GROUP_MODE
+from pylog.storage.slot_pair import latest_slot, next_sequence
 
 __all__ = [
     "LOCK_KIND",
     "NETWORK_FILESYSTEMS",
     "PRIVATE_MODE",
     "SHARED_GROUP_MODE",
+    "SLEEP_MAX_S",
     "AppendableFile",
     "Buffer",
     "FileLock",
@@ -25,9 +25,12 @@ __all__ = [
     "OsFileSystem",
     "ReadableFile",
     "Watch",
+    "acquire",
     "after_fork_in_child",
     "fspath",
+    "latest_slot",
     "make_directory_durably",
+    "next_sequence",
     "read_whole",
     "sync_name",
     "while_holding",

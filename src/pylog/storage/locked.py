@@ -1,7 +1,6 @@
-"""Holding a lock for the length of a call, waiting for it with patience that ends.
+"""Waiting for a lock between processes, in one way for all of them, and holding one for the length of a call.
 
-For locks that are held for milliseconds: the catalog's, that of producer ids, a partition's when it is retired. A holder
-that is stopped keeps its lock, and rightly: its write may still land. So the wait ends in an error, not in a theft.
+A holder that is stopped keeps its lock, and rightly: its write may still land. So the wait ends in an error, not in a theft.
 """
 
 from __future__ import annotations
@@ -17,7 +16,27 @@ from pylog.storage.filesystem import FileLock, FileSystem
 T = TypeVar("T")
 
 _TIMEOUT_S = 30.0
-_SLEEP_S = 0.001
+_SLEEP_MIN_S = 20e-6
+SLEEP_MAX_S = 2e-3
+"""The longest pause between two attempts: a holder that pauses longer lets a waiting process in."""
+
+
+def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Callable[[], object] = bool) -> bool:
+    """Take the lock, or return False if it was not free within ``timeout_s``. The caller releases it in a ``finally``.
+
+    ``while_waiting`` is called after each of the longest pauses.
+    """
+    if lock.try_acquire():
+        return True
+    deadline, sleep_s = clock.monotonic() + timeout_s, _SLEEP_MIN_S
+    while clock.monotonic() < deadline:
+        clock.sleep(sleep_s)
+        if lock.try_acquire():
+            return True
+        if sleep_s == SLEEP_MAX_S:
+            while_waiting()
+        sleep_s = min(sleep_s * 1.5, SLEEP_MAX_S)
+    return False
 
 
 def while_holding(
@@ -32,7 +51,12 @@ def while_holding(
     lock = filesystem.lock(path)
     try:
         try:
-            _wait(lock, clock, path, timeout_s)
+            if not acquire(lock, clock, timeout_s):
+                raise LogLocked(
+                    f"{path} stayed locked for {timeout_s:g} s; find out which process holds it, and whether it is stopped",
+                    path=path,
+                    timeout_s=timeout_s,
+                )
             return work()
         except own(Exception) as error:
             if filesystem.process_id() != holder:
@@ -46,15 +70,3 @@ def while_holding(
             lock.release()
     finally:
         lock.close()
-
-
-def _wait(lock: FileLock, clock: Clock, path: str, timeout_s: float) -> None:
-    deadline = clock.monotonic() + timeout_s
-    while not lock.try_acquire():
-        if clock.monotonic() >= deadline:
-            raise LogLocked(
-                f"{path} stayed locked for {timeout_s:g} s; find out which process holds it, and whether it is stopped",
-                path=path,
-                timeout_s=timeout_s,
-            )
-        clock.sleep(_SLEEP_S)

@@ -1,7 +1,7 @@
 """The real filesystem: thin calls of the operating system, errors translated, nothing remembered.
 
 Never maps a file (a mapping dies with SIGBUS when its file is cut) and never follows a symbolic link for a file it
-writes. Below its root, where it has one, it follows none at all (``reaching.py``) in whatever opens, lists or changes; what
+writes. Below its root, where it has one, it follows none at all (``open_safely.py``) in whatever opens, lists or changes; what
 only asks about a name takes its path as it is, since no answer leads anywhere.
 """
 
@@ -16,15 +16,29 @@ from collections.abc import Callable, Collection
 
 from pylog.errors import StorageError
 from pylog.interrupts import own, suppress
-from pylog.storage import modes, owners, status
+from pylog.storage import permissions
 from pylog.storage.descriptor_pool import POOL, Identity, OpenDescriptor, identity_of, with_descriptor
 from pylog.storage.descriptors import Descriptor, give_back, open_descriptor
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, ReadableFile, Watch
+from pylog.storage.open_safely import (
+    DIRECTORY,
+    FOR_WRITING,
+    is_link,
+    link_refused,
+    open_or_make,
+    open_regular,
+    reached,
+    status_around,
+)
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_lock import OsFileLock, is_held
 from pylog.storage.os_watch import watch_files
-from pylog.storage.reaching import DIRECTORY, link_refused, reached
-from pylog.storage.regular import FOR_WRITING, open_or_make, open_regular, status_around
+
+NETWORK_FILESYSTEMS = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "beegfs", "gpfs", "ncpfs", "davfs",
+    "fuse.davfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse",
+})  # fmt: skip
+"""Types, as the system names them, of filesystems whose locks between hosts can't be relied on."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/mountinfo"
@@ -171,7 +185,7 @@ class OsFileSystem:
         with reached(self._root, "open", path) as (directory, name, _):
             if create:
                 return OsAppendableFile(
-                    path, open_or_make(name, FOR_WRITING, path, directory, modes.of_file), self._root
+                    path, open_or_make(name, FOR_WRITING, path, directory, permissions.file_mode), self._root
                 )
             return OsAppendableFile(path, open_regular(name, FOR_WRITING, path, directory), self._root)
 
@@ -239,17 +253,17 @@ class OsFileSystem:
         with reached(self._root, "create the directory", path) as (above, name, _):
             try:
                 around = status_around(above, path)
-                wanted = modes.of_directory(stat.S_IMODE(around.st_mode)) if mode is None else mode
+                wanted = permissions.directory_mode(stat.S_IMODE(around.st_mode)) if mode is None else mode
                 is_new = _made(name, path, wanted, above)
             except own(FileNotFoundError) as error:  # where none can be made, as in /proc
                 raise storage_error("create the directory", path, error) from error
-            if not is_new and (mode is not None or not owners.works_for_another(around)):
+            if not is_new and (mode is not None or not permissions.works_for_another(around)):
                 return
             descriptor = _open_directory(name, path, above, os.O_NOFOLLOW)
             try:
-                is_given = mode is None and owners.give_directory_to_owner(descriptor.fileno(), around, path)
+                is_given = mode is None and permissions.give_directory_to_owner(descriptor.fileno(), around, path)
                 if is_new or is_given:
-                    modes.give(descriptor.fileno(), wanted)
+                    permissions.set_mode(descriptor.fileno(), wanted)
             finally:
                 give_back(descriptor)
 
@@ -285,7 +299,7 @@ class OsFileSystem:
         return os.access(path, os.W_OK | os.X_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
     def kind(self, path: str) -> str:
-        return _mount_kind(status.resolved(path))
+        return _mount_kind(_resolved(path))
 
     def boot_id(self) -> str:
         """``StorageError`` where it cannot be read now: another name would make every published state another boot's."""
@@ -328,17 +342,33 @@ def _made(name: str, path: str, mode: int, above: int | None) -> bool:
     try:
         os.mkdir(name, mode, dir_fd=above)
     except own(FileExistsError):
-        if not status.is_directory(path):
+        if not _is_directory(path):
             raise
         return False
     return True
+
+
+def _is_directory(path: str) -> bool:
+    """As ``os.path`` tells it, which takes a signal handler's exception for a no."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except own(OSError, ValueError):
+        return False
+
+
+def _resolved(path: str) -> str:
+    """The path without links, as far as it can be followed."""
+    try:
+        return os.path.realpath(path, strict=True)
+    except own(OSError):
+        return os.path.realpath(path)
 
 
 def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> Descriptor:
     try:
         return with_descriptor(open_descriptor, name, DIRECTORY | no_follow, directory=above)
     except own(NotADirectoryError) as error:
-        if no_follow and status.is_link(path):
+        if no_follow and is_link(path):
             raise link_refused(path) from error
         raise
 

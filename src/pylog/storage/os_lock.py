@@ -2,7 +2,7 @@
 
 Open-file-description locks where the system has them, else flock. Neither is the POSIX ``lockf``, which vanishes when
 any other descriptor of the file is closed in the process. A shared lock, which keeps writers out as well, takes a
-descriptor open for reading only; so a lock file can't be read by those who may not write (``modes.py``).
+descriptor open for reading only; so a lock file can't be read by those who may not write (``permissions.py``).
 
 Source: Linux ``fcntl(2)`` ("Open file description locks"), ``flock(2)``.
 """
@@ -18,13 +18,12 @@ from functools import partial
 
 from pylog.errors import StorageError
 from pylog.interrupts import own
-from pylog.storage import modes
+from pylog.storage import permissions
 from pylog.storage.descriptor_pool import POOL, Identity, OpenDescriptor, identity_of
 from pylog.storage.descriptors import Descriptor
 from pylog.storage.fork import after_fork_in_child, forks
+from pylog.storage.open_safely import FOR_WRITING, open_or_make, open_regular, reached
 from pylog.storage.os_errors import storage_error, translated
-from pylog.storage.reaching import reached
-from pylog.storage.regular import FOR_WRITING, open_or_make, open_regular
 
 HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
 LOCK_KIND = "ofd" if HAS_OFD else "flock"
@@ -78,14 +77,16 @@ class OsFileLock:
         with translated("open the lock file", path):
             status = os.fstat(opened.number)
             self._numbers = status.st_dev, status.st_ino  # no other file's while this one is open
-            modes.keep_readers_out(opened.number)
+            permissions.keep_readers_out(opened.number)
 
     def _opened(self, *, make: bool) -> _LockDescriptor:
         with reached(self._root, "open the lock file", self.path) as (directory, name, _):
             while True:
                 before = forks()
                 if make:
-                    opened = _LockDescriptor(open_or_make(name, FOR_WRITING, self.path, directory, modes.of_lock))
+                    opened = _LockDescriptor(
+                        open_or_make(name, FOR_WRITING, self.path, directory, permissions.lock_mode)
+                    )
                 else:
                     opened = _LockDescriptor(open_regular(name, FOR_WRITING, self.path, directory))
                 if forks() == before:

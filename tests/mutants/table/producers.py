@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "sequences do not wrap",
         _STATE,
-        "(entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT",
+        "(entry.batches[-1].last_sequence + 1) & MAX_SEQUENCE",
         "entry.batches[-1].last_sequence + 1",
         "a producer's 2**31st record is refused",
         (f"{_PRODUCERS}::test_sequences_that_end_at_the_greatest_are_followed_by_zero",),
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "a wrapped sequence does not survive a snapshot",
         _STATE,
-        "(last_sequence - delta) % SEQUENCE_LIMIT",
+        "(last_sequence - delta) & MAX_SEQUENCE",
         "(last_sequence - delta)",
         "a repeat across the wrap is not recognised after reopening",
         (f"{_PRODUCERS}::test_a_wrapped_sequence_survives_a_snapshot",),

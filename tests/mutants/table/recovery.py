@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         "a symbolic link is followed for writing",
-        "storage/regular.py",
+        "storage/open_safely.py",
         "FOR_WRITING = os.O_RDWR | os.O_NOFOLLOW",
         "FOR_WRITING = os.O_RDWR",
         "whoever may write into the directory has the log write to any file",

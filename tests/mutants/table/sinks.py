@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         "a sink takes a forgotten producer for one that has written nothing",
         "spark/sink/publishing.py",
-        "                expected = (view.header.last_sequence + 1) % SEQUENCE_LIMIT\n",
+        "                expected = (view.header.last_sequence + 1) & MAX_SEQUENCE\n",
         "                pass\n",
         "a commit that is taken up again days later is in the log twice",
         (f"{_COMMIT}::test_a_producer_that_was_forgotten_is_found_again_in_the_log",),
@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "a sink's sequences do not wrap",
         "spark/sink/publishing.py",
-        "        return (self.share.first_sequence + self._passed) % SEQUENCE_LIMIT\n",
+        "        return (self.share.first_sequence + self._passed) & MAX_SEQUENCE\n",
         "        return self.share.first_sequence + self._passed\n",
         "a query's 2**31st record of a partition is its last",
         (f"{_COMMIT}::test_sequences_go_on_from_the_beginning_behind_the_last_there_is",),
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "a sink does not sync what it has published",
         "spark/sink/publishing.py",
-        "            self._sync(lane)\n",
+        "            self._sync(part)\n",
         "            pass\n",
         "a loss of power takes records that are never written again",
         (_POWER,),

@@ -43,7 +43,7 @@ MUTANTS = (
     Mutant(
         "a stream keeps to the topic that was there",
         "spark/source/watched_partitions.py",
-        "if found.get(p) == tail.source}",
+        "if found.get(p) == partition.source}",
         "if p in found}",
         "a topic deleted and created anew is not noticed",
         (f"{_STREAM}::test_a_topic_created_anew_is_noticed_although_it_has_as_many_records",),
@@ -99,8 +99,8 @@ MUTANTS = (
     Mutant(
         "a stream takes a segment of its limit for all there is",
         "spark/source/stream.py",
-        "limits.bytes_max + 1  #",
-        "limits.bytes_max  #",
+        "*offsets, self._options.limits.bytes_max + 1)",
+        "*offsets, self._options.limits.bytes_max)",
         "one micro-batch takes the whole backlog",
         (f"{_STREAM}::test_a_limit_that_a_segment_fills_ends_there",),
     ),

@@ -13,14 +13,13 @@ from typing import NamedTuple
 from pylog.codec import check_producers
 from pylog.codec.batch import BatchHeader
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import Buffer
+from pylog.codec.format import MAX_SEQUENCE, Buffer
 from pylog.codec.producer_entries import PRODUCER_ENTRY, PRODUCER_ENTRY_BYTES
 from pylog.errors import CorruptSegment, FormatVersionError, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction
 from pylog.partition.producers.packed import PackedProducers
 
 REMEMBERED_BATCHES = 5
-SEQUENCE_LIMIT = 1 << 31
 PRODUCERS_MAX = 100_000  # of one partition: 50 MiB of memory, a snapshot of 5 MB
 _FORGOTTEN_AT_ONCE = PRODUCERS_MAX // 10
 
@@ -56,7 +55,7 @@ class ProducerEntry:
         _, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = fields
         entry = cls(epoch, coordinator_epoch, None if start < 0 else start)
         if last_offset >= 0:
-            first_sequence = last_sequence if last_sequence < 0 else (last_sequence - delta) % SEQUENCE_LIMIT
+            first_sequence = last_sequence if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
             entry.batches.append(
                 BatchTrace(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms)
             )
@@ -151,7 +150,7 @@ class ProducerStates:
         entry = self._entries.get(producer_id) or self._get(producer_id)
         if entry is None or not entry.batches or entry.batches[-1].last_sequence < 0:
             return None
-        return (entry.batches[-1].last_sequence + 1) % SEQUENCE_LIMIT
+        return (entry.batches[-1].last_sequence + 1) & MAX_SEQUENCE
 
     def update(self, header: BatchHeader) -> None:
         """Take in a data batch that is in the log, offsets stamped."""

@@ -17,6 +17,7 @@ from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own, suppress
+from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import Place
@@ -38,7 +39,6 @@ T = TypeVar("T")
 
 _OPEN_SEGMENTS_MAX = 16  # of closed ones: whoever seeks at random comes back to them, and opening reads their seal
 _REREADS_MAX = 5
-_RECORDS_AT_ONCE = 1024
 
 
 class Cursor(NamedTuple):
@@ -385,7 +385,7 @@ class PartitionReader:
             for view in fetched.batches:
                 if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
                     decoder = view.decoder(*self._topic_partition)
-                    while records := decoder.take(_RECORDS_AT_ONCE):
+                    while records := decoder.take(RECORDS_AT_ONCE):
                         for record in records:
                             if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
                                 return OffsetAndTimestamp(record.offset, record.timestamp_ms)

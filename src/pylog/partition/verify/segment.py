@@ -13,6 +13,7 @@ from pylog.codec.format import HEADER_BYTES, INT64_MAX, NONE
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec, StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
+from pylog.limits import RECORDS_AT_ONCE
 from pylog.partition.verify.block_times import BlockTimesCheck, SealTimesCheck
 from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
@@ -22,7 +23,6 @@ from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TIMES, TRA
 from pylog.storage import FileSystem, ReadableFile
 
 _READ_BYTES = 1 << 20
-_RECORDS_AT_ONCE = 1024
 _NO_OFFSET = 1 << 63  # beyond all
 _TIMESTAMP_MS = attrgetter("timestamp_ms")
 
@@ -258,7 +258,7 @@ class SegmentCheck:
         is_compared = not view.header.is_control and (self._block_times.has_entries or self._seal_times.has_entries)
         if is_compared and COMPILED and view.header.codec == NONE:  # ten times as fast as the records it gives
             least_ms, is_compared = view.least_timestamp_ms(), False
-        while taken := decoder.take(_RECORDS_AT_ONCE):
+        while taken := decoder.take(RECORDS_AT_ONCE):
             self._report.records += len(taken)
             if is_compared:
                 least_ms = min(least_ms, *map(_TIMESTAMP_MS, taken))

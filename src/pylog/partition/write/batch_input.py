@@ -9,11 +9,11 @@ from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header,
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import ConfigError, CorruptRecord, RecordTooLarge
 from pylog.interrupts import own
+from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import ProducerRecord
 
 _NONE_YET = ProducerRecord(None)
 _NO_HEADERS = _NONE_YET.headers
-_RECORDS_AT_ONCE = 1024
 _RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 
 
@@ -92,7 +92,7 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     view = BatchView(batch, header)
     view.check_crc()
     decoder = view.decoder("", 0)
-    while taken := decoder.take(_RECORDS_AT_ONCE):
+    while taken := decoder.take(RECORDS_AT_ONCE):
         latest_ms = max(record.timestamp_ms for record in taken)
         if latest_ms > header.max_timestamp_ms:  # no lookup of a time would find it
             problem = f"its greatest timestamp is said to be {header.max_timestamp_ms}, but a record has {latest_ms}"

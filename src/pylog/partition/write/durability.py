@@ -219,14 +219,8 @@ class Durability:
         turn = self._turn
         if turn.is_mine():  # a signal handler has interrupted a sync
             return
-        try:
-            turn.take()
+        with turn.lock:
             self._close_file()
-        finally:
-            try:  # see turn.py
-                turn.leave()
-            except own(NOT_MINE):
-                pass
 
     def _forget_parent(self) -> None:
         self._turn = Turn()

@@ -14,13 +14,10 @@ from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
 from pylog.partition.directory import Place
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
-from pylog.storage import FileLock
+from pylog.storage import SLEEP_MAX_S, FileLock, acquire
 from pylog.turn import NOT_MINE, Turn, seconds_to_wait
 
 T = TypeVar("T")
-
-_SLEEP_MIN_S = 20e-6
-_SLEEP_MAX_S = 2e-3
 
 
 class _NotOpen:
@@ -104,7 +101,7 @@ class WriteLock:
             self._place.check_topic()  # it may have been closed because its topic is gone: then that is what is said
             raise Closed(f"{self._place.directory} has been closed", path=self._place.directory)
         lock = self._lock or self._open()
-        if not lock.try_acquire():
+        if not lock.try_acquire():  # as a rule it is free: one call less
             self._wait(lock, timeout_ms)
         if not lock.is_in_place():
             self._place.check_topic()  # it was deleted, as a rule
@@ -138,18 +135,12 @@ class WriteLock:
         )
 
     def _wait(self, lock: FileLock, timeout_ms: int) -> None:
-        clock = self._place.clock
-        deadline = clock.monotonic() + timeout_ms / 1000
-        sleep_s = _SLEEP_MIN_S
-        while not lock.try_acquire():
-            if clock.monotonic() >= deadline:
-                raise self._timed_out(timeout_ms)
-            clock.sleep(sleep_s)
-            sleep_s = min(sleep_s * 1.5, _SLEEP_MAX_S)
+        if not acquire(lock, self._place.clock, timeout_ms / 1000):
+            raise self._timed_out(timeout_ms)
 
     def give_way(self) -> None:
         """Between two holds that follow each other: sleep longer than those who wait do, so that one of them comes first."""
-        self._place.clock.sleep(1.5 * _SLEEP_MAX_S)
+        self._place.clock.sleep(1.5 * SLEEP_MAX_S)
 
     def _timed_out(self, timeout_ms: int) -> DeliveryTimeout:
         return DeliveryTimeout(
@@ -200,8 +191,7 @@ class WriteLock:
         self._closed = True
         if turn.is_mine():
             return False
-        try:
-            turn.take()
+        with turn.lock:
             try:
                 lock = self._lock
                 if lock is not None and not self._replaced and lock.try_acquire() and lock.is_in_place():
@@ -209,11 +199,6 @@ class WriteLock:
             finally:
                 self._to_release.release()  # before any call of Python, which a signal handler may end
                 self._drop()
-        finally:
-            try:  # see turn.py
-                turn.leave()
-            except own(NOT_MINE):
-                pass
         return True
 
     def forget_parent(self) -> None:

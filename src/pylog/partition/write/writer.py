@@ -15,6 +15,7 @@ from collections.abc import Collection
 from functools import partial
 
 from pylog.codec.batch import BatchHeader, read_header, stamp
+from pylog.codec.format import INT64_MAX
 from pylog.errors import (
     Closed,
     CorruptSegment,
@@ -48,7 +49,6 @@ from pylog.segment.writer import MAX_RELATIVE_OFFSET
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
-_LAST_OFFSET = 2**63 - 1
 
 
 class PartitionWriter(WriterView):
@@ -128,9 +128,9 @@ class PartitionWriter(WriterView):
                 log_end_offset=state.log_end_offset,
                 expected_offset=expected_offset,
             )
-        if state.log_end_offset > _LAST_OFFSET - MAX_RELATIVE_OFFSET:
+        if state.log_end_offset > INT64_MAX - MAX_RELATIVE_OFFSET:
             raise NotAppended(
-                f"{self._place.directory} ends at offset {state.log_end_offset}: no offsets are left, they end at {_LAST_OFFSET}",
+                f"{self._place.directory} ends at offset {state.log_end_offset}: no offsets are left, they end at {INT64_MAX}",
                 log_end_offset=state.log_end_offset,
             )
         if header.size_bytes > settings.max_message_bytes:

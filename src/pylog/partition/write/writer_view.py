@@ -11,7 +11,7 @@ import logging
 from pylog.codec.batch import BatchHeader
 from pylog.errors import CorruptSegment, PylogError, StorageError
 from pylog.interrupts import own
-from pylog.partition.commit_slots import CommitState, next_sequence
+from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import Place
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
@@ -21,7 +21,7 @@ from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.segment import SegmentScan, SegmentWriter
 from pylog.segment.naming import LOG
-from pylog.storage import after_fork_in_child
+from pylog.storage import after_fork_in_child, next_sequence
 
 logger = logging.getLogger("pylog.partition")
 

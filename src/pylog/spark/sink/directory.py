@@ -14,14 +14,13 @@ from typing import NamedTuple, TypeVar
 from pylog.catalog import Layout
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked
-from pylog.storage import FileLock, FileSystem, make_directory_durably
+from pylog.storage import FileSystem, acquire, make_directory_durably
 
 T = TypeVar("T")
 
 _SAVE = "save-"
 _SINK_ID = re.compile(r"(save-)?[0-9a-f-]{32,36}")
 _STAGED = re.compile(r"([0-9]{1,19})-[0-9]{1,19}-[0-9a-f]{32}\.staged")
-_SLEEP_S = 0.001
 
 
 class SinkDirectory(NamedTuple):
@@ -108,22 +107,16 @@ def while_holding_sink(place: SinkDirectory, work: Callable[[], T], timeout_s: f
         lock = place.filesystem.lock(place.lock)
         try:
             try:
-                _wait(place, lock, deadline, timeout_s)
+                if not acquire(lock, place.clock, deadline - place.clock.monotonic()):
+                    raise LogLocked(
+                        f"{place.lock} stayed locked for {timeout_s:g} s: another driver commits for this sink, or one was "
+                        "stopped in the midst of it; find out which process holds it",
+                        path=place.lock,
+                        timeout_s=timeout_s,
+                    )
                 if lock.is_in_place():
                     return work()
             finally:
                 lock.release()
         finally:
             lock.close()
-
-
-def _wait(place: SinkDirectory, lock: FileLock, deadline: float, timeout_s: float) -> None:
-    while not lock.try_acquire():
-        if place.clock.monotonic() >= deadline:
-            raise LogLocked(
-                f"{place.lock} stayed locked for {timeout_s:g} s: another driver commits for this sink, or one was stopped in "
-                "the midst of it; find out which process holds it",
-                path=place.lock,
-                timeout_s=timeout_s,
-            )
-        place.clock.sleep(_SLEEP_S)

@@ -12,9 +12,9 @@ import json
 from typing import Any, NamedTuple
 
 from pylog.codec.checksum import crc32c
+from pylog.codec.format import INT32_MAX, INT64_MAX, MAX_SEQUENCE
 from pylog.errors import CorruptSegment, FormatVersionError, NotAppended
 from pylog.interrupts import own
-from pylog.partition.producers.state import SEQUENCE_LIMIT
 from pylog.spark.sink.directory import SinkDirectory, is_staged_name
 from pylog.spark.sink.staging import Staged, Target
 from pylog.storage import FileSystem, read_whole, write_atomically
@@ -23,7 +23,7 @@ VERSION = 1
 LIMIT_BYTES = 64 << 20
 
 _CRC_BYTES = 9
-_INT63 = range(2**63)
+_INT63 = range(INT64_MAX + 1)
 
 
 class Share(NamedTuple):
@@ -105,9 +105,9 @@ def _is_share(share: Share) -> bool:
     return (
         isinstance(topic, str)
         and isinstance(topic_id, str)
-        and _is(partition, range(2**31))
-        and _is(share.first_sequence, range(SEQUENCE_LIMIT))
-        and _is(share.records, range(1, SEQUENCE_LIMIT))
+        and _is(partition, range(INT32_MAX + 1))
+        and _is(share.first_sequence, range(MAX_SEQUENCE + 1))
+        and _is(share.records, range(1, MAX_SEQUENCE + 1))
         and _is(share.start_offset, _INT63)
     )
 

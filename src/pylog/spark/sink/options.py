@@ -12,6 +12,7 @@ from typing import Any
 
 from pylog.errors import ConfigError
 from pylog.interrupts import own
+from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.spark.source.offset_options import wrong
 from pylog.spark.source.options import SUPPORTED as OF_THE_SOURCE
 from pylog.spark.source.options import absolute_path, boolean, count, refuse_a_brokers
@@ -41,7 +42,6 @@ WITHOUT_EFFECT = {
     "kafka.enable.idempotence": "what is committed is in the log once",
 }
 
-_DELIVERY_TIMEOUT_MS = 120_000
 _OF_THE_PRODUCER = {
     "compression": "compression",
     "compressionLevel": "compression_level",
@@ -77,7 +77,7 @@ class SinkOptions:
             absolute_path(given.get("path")),
             _topic(given),
             boolean(given, "autoCreateTopics", default=False),
-            count(given, "deliveryTimeoutMs", _DELIVERY_TIMEOUT_MS),
+            count(given, "deliveryTimeoutMs", DEFAULT_TIMEOUT_MS),
             producer,
         )
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pylog.codec.batch import number
+from pylog.codec.format import MAX_SEQUENCE
 from pylog.errors import CorruptSegment, InvalidPartition, NotAppended, PylogError, TopicNotFound
 from pylog.interrupts import own
-from pylog.partition.producers.state import SEQUENCE_LIMIT
+from pylog.limits import FETCH_BYTES
 from pylog.partition.read.reader import Cursor
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.spark.sink.directory import SinkDirectory
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.spark")
 
 PRODUCER_EPOCH = 0
-_FETCH_BYTES = 1 << 20
 
 
 def prepare(
@@ -44,9 +44,9 @@ def prepare(
         records[batch.target] = records.get(batch.target, 0) + batch.header.count
     shares = []
     for target, count in records.items():
-        if count >= SEQUENCE_LIMIT:
+        if count > MAX_SEQUENCE:
             raise NotAppended(
-                f"{count} records for {target.topic}-{target.partition} in one commit, {SEQUENCE_LIMIT - 1} are possible: write "
+                f"{count} records for {target.topic}-{target.partition} in one commit, {MAX_SEQUENCE} are possible: write "
                 "them in several",
                 topic=target.topic,
                 partition=target.partition,
@@ -94,24 +94,24 @@ class Publication:
         What is for a topic that was deleted since the commit was decided goes the way of the topic's other records.
         """
         self.may_have_begun = again
-        lanes = {share.target: self._lane(share, again) for share in self._intent.shares}
+        parts = {share.target: self._part(share, again) for share in self._intent.shares}
         for batch in _batches(self._place, self._intent.files):
-            lane = lanes.get(batch.target)
-            if lane is None:
+            part = parts.get(batch.target)
+            if part is None:
                 raise self._disagreement(
                     f"{batch.target.topic}-{batch.target.partition} is in a file and not in the commit"
                 )
-            self._append(lane, batch)
-        for lane in lanes.values():
-            self._sync(lane)
+            self._append(part, batch)
+        for part in parts.values():
+            self._sync(part)
 
-    def _lane(self, share: Share, again: bool) -> _Lane:
+    def _part(self, share: Share, again: bool) -> _PartitionPart:
         partition = _partition(self._log, share.target)
         if partition is None:
             _warn_of_deletion(share)
-            return _Lane(share, None, 0)
+            return _PartitionPart(share, None, 0)
         there = self._records_there(partition, share) if again else 0
-        return _Lane(share, partition, there)
+        return _PartitionPart(share, partition, there)
 
     def _records_there(self, partition: Partition, share: Share) -> int:
         """How many of the share's records are in the log."""
@@ -119,7 +119,7 @@ class Publication:
         expected = partition.next_sequence(producer_id, self._timeout_ms)
         if expected is None:
             expected = _behind_last_found(partition, producer_id, share)
-        there = (expected - share.first_sequence) % SEQUENCE_LIMIT
+        there = (expected - share.first_sequence) & MAX_SEQUENCE
         if there > share.records:
             raise self._disagreement(
                 f"{share.target.topic}-{share.target.partition} expects sequence {expected} of producer {producer_id}, the "
@@ -127,36 +127,36 @@ class Publication:
             )
         return there
 
-    def _append(self, lane: _Lane, batch: StagedBatch) -> None:
-        if lane.is_there(batch.header.count):
+    def _append(self, part: _PartitionPart, batch: StagedBatch) -> None:
+        if part.is_there(batch.header.count):
             return
-        assert lane.partition is not None  # else all is counted as there
-        number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, lane.sequence)
+        assert part.partition is not None  # else all is counted as there
+        number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, part.sequence)
         had_begun, self.may_have_begun = self.may_have_begun, True
         try:
-            result = lane.partition.append_batch(
+            result = part.partition.append_batch(
                 batch.data, timeout_ms=self._timeout_ms, min_timestamp_ms=batch.min_timestamp_ms
             )
         except own(PylogError) as error:
             self.may_have_begun = had_begun or not isinstance(error, NotAppended)
-            if not self._is_gone(lane):
+            if not self._is_gone(part):
                 raise
             return
-        lane.appended(batch.header.count, result.last_offset + 1)
+        part.appended(batch.header.count, result.last_offset + 1)
 
-    def _sync(self, lane: _Lane) -> None:
+    def _sync(self, part: _PartitionPart) -> None:
         try:
-            lane.sync()
+            part.sync()
         except own(PylogError):
-            if not self._is_gone(lane):
+            if not self._is_gone(part):
                 raise
 
-    def _is_gone(self, lane: _Lane) -> bool:
+    def _is_gone(self, part: _PartitionPart) -> bool:
         """Whether the topic was deleted just now; then nothing more is done about it."""
-        if _partition(self._log, lane.share.target) is not None:
+        if _partition(self._log, part.share.target) is not None:
             return False
-        _warn_of_deletion(lane.share)
-        lane.partition = None
+        _warn_of_deletion(part.share)
+        part.partition = None
         return True
 
     def _disagreement(self, problem: str) -> CorruptSegment:
@@ -168,7 +168,7 @@ class Publication:
         )
 
 
-class _Lane:
+class _PartitionPart:
     """One partition's part of a publication."""
 
     def __init__(self, share: Share, partition: Partition | None, there: int) -> None:
@@ -188,7 +188,7 @@ class _Lane:
     @property
     def sequence(self) -> int:
         """The next batch's."""
-        return (self.share.first_sequence + self._passed) % SEQUENCE_LIMIT
+        return (self.share.first_sequence + self._passed) & MAX_SEQUENCE
 
     def appended(self, count: int, end_offset: int) -> None:
         self._passed += count
@@ -211,10 +211,10 @@ def _behind_last_found(partition: Partition, producer_id: int, share: Share) -> 
     cursor = Cursor(max(share.start_offset, partition.earliest_offset))
     end = partition.latest_offset
     while cursor.offset < end:
-        fetched = partition.fetch(cursor, max_bytes=_FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
+        fetched = partition.fetch(cursor, max_bytes=FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
         for view in fetched.batches:
             if view.header.producer_id == producer_id:
-                expected = (view.header.last_sequence + 1) % SEQUENCE_LIMIT
+                expected = (view.header.last_sequence + 1) & MAX_SEQUENCE
         if fetched.cursor.offset <= cursor.offset:
             break
         cursor = fetched.cursor

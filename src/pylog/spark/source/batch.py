@@ -5,20 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pylog.model import OffsetRange
-from pylog.partition.commit_slots import CommitState
+from pylog.partition.read.reader import PartitionReader
 from pylog.spark.source.directory import LogDirectory, PartitionSource
 from pylog.spark.source.filters import Wanted, wanted_by
 from pylog.spark.source.options import SourceOptions
-from pylog.spark.source.planning import check_complete, place, readable, report_loss, select, start_offset
+from pylog.spark.source.planning import (
+    check_complete,
+    readable_offsets,
+    report_missing_offsets,
+    resolve_offset,
+    select_partitions,
+    start_offset,
+)
 from pylog.spark.source.ranges import PartitionRange, PartitionRanges, record_batches
-from pylog.spark.source.splits import coalesce, split
+from pylog.spark.source.splits import coalesce, sized, split
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -65,30 +71,36 @@ def plan(options: SourceOptions, wanted: Wanted = Wanted()) -> list[PartitionRan
 
     What the options ask for and is gone is data loss, wanted or not: filters narrow what there is.
     """
-    sources = select(LogDirectory(options.path), options.selection)
-    for bound in (options.starting, options.ending):
-        check_complete(bound, [source.topic_partition for source in sources])
-    planned = [_range(source, source.published(), options) for source in sources]
-    return split([piece for whole in planned for piece in narrowed(whole, wanted)], options.splitting)
+    sources = select_partitions(LogDirectory(options.path), options.selection)
+    for asked in (options.starting, options.ending):
+        check_complete(asked, [source.topic_partition for source in sources])
+    planned = [piece for source in sources for piece in _plan_partition(source, options, wanted)]
+    return split(planned, options.splitting)
 
 
-def narrowed(whole: PartitionRange, wanted: Wanted) -> Iterator[PartitionRange]:
-    """The pieces of a range that may hold rows that are wanted."""
+def _plan_partition(source: PartitionSource, options: SourceOptions, wanted: Wanted) -> list[PartitionRange]:
+    """The pieces of the range asked for that may hold rows that are wanted."""
+    with closing(source.reader()) as reader:
+        whole = _range(source, reader, options)
+        return [sized(reader, whole, start, end) for start, end in _narrowed(reader, whole, wanted)]
+
+
+def _narrowed(reader: PartitionReader, whole: PartitionRange, wanted: Wanted) -> list[tuple[int, int]]:
     if not wanted.has(whole.source.topic_partition):
-        return
+        return []
     spans = wanted.within(whole.start, whole.end)
-    if spans and not wanted.any_time:
-        first_ms, last_ms = wanted.times_ms[0], wanted.times_ms[1] - 1
-        with closing(whole.source.reader(whole.published)) as reader:
-            spans = [part for start, end in spans for part in reader.spans_of_times(start, end, first_ms, last_ms)]
-    for start, end in spans:
-        yield replace(whole, start=start, end=end)
+    if wanted.any_time:
+        return spans
+    first_ms, last_ms = wanted.times_ms[0], wanted.times_ms[1] - 1
+    return [part for start, end in spans for part in reader.spans_of_times(start, end, first_ms, last_ms)]
 
 
-def _range(source: PartitionSource, published: CommitState, options: SourceOptions) -> PartitionRange:
-    there = readable(published, options.isolation_level)
+def _range(source: PartitionSource, reader: PartitionReader, options: SourceOptions) -> PartitionRange:
+    published, partition = reader.state(), source.topic_partition
+    there = readable_offsets(published, options.isolation_level)
     wanted = OffsetRange(
-        start_offset(source, published, there, options), place(source, published, there, options.ending, there.end)
+        start_offset(reader, partition, there, options),
+        resolve_offset(reader, partition, there, options.ending, there.end),
     )
     start = min(max(wanted.start, there.start), there.end)
     end = min(max(wanted.end, start), there.end)
@@ -96,7 +108,7 @@ def _range(source: PartitionSource, published: CommitState, options: SourceOptio
     is_start_lost = start != wanted.start and not by_time
     is_end_lost = end != wanted.end and not options.ending.is_time and not (by_time and wanted.end < start)
     if is_start_lost or is_end_lost:
-        report_loss(source.topic_partition, wanted, there, published.high_watermark, options)
+        report_missing_offsets(partition, wanted, there, published.high_watermark, options)
     return PartitionRange(
         source,
         published,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, look_at
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, detect_kind
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
@@ -70,11 +70,17 @@ class PartitionSource(NamedTuple):
 
     def published(self) -> CommitState:
         """What can be read now. ``CorruptSegment``, also if only the directory is gone; ``TopicNotFound`` if the topic is."""
-        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).state()
+        return self.view(self.place()).state()
 
-    def reader(self, published: CommitState) -> PartitionReader:
-        """Of what was published then, whatever is appended meanwhile. To be closed."""
-        return PartitionReader(self.place(), lambda: published, dense=not self.is_kafka)
+    def reader(self, published: CommitState | None = None) -> PartitionReader:
+        """Reads what was published then, or is now (as ``published``), whatever is appended meanwhile. To be closed."""
+        place = self.place()
+        there = published or self.view(place).state()
+        return PartitionReader(place, lambda: there, dense=not self.is_kafka)
+
+    def view(self, place: Place) -> PublishedView:
+        """Of what is published; ``place`` is this partition's."""
+        return PublishedView(place, foreign=self.is_kafka, log_start=self.log_start)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:
@@ -95,7 +101,7 @@ class LogDirectory:
         if not filesystem.is_directory(path):
             raise LogNotFound(f"there is no directory {path!r}", path=path)
         self._alone: TopicPartition | None = None
-        manifest, is_kafka = look_at(filesystem, layout)
+        manifest, is_kafka = detect_kind(filesystem, layout)
         if manifest is not None or is_kafka:
             self._use(layout, is_kafka=is_kafka)
         else:

@@ -10,17 +10,17 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pylog.codec.format import INT64_MAX
 from pylog.errors import ConfigError
 from pylog.interrupts import own
 from pylog.model import EARLIEST, LATEST, TopicPartition
 
-_INT64_MAX = 2**63 - 1
 _EXAMPLE_OF_OFFSETS = '{"orders": {"0": 23, "1": -2}}'
 _EXAMPLE_OF_TIMES = '{"orders": {"0": 1700000000000}}'
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
-class Bound(NamedTuple):
+class OffsetOption(NamedTuple):
     """Offsets (-2 is the earliest, -1 the latest), or times in ms since 1970: the same everywhere, or by partition."""
 
     option: str
@@ -32,7 +32,7 @@ class Bound(NamedTuple):
         return self.everywhere if self.each is None else self.each[topic_partition]
 
 
-def start_bound(given: Mapping[str, str], *, streaming: bool = False) -> Bound:
+def starting_option(given: Mapping[str, str], *, streaming: bool = False) -> OffsetOption:
     """Of options as given, names in lower case. ``ConfigError`` names the one that is wrong.
 
     A batch query starts at the earliest offsets and can't start at the latest; a stream does, where it is not told otherwise.
@@ -44,7 +44,7 @@ def start_bound(given: Mapping[str, str], *, streaming: bool = False) -> Bound:
     )
 
 
-def end_bound(given: Mapping[str, str]) -> Bound:
+def ending_option(given: Mapping[str, str]) -> OffsetOption:
     """The same; exclusive."""
     return (
         _time(given, "endingTimestamp")
@@ -53,7 +53,7 @@ def end_bound(given: Mapping[str, str]) -> Bound:
     )
 
 
-def check_order(starting: Bound, ending: Bound) -> None:
+def check_order(starting: OffsetOption, ending: OffsetOption) -> None:
     """``ConfigError`` where a range would end before it starts."""
     if starting.is_time != ending.is_time:
         return
@@ -70,24 +70,24 @@ def check_order(starting: Bound, ending: Bound) -> None:
         raise wrong(starting.option, starting.everywhere, f"a time before {ending.option}={ending.everywhere}")
 
 
-def _time(given: Mapping[str, str], option: str) -> Bound | None:
+def _time(given: Mapping[str, str], option: str) -> OffsetOption | None:
     value = given.get(option.lower())
     if value is None:
         return None
     if not re.fullmatch("[0-9]{1,18}", value.strip()):
         raise wrong(option, value, "milliseconds since 1970")
-    return Bound(option, int(value), is_time=True)
+    return OffsetOption(option, int(value), is_time=True)
 
 
-def _times(given: Mapping[str, str], option: str) -> Bound | None:
+def _times(given: Mapping[str, str], option: str) -> OffsetOption | None:
     value = given.get(option.lower())
     if value is None:
         return None
     expected = f"milliseconds since 1970 by partition as in {_EXAMPLE_OF_TIMES}"
-    return Bound(option, 0, _by_partition(option, value, expected, 0), is_time=True)
+    return OffsetOption(option, 0, _by_partition(option, value, expected, 0), is_time=True)
 
 
-def _offsets(given: Mapping[str, str], option: str, default: int, never: int | None) -> Bound:
+def _offsets(given: Mapping[str, str], option: str, default: int, never: int | None) -> OffsetOption:
     """``never`` is the place a batch query can't have there: a start at the latest offset, an end at the earliest."""
     names = {value: word for word, value in _WORDS.items()}
     value = given.get(option.lower(), names[default]).strip()
@@ -96,11 +96,11 @@ def _offsets(given: Mapping[str, str], option: str, default: int, never: int | N
     if value.lower() in _WORDS:
         if _WORDS[value.lower()] == never:
             raise wrong(option, value, f"{expected}; a batch query can't have {names[never]!r} there")
-        return Bound(option, _WORDS[value.lower()])
+        return OffsetOption(option, _WORDS[value.lower()])
     each = _by_partition(option, value, expected, EARLIEST)
     if never is not None and never in each.values():
         raise wrong(option, value, f"{expected}; a batch query can't have {never} ({names[never]}) there")
-    return Bound(option, default, each)
+    return OffsetOption(option, default, each)
 
 
 def _by_partition(option: str, value: str, expected: str, least: int) -> dict[TopicPartition, int]:
@@ -140,4 +140,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_int(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _INT64_MAX
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= INT64_MAX

@@ -18,7 +18,15 @@ from pylog.errors import ConfigError
 from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.partition.read.visibility import READ_COMMITTED, READ_UNCOMMITTED
-from pylog.spark.source.offset_options import Bound, check_order, end_bound, is_int, json_object, start_bound, wrong
+from pylog.spark.source.offset_options import (
+    OffsetOption,
+    check_order,
+    ending_option,
+    is_int,
+    json_object,
+    starting_option,
+    wrong,
+)
 
 SUPPORTED = (
     "path",
@@ -93,8 +101,8 @@ class SourceOptions:
 
     path: str
     selection: Selection
-    starting: Bound
-    ending: Bound
+    starting: OffsetOption
+    ending: OffsetOption
     late_start: str  # where to start when no record is as late: "error" or "latest"
     splitting: Splitting
     include_headers: bool
@@ -109,7 +117,7 @@ class SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
         _refuse_others(given)
         _refuse_of_the_other_kind(given, streaming=streaming)
-        starting, ending = start_bound(given, streaming=streaming), end_bound(given)
+        starting, ending = starting_option(given, streaming=streaming), ending_option(given)
         check_order(starting, ending)
         return cls(
             absolute_path(given.get("path")),

@@ -1,25 +1,30 @@
-"""Which partitions a query reads, and the offsets that its options mean there; what of these is gone is data loss."""
+"""Which partitions a query reads, and the offsets that its options mean there.
+
+Offsets that a query is to read, and that are gone, are data loss. It fails, or puts up with it (``failOnDataLoss=false``).
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
-from contextlib import closing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pylog.errors import ConfigError, OffsetOutOfRange
 from pylog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
+from pylog.partition.read.reader import PartitionReader
 from pylog.partition.read.visibility import WRITTEN, visible_end
-from pylog.spark.source import loss
 from pylog.spark.source.directory import LogDirectory, PartitionSource
-from pylog.spark.source.offset_options import Bound
+from pylog.spark.source.offset_options import OffsetOption
 from pylog.spark.source.options import Selection, SourceOptions
 
 T = TypeVar("T")
 
+logger = logging.getLogger("pylog.spark")
 
-def select(directory: LogDirectory, selection: Selection) -> list[PartitionSource]:
+
+def select_partitions(directory: LogDirectory, selection: Selection) -> list[PartitionSource]:
     """The partitions meant. Internal topics are read only where they are named. ``TopicNotFound``, ``InvalidPartition``."""
     if selection.partitions is not None:
         return [directory.partition(topic_partition) for topic_partition in selection.partitions]
@@ -34,38 +39,40 @@ def select(directory: LogDirectory, selection: Selection) -> list[PartitionSourc
     return [source for topic in topics for source in directory.partitions(topic)]
 
 
-def check_complete(bound: Bound, partitions: list[TopicPartition]) -> None:
+def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> None:
     """Offsets, or times, by partition must name all partitions of the query and no other, as in Spark's Kafka source."""
-    if bound.each is None:
+    if asked.each is None:
         return
     for problem, wrong in (
-        ("lacks", set(partitions) - set(bound.each)),
-        ("has", set(bound.each) - set(partitions)),
+        ("lacks", set(partitions) - set(asked.each)),
+        ("has", set(asked.each) - set(partitions)),
     ):
         if wrong:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(wrong))
-            words = "" if bound.is_time else " (-2 earliest, -1 latest)"
+            words = "" if asked.is_time else " (-2 earliest, -1 latest)"
             raise ConfigError(
-                f"{bound.option} {problem} {names}; it must name exactly the partitions that are read{words}",
-                option=bound.option,
+                f"{asked.option} {problem} {names}; it must name exactly the partitions that are read{words}",
+                option=asked.option,
                 partitions=sorted(wrong),
             )
 
 
-def readable(published: CommitState, isolation_level: str) -> OffsetRange:
+def readable_offsets(published: CommitState, isolation_level: str) -> OffsetRange:
     """The offsets that are there to be read."""
     first = published.log_start_offset
     return OffsetRange(first, max(first, visible_end(published, isolation_level, WRITTEN)))
 
 
-def start_offset(source: PartitionSource, published: CommitState, there: OffsetRange, options: SourceOptions) -> int:
-    start = place(source, published, there, options.starting, None)
+def start_offset(
+    reader: PartitionReader, topic_partition: TopicPartition, there: OffsetRange, options: SourceOptions
+) -> int:
+    start = resolve_offset(reader, topic_partition, there, options.starting, None)
     if start is not None:
         return start
     if options.late_start == "latest":
         return there.end
-    topic, partition = source.topic_partition
-    wanted = options.starting.of(source.topic_partition)
+    topic, partition = topic_partition
+    wanted = options.starting.of(topic_partition)
     raise OffsetOutOfRange(
         f"no record of {topic}-{partition} is as late as {options.starting.option} {wanted}; "
         "startingOffsetsByTimestampStrategy=latest starts at the end",
@@ -77,20 +84,21 @@ def start_offset(source: PartitionSource, published: CommitState, there: OffsetR
     )
 
 
-def place(source: PartitionSource, published: CommitState, there: OffsetRange, bound: Bound, otherwise: T) -> int | T:
+def resolve_offset(
+    reader: PartitionReader, topic_partition: TopicPartition, there: OffsetRange, asked: OffsetOption, otherwise: T
+) -> int | T:
     """The offset meant; of a time that of the first record as late, ``otherwise`` where there is none."""
-    value = bound.of(source.topic_partition)
-    if not bound.is_time:
+    value = asked.of(topic_partition)
+    if not asked.is_time:
         return {EARLIEST: there.start, LATEST: there.end}.get(value, value)
-    with closing(source.reader(published)) as reader:
-        found = reader.offset_for_time(value)
+    found = reader.offset_for_time(value)
     return otherwise if found is None else min(found.offset, there.end)
 
 
-def report_loss(
+def report_missing_offsets(
     topic_partition: TopicPartition, wanted: OffsetRange, there: OffsetRange, visible_end: int, options: SourceOptions
 ) -> None:
-    """That ``wanted`` is more than ``there`` is: raise or warn as ``loss.report`` does, with the cause."""
+    """That ``wanted`` is more than ``there`` is: raise or warn as ``report_loss`` does, with the cause."""
     if min(wanted) < there.start:
         cause = "retention has removed the first of them"
     elif max(wanted) <= visible_end:
@@ -98,7 +106,7 @@ def report_loss(
     else:
         cause = "the last of them were never written, or were before the topic was created anew"
     topic, partition = topic_partition
-    loss.report(
+    report_loss(
         f"offsets {wanted.start} to {wanted.end} of {topic}-{partition} were asked for, "
         f"{options.isolation_level} can read {there.start} to {there.end}: {cause}",
         topic_partition,
@@ -108,3 +116,15 @@ def report_loss(
         latest=there.end,
         cause=cause,
     )
+
+
+def report_loss(what: str, topic_partition: TopicPartition, *, fails: bool, **facts: Any) -> None:
+    """Raise ``OffsetOutOfRange`` where the query fails on loss, else warn, in the same words.
+
+    They are an error's in both cases, and so printable, whatever a checkpoint or a directory has for a name.
+    """
+    advice = "failOnDataLoss=false goes on with what there is" if fails else "going on with what there is"
+    error = OffsetOutOfRange(f"{what}; {advice}", **topic_partition._asdict(), **facts)
+    if fails:
+        raise error
+    logger.warning("%s", error)

@@ -19,16 +19,16 @@ from pylog import arrow
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
 from pylog.interrupts import own
+from pylog.limits import FETCH_BYTES
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.read.reader import Cursor, PartitionReader
 from pylog.partition.read.visibility import WRITTEN
 from pylog.segment.naming import LOG
-from pylog.spark.source import loss
 from pylog.spark.source.directory import PartitionSource, identity_of
+from pylog.spark.source.planning import report_loss
 
 logger = logging.getLogger("pylog.spark")
 
-_FETCH_BYTES = 1 << 20
 _FETCH_LEAST_BYTES = 64 << 10
 
 
@@ -116,7 +116,7 @@ class _RangeReader:
     def _fetch_bytes(self) -> int:
         """No more at a time than the rest of the range is about: what lies behind it is of no use."""
         rest = self._planned.size_bytes - self._read_bytes
-        return min(_FETCH_BYTES, max(rest, _FETCH_LEAST_BYTES)) if self._planned.size_bytes else _FETCH_BYTES
+        return min(FETCH_BYTES, max(rest, _FETCH_LEAST_BYTES)) if self._planned.size_bytes else FETCH_BYTES
 
     # Loss
 
@@ -168,7 +168,7 @@ class _RangeReader:
 
     def _report_loss(self, offset: int, cause: str) -> None:
         topic, partition = self._source.topic_partition
-        loss.report(
+        report_loss(
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
             f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})",
             self._source.topic_partition,

@@ -21,13 +21,12 @@ TASK_BYTES = 4 << 20
 
 
 def split(planned: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRange]:
-    """The same offsets in the same order, in as many pieces as are asked for. Each knows its ``size_bytes``, about."""
-    wholes = [replace(whole, size_bytes=size_bytes(whole)) for whole in planned]
+    """The same offsets in the same order, in as many pieces as are asked for. All know their ``size_bytes``, about."""
     piece_bytes, rest_bytes = splitting.piece_bytes, splitting.piece_bytes // 2
-    if splitting.tasks_min > len(wholes):
-        piece_bytes = max(1, min(piece_bytes, sum(whole.size_bytes for whole in wholes) // splitting.tasks_min))
+    if splitting.tasks_min > len(planned):
+        piece_bytes = max(1, min(piece_bytes, sum(whole.size_bytes for whole in planned) // splitting.tasks_min))
         rest_bytes = 0  # it may be one of the tasks that are asked for
-    return [piece for whole in wholes for piece in _pieces(whole, piece_bytes, rest_bytes, splitting.offsets_max)]
+    return [piece for whole in planned for piece in _pieces(whole, piece_bytes, rest_bytes, splitting.offsets_max)]
 
 
 def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRanges]:
@@ -62,17 +61,12 @@ def _pieces(whole: PartitionRange, piece_bytes: int, rest_bytes: int, offsets_ma
             del cuts[-1]
         for start, end in pairwise([whole.start, *cuts, whole.end]):
             for first, last in pairwise([start, *_every(start, end, offsets_max), end]):
-                yield _piece(reader, whole, first, last)
+                yield sized(reader, whole, first, last)
 
 
-def _piece(reader: PartitionReader, whole: PartitionRange, start: int, end: int) -> PartitionRange:
+def sized(reader: PartitionReader, whole: PartitionRange, start: int, end: int) -> PartitionRange:
+    """A part of a range, with its ``size_bytes``, about, as it is stored."""
     return replace(whole, start=start, end=end, size_bytes=max(reader.size_bytes(start, end), 1))
-
-
-def size_bytes(whole: PartitionRange, enough: int | None = None) -> int:
-    """As it is stored, about. ``enough``: more need not be counted."""
-    with closing(whole.source.reader(whole.published)) as reader:
-        return max(reader.size_bytes(whole.start, whole.end, enough), 1)
 
 
 def _every(start: int, end: int, offsets_max: int) -> range:

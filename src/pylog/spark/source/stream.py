@@ -28,16 +28,22 @@ from pyspark.sql.types import StructType
 from pylog.clock import Clock, SystemClock
 from pylog.model import OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
-from pylog.spark.source import loss, stream_offsets
+from pylog.spark.source import stream_offsets
 from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.options import SourceOptions
-from pylog.spark.source.planning import check_complete, readable, report_loss, start_offset
+from pylog.spark.source.planning import (
+    check_complete,
+    readable_offsets,
+    report_loss,
+    report_missing_offsets,
+    start_offset,
+)
 from pylog.spark.source.ranges import PartitionRange, PartitionRanges, record_batches
 from pylog.spark.source.schema import arrow_schema
-from pylog.spark.source.splits import coalesce, size_bytes, split
+from pylog.spark.source.splits import coalesce, sized, split
 from pylog.spark.source.stream_offsets import Positions
 from pylog.spark.source.trigger_limits import Range, share_of_bytes, share_of_offsets
-from pylog.spark.source.watched_partitions import Tails
+from pylog.spark.source.watched_partitions import WatchedPartitions
 
 logger = logging.getLogger("pylog.spark")
 
@@ -62,17 +68,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SourceOptions.parse(self._given, streaming=True)
 
     @cached_property
-    def _tails(self) -> Tails:
-        return Tails(self._options)
+    def _watched(self) -> WatchedPartitions:
+        return WatchedPartitions(self._options)
 
     # Where it starts
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         """Of a query without a checkpoint: asked more than once, and the same each time."""
         if self._initial is None:
-            options, there = self._options, self._tails.look()
-            if self._tails.missing:
-                raise self._tails.missing[0]
+            options, there = self._options, self._watched.published()
+            if self._watched.missing:
+                raise self._watched.missing[0]
             check_complete(options.starting, list(there))
             starts = {p: _start(source, published, options) for p, (source, published) in there.items()}
             self._initial = stream_offsets.encode(starts, _ids(there))
@@ -82,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query ends at what is there now."""
-        self._target = {p: self._readable(published).end for p, (_, published) in self._tails.look().items()}
+        self._target = {p: self._readable(published).end for p, (_, published) in self._watched.published().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the options say, for Spark to hand back; which of them it is does not matter."""
@@ -95,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where a batch that starts there would end; ``start`` itself where there is nothing to be read."""
-        positions, there = stream_offsets.decode(start), self._tails.look()
+        positions, there = stream_offsets.decode(start), self._watched.published()
         ids, known_ids = _ids(there), stream_offsets.ids(start)
         anew = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
         readable = {p: self._readable(published) for p, (_, published) in there.items()}
@@ -117,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def _readable(self, published: CommitState) -> OffsetRange:
-        return readable(published, self._options.isolation_level)
+        return readable_offsets(published, self._options.isolation_level)
 
     def _check_for_loss(
         self, positions: Positions, anew: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]
@@ -134,9 +140,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_for_missing(self) -> None:
         """Names that were asked for and are not there. Spark looks a hundred times a second, so each is warned of once."""
-        if self._tails.missing and self._options.fail_on_data_loss:
-            raise self._tails.missing[0]
-        missing = {str(error) for error in self._tails.missing}
+        if self._watched.missing and self._options.fail_on_data_loss:
+            raise self._watched.missing[0]
+        missing = {str(error) for error in self._watched.missing}
         for problem in sorted(missing - self._told):
             logger.warning("%s; going on with what there is", problem)
         self._told = missing
@@ -181,12 +187,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._took_s is None or self._clock.monotonic() - self._took_s >= delay_s
 
     def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
-        there = self._tails.look_at(topic_partition)
-        enough = self._options.limits.bytes_max + 1  # to know that there is more
-        return size_bytes(self._range(*there, OffsetRange(*offsets)), enough) if there else 0
+        there = self._watched.published_of(topic_partition)
+        if there is None:
+            return 0
+        source, published = there
+        with closing(source.reader(published)) as reader:  # one byte more, to know that there is more
+            return max(reader.size_bytes(*offsets, self._options.limits.bytes_max + 1), 1)
 
     def _cut(self, topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
-        there = self._tails.look_at(topic_partition)
+        there = self._watched.published_of(topic_partition)
         start, end = offsets
         if there is None:
             return end
@@ -200,12 +209,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges between; the same for a batch that is replayed, as far as it is there still."""
         planned_ids = stream_offsets.ids(end)
         starts, ends = stream_offsets.starts(start, end), stream_offsets.decode(end)
-        self._tails.refresh()
+        self._watched.refresh()
         planned = []
         for topic_partition, until in ends.items():
             wanted = OffsetRange(starts.get(topic_partition, 0), until)  # one that is new is read from its first
             if wanted.start < wanted.end:
-                there = self._tails.look_at(topic_partition)
+                there = self._watched.published_of(topic_partition)
                 if there is None:
                     self._report_loss(topic_partition, wanted.start, "it is not there any more")
                     continue
@@ -213,9 +222,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if _differ({topic_partition.topic: source.known_id}, planned_ids, topic_partition.topic):
                     self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created anew")
                     continue
-                planned.append(self._range(source, published, self._checked(topic_partition, published, wanted)))
+                offsets = self._checked(topic_partition, published, wanted)
+                if offsets.start < offsets.end:
+                    planned.append(self._range(source, published, offsets))
         splitting = self._options.splitting
-        return coalesce(split([piece for piece in planned if piece.start < piece.end], splitting), splitting)
+        return coalesce(split(planned, splitting), splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, PartitionRanges):
@@ -224,23 +235,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return chain.from_iterable(record_batches(piece, columns) for piece in partition.ranges)
 
     def _checked(self, topic_partition: TopicPartition, published: CommitState, wanted: OffsetRange) -> OffsetRange:
-        there = readable(published, self._options.isolation_level)
+        there = readable_offsets(published, self._options.isolation_level)
         start = min(max(wanted.start, there.start), there.end)
         end = min(max(wanted.end, start), there.end)
         if (start, end) != (wanted.start, wanted.end):
-            report_loss(topic_partition, wanted, there, published.high_watermark, self._options)
+            report_missing_offsets(topic_partition, wanted, there, published.high_watermark, self._options)
         return OffsetRange(start, end)
 
     def _range(self, source: PartitionSource, published: CommitState, offsets: OffsetRange) -> PartitionRange:
         options = self._options
-        return PartitionRange(
+        whole = PartitionRange(
             source, published, offsets.start, offsets.end, options.isolation_level, options.fail_on_data_loss,
             skip_damage=options.skip_damage,
         )  # fmt: skip
+        with closing(source.reader(published)) as reader:
+            return sized(reader, whole, offsets.start, offsets.end)
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition
-        loss.report(
+        report_loss(
             f"the query is to read {topic}-{partition} from offset {position} on: {cause}",
             topic_partition,
             fails=self._options.fail_on_data_loss,
@@ -259,9 +272,12 @@ def _differ(ids: Mapping[str, str], known: Mapping[str, str], topic: str) -> boo
 
 
 def _start(source: PartitionSource, published: CommitState, options: SourceOptions) -> int:
-    there = readable(published, options.isolation_level)
-    wanted = start_offset(source, published, there, options)
+    there = readable_offsets(published, options.isolation_level)
+    with closing(source.reader(published)) as reader:
+        wanted = start_offset(reader, source.topic_partition, there, options)
     start = min(max(wanted, there.start), there.end)
     if start != wanted:
-        report_loss(source.topic_partition, OffsetRange(wanted, wanted), there, published.high_watermark, options)
+        report_missing_offsets(
+            source.topic_partition, OffsetRange(wanted, wanted), there, published.high_watermark, options
+        )
     return start

@@ -10,21 +10,20 @@ from pylog.errors import InvalidPartition, PylogError, TopicNotFound
 from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.read.published import PublishedView
 from pylog.spark.source.directory import LogDirectory, PartitionSource
 from pylog.spark.source.options import SourceOptions
-from pylog.spark.source.planning import select
+from pylog.spark.source.planning import select_partitions
 
 _OPEN_MAX = 256  # descriptors kept; partitions beyond are opened each time
-_ANEW_EVERY = 50  # looks
+_REOPEN_EVERY = 50  # looks
 
 
-class Tail:
+class WatchedPartition:
     """One partition, and what is published of it."""
 
     def __init__(self, source: PartitionSource, *, stays_open: bool) -> None:
         self.source = source
-        self._view = PublishedView(source.place(), foreign=source.is_kafka, log_start=source.log_start)
+        self._view = source.view(source.place())
         self.stays_open = stays_open
 
     def published(self) -> CommitState:
@@ -34,31 +33,31 @@ class Tail:
             if not self.stays_open:
                 self._view.let_go()
 
-    def look_anew(self) -> None:
+    def reopen(self) -> None:
         """Slots that are open may have been replaced, or removed, by hand."""
         self._view.look_anew()
 
 
-class Tails:
+class WatchedPartitions:
     """Those of one query. ``missing``: what is wrong with names that were asked for and are not there."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._version: int | None = None
-        self._tails: dict[TopicPartition, Tail] = {}
+        self._watched: dict[TopicPartition, WatchedPartition] = {}
         self._looks = 0
         self.missing: list[PylogError] = []
 
-    def look(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
+    def published(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
         """All that are there now."""
         self.refresh()
         self._looks += 1
         found = {}
-        for topic_partition, tail in self._tails.items():
-            if self._looks % _ANEW_EVERY == 0:
-                tail.look_anew()
+        for topic_partition, partition in self._watched.items():
+            if self._looks % _REOPEN_EVERY == 0:
+                partition.reopen()
             with suppress(TopicNotFound):  # deleted since it was listed
-                found[topic_partition] = tail.source, tail.published()
+                found[topic_partition] = partition.source, partition.published()
         return found
 
     def refresh(self) -> None:
@@ -69,28 +68,28 @@ class Tails:
             self._list(directory)
             self._version = version
 
-    def look_at(self, topic_partition: TopicPartition) -> tuple[PartitionSource, CommitState] | None:
+    def published_of(self, topic_partition: TopicPartition) -> tuple[PartitionSource, CommitState] | None:
         """One of those that were listed; None where it is not there."""
-        tail = self._tails.get(topic_partition)
+        partition = self._watched.get(topic_partition)
         try:
-            return None if tail is None else (tail.source, tail.published())
+            return None if partition is None else (partition.source, partition.published())
         except own(TopicNotFound):  # deleted since
             return None
 
     def _list(self, directory: LogDirectory) -> None:
         found = {source.topic_partition: source for source in self._selected(directory)}
-        kept = {p: tail for p, tail in self._tails.items() if found.get(p) == tail.source}
-        room = _OPEN_MAX - sum(tail.stays_open for tail in kept.values())
+        kept = {p: partition for p, partition in self._watched.items() if found.get(p) == partition.source}
+        room = _OPEN_MAX - sum(partition.stays_open for partition in kept.values())
         new = (p for p in found if p not in kept)
-        made = {p: Tail(found[p], stays_open=number < room) for number, p in enumerate(new)}
-        self._tails = {p: kept.get(p) or made[p] for p in found}
+        made = {p: WatchedPartition(found[p], stays_open=number < room) for number, p in enumerate(new)}
+        self._watched = {p: kept.get(p) or made[p] for p in found}
 
     def _selected(self, directory: LogDirectory) -> list[PartitionSource]:
         self.missing = []
         found: list[PartitionSource] = []
         for one in self._options.selection.each():
             try:
-                found += select(directory, one)
+                found += select_partitions(directory, one)
             except own(TopicNotFound, InvalidPartition) as error:
                 self.missing.append(error)
         return found

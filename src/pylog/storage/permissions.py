@@ -1,8 +1,12 @@
-"""Who owns what pylog makes in a log: the owner and the group of the directory it is made in.
+"""Modes and owners: what pylog makes is for those whose the directory is that it is made in, whatever the umask says.
 
-So the owner of a log can use what root, or a member of the owner's group, left in it. The system gives a new
-file to the process that makes it: only root can give it to another user, and others can give it to a group
-of theirs. Files are given by their descriptors, before anything is written.
+So the one who administers the root decides with ``chmod``, every process makes the same modes, and nothing that others
+may write comes into being. Whoever may only read must not be able to lock: a shared lock takes no more than a
+descriptor open for reading, and keeps the writers out.
+
+The owner of a log can use what root, or a member of the owner's group, left in it. The system gives a new file to the process
+that makes it: only root can give it to another user, and others can give it to a group of theirs. Files are given by their
+descriptors. Owners, then modes are set before anything is written.
 """
 
 from __future__ import annotations
@@ -10,15 +14,52 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 from functools import cache
 
 from pylog.interrupts import own
 
 logger = logging.getLogger("pylog.storage")
 
+PRIVATE_MODE = 0o700
+SHARED_GROUP_MODE = 0o2770
+
+_NO_MODES_HERE = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 ROOT = 0
 _NO_OWNERS_HERE = (errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 _FOR_THE_GROUP = 0o070
+
+
+def file_mode(directory: int) -> int:
+    """The mode of a file in a directory of this mode."""
+    return directory & 0o664
+
+
+def lock_mode(directory: int) -> int:
+    """The mode of a lock in a directory of this mode, or of one that has this mode: for those who may write."""
+    return directory & (0o660 if directory & 0o020 else 0o600)
+
+
+def keep_readers_out(descriptor: int) -> None:
+    """Take back what a ``chmod -R`` may have given to those who may only read. Only a lock's owner can."""
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode != lock_mode(mode):
+        set_mode(descriptor, lock_mode(mode))
+
+
+def directory_mode(above: int) -> int:
+    """The mode of a directory in one of this mode."""
+    return above & 0o2775
+
+
+def set_mode(descriptor: int, mode: int) -> None:
+    """Set a mode; on what was just made with it, since the umask may have taken something away."""
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        try:
+            os.fchmod(descriptor, mode)
+        except own(OSError) as error:
+            if error.errno not in _NO_MODES_HERE:  # vfat and the like: who mounted it decides
+                raise
 
 
 def give_to_owner(descriptor: int, above: os.stat_result, path: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pylog.errors import LogLocked
 from pylog.log import Log
-from pylog.storage import OsFileSystem, while_holding
+from pylog.storage import SLEEP_MAX_S, FileLock, OsFileSystem, acquire, while_holding
 from tests.partition.logs import ManualClock
 
 
@@ -63,6 +63,46 @@ def test_a_lock_that_comes_free_while_waiting_is_taken(tmp_path: Path) -> None:
     assert not while_holding(OsFileSystem(), clock, path, lambda: is_free(path))
     assert 1.0 < clock.seconds < 1.1
     lock.close()
+
+
+class Pauses(ManualClock):
+    """Notes how long it was slept; ``lock`` is released after ``freed_after_s``."""
+
+    def __init__(self, lock: FileLock, freed_after_s: float) -> None:
+        super().__init__()
+        self._lock, self._freed_after_s = lock, freed_after_s
+        self.all: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.all.append(seconds)
+        if self.seconds >= self._freed_after_s:
+            self._lock.release()
+
+
+def test_the_pauses_between_attempts_grow_up_to_the_longest(tmp_path: Path) -> None:
+    mine, others = (OsFileSystem().lock(str(tmp_path / "lock")) for _ in range(2))
+    assert others.try_acquire()
+    clock, beats = Pauses(others, 0.1), []
+    assert acquire(mine, clock, 1, lambda: beats.append(clock.seconds))
+    assert not others.try_acquire()
+    assert clock.all == sorted(clock.all)
+    assert (clock.all[0] < SLEEP_MAX_S / 50, clock.all[-1]) == (True, SLEEP_MAX_S)
+    assert 0 < len(beats) == clock.all.count(SLEEP_MAX_S) - 1  # the last attempt got the lock
+    mine.close()
+    others.close()
+
+
+def test_a_lock_is_tried_once_if_there_is_no_time_to_wait(tmp_path: Path) -> None:
+    mine, others = (OsFileSystem().lock(str(tmp_path / "lock")) for _ in range(2))
+    clock = Pauses(others, 0.0)
+    assert others.try_acquire()
+    assert not acquire(mine, clock, 0)
+    assert clock.all == []
+    others.release()
+    assert acquire(mine, clock, 0)
+    mine.close()
+    others.close()
 
 
 class Interrupted(BaseException):

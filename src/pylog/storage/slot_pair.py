@@ -1,0 +1,34 @@
+"""Two slots of one file, written in turn, of which the later valid one is published.
+
+A slot starts with a checksum (uint32) and a sequence (uint32, wraps). The slot with an even sequence stands first. While one
+slot is being written, the other one stands, so a reader needs no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SEQUENCE = Struct(">4xI")
+_SEQUENCES = 1 << 32
+
+
+def latest_slot(data: bytes, slot_bytes: int, decode: Callable[[bytes], T | None]) -> T | None:
+    """What ``decode`` makes of the later slot; of the other one if the later is invalid (None); None if both are.
+
+    The sequences of two valid slots differ by one. An invalid slot may wrongly seem to be the later one.
+    """
+    first, second = data[:slot_bytes], data[slot_bytes : 2 * slot_bytes]
+    if len(second) == slot_bytes:
+        ahead = (_SEQUENCE.unpack_from(first)[0] - _SEQUENCE.unpack_from(second)[0]) % _SEQUENCES
+        if ahead >= _SEQUENCES // 2:
+            first, second = second, first
+    return decode(first) or decode(second)
+
+
+def next_sequence(sequence: int) -> int:
+    """The sequence of the slot published after ``sequence``; it wraps."""
+    return (sequence + 1) % _SEQUENCES
