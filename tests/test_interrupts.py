@@ -35,8 +35,8 @@ from tests.soak.signal_trials import EXCEPTIONS
 from tests.system import fail, of_the_system
 
 PACKAGE = re.escape(str(Path(pylog.__file__).parent))
-SYNCING = re.compile(PACKAGE + "/(storage|partition/(durability|distrust)|interrupts)")
-CLOSING = re.compile(PACKAGE + "/(log|storage|partition/(partition|writer|writer_view|writer_lock|commit_slots))")
+SYNCING = re.compile(PACKAGE + "/(storage|partition/(write/durability|repair/failed_syncs)|interrupts)")
+CLOSING = re.compile(PACKAGE + "/(log|storage|partition/(partition|write/(writer|log_end|lock)|commit_slots))")
 ROOMS = re.compile(PACKAGE + "/(?!cli|spark|testing)")
 
 

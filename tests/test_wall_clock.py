@@ -28,7 +28,7 @@ ALLOWED = {
     "partition/write/writer.py PartitionWriter._is_due_to_roll": "the age of a segment whose batches have no timestamp",
     "partition/repair/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/repair/recovery.py remake_side_files": "a producer is forgotten a day after its last record, as by Kafka",
-    "partition/write/writer_view.py WriterView._attach": "a producer is forgotten a day after its last record, as by Kafka",
+    "partition/write/log_end.py LogEnd._attach": "a producer is forgotten a day after its last record, as by Kafka",
     "manager/opening.py _create": "when the log was created, for people to read",
     "group/membership.py Membership._join": "when a member joined, for people to read",
     "group/admin.py Groups._reset_to": "when an offset was committed, as Kafka notes it, for people to read",

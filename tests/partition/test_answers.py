@@ -343,7 +343,7 @@ def test_a_child_that_returns_into_its_parents_change_is_refused(
         with pytest.raises(ForkedHandle):
             _ = partition._writer._lock.slots
         with pytest.raises(ForkedHandle):
-            partition._writer._current()
+            partition._writer._end._known()
 
     assert partition._writer is not None
     partition._writer._lock.holding(1000, forks)

@@ -15,7 +15,7 @@ import pytest
 
 from pylog.errors import NotAppended, OutcomeUnknown
 from pylog.partition import Partition
-from pylog.partition.write.writer import PartitionWriter
+from pylog.partition.write.log_end import LogEnd
 from tests.partition.logs import batch, everything, in_turn, one, open_partition
 
 ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "300"))
@@ -82,7 +82,7 @@ def test_a_batch_of_others_that_an_interrupt_left_half_taken_in_is_known_afterwa
     other.append(one("first"))
     for sequence in range(3):
         partition.append_batch(batch(b"%d" % sequence, producer_id=7, epoch=0, sequence=sequence))
-    fold, folded = PartitionWriter._fold, []
+    fold, folded = LogEnd.fold, []
 
     def interrupted_at_the_last(*args: Any) -> None:
         folded.append(args)
@@ -91,7 +91,7 @@ def test_a_batch_of_others_that_an_interrupt_left_half_taken_in_is_known_afterwa
         fold(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PartitionWriter, "_fold", interrupted_at_the_last)
+        patched.setattr(LogEnd, "fold", interrupted_at_the_last)
         with pytest.raises(Interrupted):
             other.append(one("second"))
     other.roll()  # with a snapshot of what it knows of the producers

@@ -225,8 +225,8 @@ def test_an_open_transaction_outlives_the_memory_of_its_producer(tmp_path: Path)
         assert later.last_stable_offset == 0
         assert everything(later, "read_committed") == []
         assert later._writer is not None
-        assert 7 in later._writer._producers.entries
-        assert boot == 2 or 8 not in later._writer._producers.entries
+        assert 7 in later._writer._end.producers.entries
+        assert boot == 2 or 8 not in later._writer._end.producers.entries
         later.close()
 
 

@@ -142,7 +142,7 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
     assert {number: reopened.next_sequence(number) for number in range(30)} == {
         number: following.get(number) for number in range(30)
     }
-    states = partition._writer._producers  # type: ignore[union-attr]
+    states = partition._writer._end.producers  # type: ignore[union-attr]
     assert len(states) == len(following) == len(states.entries)
     assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []
 

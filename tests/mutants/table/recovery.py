@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seal that stands beside the active segment is kept when that is closed",
-        "partition/write/writer.py",
+        "partition/write/log_end.py",
         "            self._place.filesystem.remove(self._place.path(base, SEAL))\n",
         "",
         "a segment is said to be another one's",
@@ -164,16 +164,16 @@ MUTANTS = (
     ),
     Mutant(
         "the files of a deletion go whatever the slots say by then",
-        "partition/write/writer.py",
-        " or state.log_start_offset < offset:\n            return False\n",
+        "partition/write/deletion.py",
+        " or state.log_start_offset < offset:\n        return False\n",
         " or state.log_start_offset < offset:\n            pass\n",
         "files go of a log that is to be recovered, or of a topic that is being deleted",
         (f"{_DELETING}::test_files_go_only_while_the_log_says_that_they_may",),
     ),
     Mutant(
         "a deletion gives nobody else a turn",
-        "partition/write/writer.py",
-        "                    self._lock.give_way()\n",
+        "partition/write/deletion.py",
+        "                lock.give_way()\n",
         "                    pass\n",
         "appends wait until thousands of files are gone",
         (f"{_DELETING}::test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_lock",),
@@ -220,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seal that was removed can be put back by a loss of power",
-        "partition/write/writer.py",
+        "partition/write/log_end.py",
         "            self._place.filesystem.sync_directory(self._place.directory)  # else the power could put it back\n",
         "",
         "acknowledged records are said to be another partition's",
@@ -262,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         "an error in the repair of a dead writer's tail leaves the view ahead of what is published",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        self._state = None  # the segment is ahead of it: after an error here, the next use begins again\n",
         "",
         "the next append recovers the whole partition and begins a leader epoch, though nothing was lost",
@@ -288,7 +288,7 @@ MUTANTS = (
     ),
     Mutant(
         "a log is closed without a closing entry in the time index",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "            segment.finish()\n",
         "            pass\n",
         "Kafka does not find the newest records by time after a clean shutdown",
@@ -296,7 +296,7 @@ MUTANTS = (
     ),
     Mutant(
         "who closes a log writes a closing entry whatever others have appended",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:\n",
         "        if True:\n",
         "a time index has an entry that is not that of the segment's end",

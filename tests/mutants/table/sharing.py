@@ -15,7 +15,7 @@ _INTERRUPTS = "tests/test_interrupts.py"
 MUTANTS = (
     Mutant(
         "no look at the tail that a dead writer left",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        if size > state.written_end:\n",
         "        if False:\n",
         "what a killed writer left stands behind the next record, and is found there by recovery",
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         "the checksum of an adopted tail is not looked at",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "scan = self._adopt_up_to(segment, size, check_crc=True)",
         "scan = self._adopt_up_to(segment, size, check_crc=False)",
         "a batch that a killed writer has written in part becomes a record",
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "the tail's checksum is never computed",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "next_offset=segment.next_offset, dense=True, check_crc=check_crc",
         "next_offset=segment.next_offset, dense=True, check_crc=False",
         "a batch of the right length with other bytes in it is adopted from a killed writer",
@@ -56,8 +56,8 @@ MUTANTS = (
     Mutant(
         "the lock is released before what was appended is published",
         "partition/write/writer.py",
-        "without two calls\n            self._publish_end(state, segment)\n",
-        "without two calls\n            self._lock._to_release.release()\n            self._publish_end(state, segment)\n",
+        "without two calls\n            self._end.publish_end(state, segment)\n",
+        "without two calls\n            self._lock._to_release.release()\n            self._end.publish_end(state, segment)\n",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         "the boot's name is not compared by writers",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        if state is None or state.boot != self._place.boot:\n",
         "        if state is None:\n",
         "after a loss of power the ends of the last boot are believed, and zeros are records",
@@ -214,7 +214,7 @@ MUTANTS = (
     ),
     Mutant(
         "a roll is published after its file was made",
-        "partition/write/writer.py",
+        "partition/write/log_end.py",
         "        segment.finish()\n        self._state = state = self._lock.slots.publish(\n",
         "        segment.finish()\n        self._place.segment_writer(end).close()\n"
         "        self._state = state = self._lock.slots.publish(\n",
@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "what others appended is not taken in",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "                self._adopt_up_to(self._segment, state.written_end, check_crc=False)\n",
         "                pass\n",
         "every append after another process's is a recovery, or lands on its records",
@@ -231,7 +231,7 @@ MUTANTS = (
     ),
     Mutant(
         "that others appended is not noticed",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        elif state.sequence != known.sequence:\n",
         "        elif False:\n",
         "what another process published, such as a durable end, is taken back by the next append",
@@ -251,7 +251,7 @@ MUTANTS = (
     Mutant(
         "a roll does not ask whether others read the slots it publishes to",
         "partition/write/writer.py",
-        "        if is_due:\n            self._check_before_roll()\n",
+        "        if is_due:\n            self._end.check_before_roll()\n",
         "",
         "where .commit was removed, two processes roll to one offset, and one truncates what the other has appended",
         (
@@ -260,7 +260,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch of others that is half taken in counts as known",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        known, self._state = self._state, None  # an exception",
         "        known = self._state  # an exception",
         "Ctrl-C in the midst of it makes a repeat be appended twice",
@@ -268,8 +268,8 @@ MUTANTS = (
     ),
     Mutant(
         "producers of others are not taken in",
-        "partition/write/writer_view.py",
-        "            segment.adopt(position, header)\n            self._fold(segment, position, header)\n"
+        "partition/write/log_end.py",
+        "            segment.adopt(position, header)\n            self.fold(segment, position, header)\n"
         "        self._state = known",
         "            segment.adopt(position, header)\n        self._state = known",
         "a repeat that comes through another process is appended twice",
@@ -277,7 +277,7 @@ MUTANTS = (
     ),
     Mutant(
         "the bytes of a failed append stay",
-        "partition/write/writer.py",
+        "partition/write/log_end.py",
         "                segment.cut(before.written_end, before.log_end_offset)\n",
         "",
         "what was said not to be appended is adopted by the next writer",
@@ -285,15 +285,15 @@ MUTANTS = (
     ),
     Mutant(
         "a failed append keeps what it thought it knew",
-        "partition/write/writer.py",
-        "        self._state = self._segment = None  # the next use reads everything anew\n",
+        "partition/write/log_end.py",
+        "        self._state = self._segment = None  # the next use reads everything again\n",
         "",
         "the next append goes behind bytes that are gone",
         (f"{_FULL}[pwrite]",),
     ),
     Mutant(
         "an append that was perhaps published is said not to be there",
-        "partition/write/writer.py",
+        "partition/write/log_end.py",
         "            if before is None or self._lock.slots.read() != before:\n",
         "            if before is None:\n",
         "a record that others have read is cut, and is said not to be appended",

@@ -8,15 +8,44 @@ same ones.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
-from pylog.interrupts import suppress
+from pylog.errors import Closed, DeliveryTimeout, TopicNotFound
+from pylog.interrupts import own, suppress
 from pylog.partition.directory import Place
 from pylog.partition.segments import Segments
+from pylog.partition.write.lock import WriteLock
 from pylog.segment.naming import DELETED, LOG, SEAL, SNAPSHOT, file_name, is_leftover, segment_files
 
+logger = logging.getLogger("pylog.partition")
+
 FILES_AT_ONCE = 32  # half a millisecond
+
+
+def remove_before(place: Place, lock: WriteLock, names: list[str], offset: int, timeout_ms: int) -> None:
+    """Remove those of the files ``names`` that hold no records any more. Others append in between."""
+    try:
+        for number, some in enumerate(at_once(files_before(names, offset))):
+            if number:
+                lock.give_way()
+            if not lock.holding(timeout_ms, partial(_take_away_if_published, place, lock, some, offset)):
+                return
+            free(place, some)
+        free_leftovers(place, names)
+    except own(DeliveryTimeout, TopicNotFound, Closed) as error:
+        logger.warning("files of deleted records stay until the next deletion: %s", error)
+
+
+def _take_away_if_published(place: Place, lock: WriteLock, names: list[str], offset: int) -> bool:
+    """False if the log that these are of is no more, or is to be recovered, which removes them too."""
+    state = lock.slots.read()
+    if state is None or state.boot != place.boot or state.log_start_offset < offset:
+        return False
+    take_away(place, names)
+    return True
 
 
 def files_before(names: list[str], offset: int) -> Iterator[str]:

@@ -1,7 +1,9 @@
-"""What one process knows of a partition it writes to: the published state, the open active segment, the producers.
+"""The end of a partition's log, as one process knows it: the published state, the open active segment, the producers.
 
-Others append too, and may die in the middle. ``_catch_up``, under the lock, reads what they published, adopts or cuts what
-they left unpublished, and recovers where nothing valid is published.
+Everything here is called under the partition's lock. Others append too, and may die in the middle: ``current`` reads
+what they published, adopts or cuts what they left unpublished, and recovers if nothing valid is published. A crash at
+any point leaves the published state as it was and perhaps bytes after it; the next holder of the lock adopts whole
+batches among them and cuts the rest. An exception takes the same path as a crash.
 """
 
 from __future__ import annotations
@@ -9,9 +11,9 @@ from __future__ import annotations
 import logging
 
 from pylog.codec.batch import BatchHeader
-from pylog.errors import CorruptSegment, PylogError, StorageError
-from pylog.interrupts import own
-from pylog.partition.commit_slots import CommitState, next_sequence
+from pylog.errors import CorruptSegment, NotAppended, OutcomeUnknown, PylogError, StorageError
+from pylog.interrupts import is_foreign, own
+from pylog.partition.commit_slots import CommitState, next_sequence, next_version
 from pylog.partition.directory import Place
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
@@ -19,9 +21,9 @@ from pylog.partition.repair.failed_syncs import Distrust
 from pylog.partition.repair.recovery import recover
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
+from pylog.partition.write.sealing import Sealer
 from pylog.segment import SegmentScan, SegmentWriter
-from pylog.segment.naming import LOG
-from pylog.storage import after_fork_in_child
+from pylog.segment.naming import LOG, SEAL
 
 logger = logging.getLogger("pylog.partition")
 
@@ -29,48 +31,43 @@ RECOVERY_TIMEOUT_MS = 120_000
 _INNER_SNAPSHOTS = 2
 
 
-class WriterView:
-    """Follows one partition. Safe to share among threads; every process has its own."""
+def not_appended(error: PylogError) -> NotAppended:
+    """The error for an append that failed before it wrote anything, or whose bytes are gone again."""
+    return error if isinstance(error, NotAppended) else NotAppended(f"nothing was appended: {error}", **error.facts)
 
-    def __init__(self, place: Place) -> None:
+
+class LogEnd:
+    """Follows, advances and repairs the end of one partition's log. Every process has its own."""
+
+    def __init__(self, place: Place, lock: WriteLock, distrust: Distrust, sealer: Sealer) -> None:
         self._place = place
-        self._lock = WriteLock(place)
+        self._lock = lock
+        self._distrust = distrust
+        self._sealer = sealer
         self._segment: SegmentWriter | None = None
         self._state: CommitState | None = None
-        self._producers = ProducerStates()
+        self.producers = ProducerStates()
         self._snapshot_position = 0
         self._inner_snapshots: list[int] = []  # inside of the active segment, rising: of this process, or found
-        self.distrust = Distrust(place)
-        after_fork_in_child(self._forget_parent)
 
-    def state(self, timeout_ms: int) -> CommitState:
-        """What is published, after recovery if that was needed."""
-        return self._lock.holding(timeout_ms, self._caught_up)
-
-    def _caught_up(self) -> CommitState:
+    def current(self) -> tuple[CommitState, SegmentWriter]:
+        """What is published and the open active segment, which ends there: after others' appends, and after repairs."""
         self._catch_up()
-        return self._current()[0]
-
-    def published(self) -> CommitState:
-        """What is published now, without the lock; through recovery where nothing valid is."""
-        state = self._lock.published()
-        return state if state is not None and state.boot == self._place.boot else self.state(RECOVERY_TIMEOUT_MS)
+        return self._known()
 
     # Following others, and repairing after them
 
-    def _current(self) -> tuple[CommitState, SegmentWriter]:
+    def _known(self) -> tuple[CommitState, SegmentWriter]:
         if self._state is None or self._segment is None:
             self._lock.check_held()
-            raise AssertionError(
-                "nothing is known of the partition"
-            )  # pragma: no cover - whoever comes here has caught up
+            raise AssertionError("nothing is known of the partition")  # pragma: no cover - the caller has caught up
         return self._state, self._segment
 
     def _catch_up(self) -> None:
         """Bring this process's view up to what is published, and the file's end to what is published."""
         state = self._lock.slots.read()
         if state is None:
-            self._drop_segment()  # of a directory that may stand here no more
+            self.forget()  # of a directory that may stand here no more
             self._lock.reopen(RECOVERY_TIMEOUT_MS)
             state = self._lock.slots.read()
         if state is None or state.boot != self._place.boot:
@@ -91,7 +88,7 @@ class WriterView:
             if self._segment.file.size() >= state.written_end:
                 self._adopt_up_to(self._segment, state.written_end, check_crc=False)
             self._state = state
-        state, segment = self._current()
+        state, segment = self._known()
         if segment.next_offset != state.log_end_offset or segment.size_bytes != state.written_end:
             logger.warning(
                 "%r ends at offset %d, position %d, published were %d and %d; recovering",
@@ -113,7 +110,7 @@ class WriterView:
 
     def _attach(self, state: CommitState) -> None:
         """Open the published active segment and learn the producers' state."""
-        self._drop_segment()
+        self.forget()
         if state.written_end and not self._place.filesystem.exists(self._place.path(state.active_base, LOG)):
             self._recover(state)
             return
@@ -124,7 +121,7 @@ class WriterView:
             names = self._place.names()
             snapshots.remove_unfinished(self._place.filesystem, self._place.directory, names)
             segments = Segments.among(names).up_to(state.active_base)
-            self._producers = snapshots.load(
+            self.producers = snapshots.load(
                 self._place.filesystem,
                 self._place.directory,
                 segments,
@@ -143,7 +140,7 @@ class WriterView:
         known, self._state = self._state, None  # an exception that leaves half of a batch taken in leaves nothing known
         for position, header in scan:
             segment.adopt(position, header)
-            self._fold(segment, position, header)
+            self.fold(segment, position, header)
         self._state = known
         if not check_crc and scan.problem is not None:
             raise CorruptSegment(
@@ -157,7 +154,7 @@ class WriterView:
         return scan
 
     def _repair_tail(self, state: CommitState, segment: SegmentWriter) -> None:
-        """The last holder of the lock died in mid-append: adopt whole batches behind the published end, cut the rest."""
+        """The last holder of the lock died in mid-append: adopt whole batches after the published end, cut the rest."""
         size = segment.file.size()
         scan = self._adopt_up_to(segment, size, check_crc=True)
         logger.info(
@@ -169,33 +166,47 @@ class WriterView:
         self._lock.check_held()
         self._state = None  # the segment is ahead of it: after an error here, the next use begins again
         segment.cut(scan.position, scan.next_offset)
-        self._publish_end(state, segment)
+        self.publish_end(state, segment)
 
     def _recover(self, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
-        self._drop_segment()
+        self.forget()
         slots = self._lock.slots
-        segment, producers, recovered = recover(self._place, state, self.distrust, self._lock.check_held, slots.publish)
-        self._producers, self._segment = producers, segment
+        segment, producers, recovered = recover(
+            self._place, state, self._distrust, self._lock.check_held, slots.publish
+        )
+        self.producers, self._segment = producers, segment
         self._snapshot_position, self._inner_snapshots = segment.size_bytes, []
         self._state = slots.publish(recovered.successor())
 
-    def _drop_segment(self) -> None:
-        segment, self._segment, self._state = self._segment, None, None
-        if segment is not None:
-            segment.close()
+    # Advancing
 
-    # Publishing
+    def write_block_times(self, segment: SegmentWriter) -> None:
+        """Write the times of the block that was filled."""
+        if not segment.block_times.is_open:
+            self._lock.check_slots_in_place()
+        segment.block_times.write()
 
-    def _fold(self, segment: SegmentWriter, position: int, header: BatchHeader) -> None:
-        aborted = snapshots.fold(self._producers, header, position, segment.file)
+    def publish(self, state: CommitState) -> None:
+        """Publish other fields of the state; the end of the log stays."""
+        self._state = self._lock.slots.publish(state)
+
+    def publish_durable(self, state: CommitState, durable_offset: int) -> None:
+        """Publish another durable end after ``state``, which is the published one."""
+        published = self._lock.slots.publish(state.successor(durable_offset=durable_offset))
+        if self._state is not None and self._state.sequence == state.sequence:
+            self._state = published
+
+    def fold(self, segment: SegmentWriter, position: int, header: BatchHeader) -> None:
+        """Take a batch of the active segment into the producers' state."""
+        aborted = snapshots.fold(self.producers, header, position, segment.file)
         if aborted is not None:
             segment.add_aborted(aborted)
 
-    def _publish_end(self, state: CommitState, segment: SegmentWriter) -> None:
+    def publish_end(self, state: CommitState, segment: SegmentWriter) -> None:
         """Make everything up to the segment's end visible."""
         end = segment.next_offset
-        open_offset = self._producers.first_open_offset
+        open_offset = self.producers.first_open_offset
         self._state = self._lock.slots.publish(
             CommitState(
                 next_sequence(state.sequence),
@@ -213,9 +224,9 @@ class WriterView:
         )
         since_bytes = segment.size_bytes - self._snapshot_position
         if (
-            self._producers.batches_since_snapshot >= snapshots.INTERVAL_BATCHES
+            self.producers.batches_since_snapshot >= snapshots.INTERVAL_BATCHES
             or since_bytes >= snapshots.INTERVAL_BYTES
-        ) and snapshots.is_due(self._producers, since_bytes):
+        ) and snapshots.is_due(self.producers, since_bytes):
             self._snapshot(segment)
 
     def _snapshot(self, segment: SegmentWriter) -> None:
@@ -225,29 +236,81 @@ class WriterView:
         """
         place, offset, inner = self._place, segment.next_offset, self._inner_snapshots
         self._snapshot_position = segment.size_bytes
-        self._producers.batches_since_snapshot = 0
+        self.producers.batches_since_snapshot = 0
         try:
-            snapshots.save(place.filesystem, place.directory, self._producers, offset)
+            snapshots.save(place.filesystem, place.directory, self.producers, offset)
             inner.append(offset)
             snapshots.remove(place.filesystem, place.directory, inner[:-_INNER_SNAPSHOTS])
             del inner[:-_INNER_SNAPSHOTS]
         except own(StorageError) as error:
             logger.warning("%r: no producer snapshot at offset %d: %s", place.directory, offset, error)
 
-    def close(self) -> None:
-        """Give the files back. Waits for an append under way."""
-        is_done = True
+    def check_before_roll(self) -> None:
+        """Before anything is made by path: it must be the place whose slots this process publishes to. ``StorageError``."""
         try:
-            is_done = self._lock.close(self._finish_active)
-        except own(PylogError, FileNotFoundError) as error:
-            logger.warning("%r: no closing entry in a time index: %s", self._place.directory, error)
-        if is_done:
-            segment = self._segment
-            if segment is not None:
-                segment.block_times.finish()
-            self._drop_segment()
+            self._lock.check_slots_in_place()
+        except own(StorageError):
+            self.forget()  # the next use reads everything again
+            raise
 
-    def _finish_active(self) -> None:
+    def roll(self, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
+        """Close the active segment and begin the next at the log's end.
+
+        The new base is published before its file exists, so that the next writer finishes a roll that a crash cut short. A seal
+        that stands here already is of an earlier segment of this name: no active one has any.
+        """
+        base, end = segment.base_offset, segment.next_offset
+        if self._place.filesystem.exists(self._place.path(base, SEAL)):
+            self._place.filesystem.remove(self._place.path(base, SEAL))
+            self._place.filesystem.sync_directory(self._place.directory)  # else the power could put it back
+        snapshots.save(self._place.filesystem, self._place.directory, self.producers, end)
+        segment.finish()
+        self._state = state = self._lock.slots.publish(
+            state.successor(
+                active_base=end,
+                written_end=0,
+                log_end_offset=end,
+                segments_version=next_version(state.segments_version),
+            )
+        )
+        self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
+        self._segment = None
+        segment.close()
+        fresh = self._place.segment_writer(end)
+        self._lock.check_held()
+        fresh.cut(0, end)
+        self._snapshot_position = self.producers.batches_since_snapshot = 0
+        self._segment = fresh
+        inner = [at for at in self._inner_snapshots if base < at < end]
+        self._inner_snapshots.clear()
+        snapshots.remove(self._place.filesystem, self._place.directory, inner)  # others' are the sealer's to remove
+        return state, fresh
+
+    def take_back(self, error: BaseException) -> None:
+        """After a failed append: take back what was written, and say which of the two outcomes it is.
+
+        Returns normally if the bytes are gone (the failure stands as it is). Otherwise raises ``NotAppended`` or
+        ``OutcomeUnknown`` in its place, since the caller could not tell.
+        """
+        directory = self._place.directory
+        before, segment = self._state, self._segment
+        self._state = self._segment = None  # the next use reads everything again
+        if not isinstance(error, Exception) or is_foreign(error):
+            return  # what a signal handler raised goes on as it is, and leaves what a kill would leave
+        try:
+            if before is None or self._lock.slots.read() != before:
+                raise OutcomeUnknown(f"{directory}: the append failed while it was being published: {error}") from error
+            if segment is not None:
+                segment.cut(before.written_end, before.log_end_offset)
+                segment.close()
+        except own(StorageError) as second:
+            raise OutcomeUnknown(
+                f"{directory}: the append failed ({error}) and could not be taken back ({second})"
+            ) from error
+        if isinstance(error, StorageError) and not isinstance(error, NotAppended):
+            raise not_appended(error) from error
+
+    def finish(self) -> None:
         """Give the active segment's time index its closing entry, as Kafka does: after a clean shutdown Kafka relies on it.
 
         The next writer takes it away again, as long as the segment is active. If another process has appended meanwhile, it
@@ -259,7 +322,14 @@ class WriterView:
         if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:
             segment.finish()
 
-    def _forget_parent(self) -> None:
-        """In a forked child: another thread of the parent may have been in the middle of anything."""
-        self._lock.forget_parent()
-        self._drop_segment()  # what the handler of a signal interrupted must not write any more
+    def close(self) -> None:
+        """Give the files back for good."""
+        if self._segment is not None:
+            self._segment.block_times.finish()
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the files back. The next use reads everything again."""
+        segment, self._segment, self._state = self._segment, None, None
+        if segment is not None:
+            segment.close()
