@@ -31,8 +31,7 @@ from pylog.manager.opening import check_topic_options, checked_path, open_direct
 from pylog.manager.producer_ids import ProducerIds
 from pylog.model import Flushable, TopicPartition
 from pylog.partition import Partition
-from pylog.partition.directory import boot_of
-from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.directory import PartitionDirectory, boot_of
 from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
@@ -240,10 +239,10 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return self._catalog
 
     def _prepare(self, directory: str, topic_id: str) -> None:
-        prepare_directory(self._filesystem, directory, topic_id, self._boot)
+        PartitionDirectory.create(self._filesystem, directory, topic_id, self._boot)
 
     def _retire(self, directory: str, timeout_s: float = 30.0) -> None:
-        retire_directory(self._filesystem, self.clock, directory, timeout_s)
+        PartitionDirectory.retire(self._filesystem, self.clock, directory, timeout_s)
 
     def _forget_commits(self, topic: str, timeout_s: float = 30.0) -> None:
         self.group_access().forget_topic(topic, timeout_s)

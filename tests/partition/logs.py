@@ -24,8 +24,7 @@ from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.model import ProducerRecord, Record, TopicPartition
 from pylog.partition import Cursor, Partition
-from pylog.partition.directory import Place
-from pylog.partition.lifecycle import prepare_directory
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.write.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
@@ -70,7 +69,9 @@ def open_partition(
 def open_writer(directory: Path | str, filesystem: FileSystem, config: TopicConfig) -> PartitionWriter:
     """Only the part that recovers and appends."""
     boot = boot_of(filesystem)
-    return PartitionWriter(Place(filesystem, ManualClock(), str(directory), TP, lambda: config, boot, "id"))
+    return PartitionWriter(
+        PartitionDirectory(filesystem, ManualClock(), str(directory), TP, lambda: config, boot, "id")
+    )
 
 
 def boot_of(filesystem: FileSystem) -> int:
@@ -80,7 +81,7 @@ def boot_of(filesystem: FileSystem) -> int:
 def prepare(directory: Path | str, filesystem: FileSystem) -> None:
     if not os.path.isdir(directory):
         os.makedirs(directory)
-        prepare_directory(filesystem, str(directory), "id", boot_of(filesystem))
+        PartitionDirectory.create(filesystem, str(directory), "id", boot_of(filesystem))
 
 
 @contextmanager

@@ -9,8 +9,7 @@ import pytest
 
 from pylog.errors import StorageError, TopicNotFound
 from pylog.partition import Partition
-from pylog.partition.directory import Place
-from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
@@ -137,10 +136,10 @@ def test_nothing_of_a_new_topic_goes_that_stands_at_the_same_path(tmp_path: Path
 
     def exchange() -> None:
         if next(holds, False):
-            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            PartitionDirectory.retire(FS, ManualClock(), str(directory), 1.0)
             directory.rename(tmp_path / "condemned")
             directory.mkdir()
-            prepare_directory(FS, str(directory), "other", boot_of(FS))
+            PartitionDirectory.create(FS, str(directory), "other", boot_of(FS))
             fill(open_partition(directory), 20)
 
     filesystem.on_release = exchange
@@ -159,7 +158,7 @@ def test_files_go_only_while_the_log_says_that_they_may(tmp_path: Path) -> None:
 
     def spoil() -> None:
         if next(holds, False):
-            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            PartitionDirectory.retire(FS, ManualClock(), str(directory), 1.0)
 
     filesystem.on_release = spoil
     assert partition.delete_before(29) == 29
@@ -216,7 +215,7 @@ def test_a_topic_that_goes_meanwhile_ends_it(tmp_path: Path) -> None:
 
     def delete_topic() -> None:
         if next(holds, False):
-            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            PartitionDirectory.retire(FS, ManualClock(), str(directory), 1.0)
             directory.rename(tmp_path / "condemned")
 
     filesystem.on_release = delete_topic
@@ -233,10 +232,10 @@ def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, mo
     fill(partition, 3)
     free = deletion.free
 
-    def late(place: Place, names: Sequence[str]) -> None:
+    def late(directory: PartitionDirectory, names: Sequence[str]) -> None:
         if directory.exists():
             directory.rename(tmp_path / "condemned")
-        free(place, names)
+        free(directory, names)
 
     monkeypatch.setattr(deletion, "free", late)
     assert partition.delete_before(2) == 2

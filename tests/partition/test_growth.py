@@ -13,7 +13,7 @@ import pytest
 
 from pylog.catalog import TopicConfig
 from pylog.partition import Partition
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.read.published import PublishedView
 from pylog.storage import OsFileSystem
 from pylog.storage.os_filesystem import OsReadableFile
@@ -44,8 +44,8 @@ def copy(source: Path, theirs: Path) -> None:
 
 def view_of(directory: Path) -> PublishedView:
     filesystem = OsFileSystem()
-    place = Place(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "")
-    return PublishedView(place, foreign=True, log_start=0)
+    there = PartitionDirectory(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "")
+    return PublishedView(there, foreign=True, log_start=0)
 
 
 def test_every_look_finds_what_a_first_look_finds(source: Partition, theirs: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pylog.codec.batch import stamp
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.index import AbortedTransaction, encode_transactions
 from pylog.partition import Partition
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.repair.recovery import epochs_of
 from pylog.partition.segments import Segments
@@ -139,15 +139,15 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> 
 
 
 def test_leader_epochs_made_again_are_those_of_the_batches(tmp_path: Path) -> None:
-    place = Place(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0, "id")
+    directory = PartitionDirectory(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0, "id")
     both = Segments((0, 2))
-    assert epochs_of(place, both).starts == []
+    assert epochs_of(directory, both).starts == []
     made = [batch(b"x") for _ in range(3)]
     for offset, (encoded, epoch) in enumerate(zip(made, (-1, 5, 6), strict=True)):
         stamp(encoded, offset, epoch)
     log_file(tmp_path).write_bytes(made[0] + made[1])
     log_file(tmp_path, 2).write_bytes(made[2])
-    assert epochs_of(place, both).starts == [(0, 0), (5, 1), (6, 2)]
+    assert epochs_of(directory, both).starts == [(0, 0), (5, 1), (6, 2)]
 
 
 def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(tmp_path: Path) -> None:

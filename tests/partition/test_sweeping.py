@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pylog.catalog import TopicConfig
-from pylog.partition.directory import Place, boot_of
+from pylog.partition.directory import PartitionDirectory, boot_of
 from pylog.partition.repair.sweeping import sweep
 from pylog.storage import FileSystem, OsFileSystem
 from tests.partition.logs import TP, ManualClock, everything, file_of, one, open_partition, snapshot_of
@@ -35,8 +35,8 @@ NOT_OURS = [
 ]
 
 
-def place_of(directory: Path, filesystem: FileSystem) -> Place:
-    return Place(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "id")
+def place_of(directory: Path, filesystem: FileSystem) -> PartitionDirectory:
+    return PartitionDirectory(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "id")
 
 
 def filled(directory: Path) -> Path:

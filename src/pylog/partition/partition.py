@@ -16,13 +16,12 @@ from pylog.interrupts import own
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.arguments import check_append, check_read, offset_range
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.read.published import PublishedView
 from pylog.partition.read.reader import Cursor, Fetched, PartitionReader
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN, visible_end
 from pylog.partition.segments import SegmentInfo
-from pylog.partition.settings import PartitionSettings
 from pylog.partition.write.batch_input import checked_batch, encoded_batch
 from pylog.partition.write.durability import Durability
 from pylog.partition.write.writer import PartitionWriter
@@ -44,7 +43,7 @@ class Partition(OfOneProcess):
         self,
         filesystem: FileSystem,
         clock: Clock,
-        directory: str,
+        path: str,
         topic_partition: TopicPartition,
         settings: Callable[[], PartitionSettings],
         boot: int,
@@ -59,7 +58,7 @@ class Partition(OfOneProcess):
     ) -> None:
         self._filesystem = filesystem
         self._clock = clock
-        self._directory = directory
+        self._path = path
         self._settings = settings
         self._notify = notify
         self._why_read_only = why_read_only
@@ -68,16 +67,16 @@ class Partition(OfOneProcess):
         self.topic, self.number = topic_partition
         self.topic_id = topic_id
         sealed_for = "" if foreign else topic_id  # what lies among Kafka's files may be of any log
-        place = Place(filesystem, clock, directory, topic_partition, settings, boot, sealed_for)
-        self._view = PublishedView(place, foreign=foreign, log_start=log_start)
+        directory = PartitionDirectory(filesystem, clock, path, topic_partition, settings, boot, sealed_for)
+        self._view = PublishedView(directory, foreign=foreign, log_start=log_start)
         self._writer: PartitionWriter | None = None
         if not read_only:
-            self._writer = PartitionWriter(place)
-            self._durability = Durability(place, self._writer, sync_catalog)
-        self._reader = PartitionReader(place, self._published, dense=not foreign, look=self._look)
+            self._writer = PartitionWriter(directory)
+            self._durability = Durability(directory, self._writer, sync_catalog)
+        self._reader = PartitionReader(directory, self._published, dense=not foreign, look=self._look)
 
     def __repr__(self) -> str:
-        return f"<Partition {self.topic}-{self.number} in {self._directory!r}>"
+        return f"<Partition {self.topic}-{self.number} in {self._path!r}>"
 
     # Writing
 
@@ -187,8 +186,8 @@ class Partition(OfOneProcess):
 
     def _read_only(self) -> ReadOnlyLog:
         return ReadOnlyLog(
-            f"{self._directory} can only be read: {self._why_read_only}",
-            path=self._directory,
+            f"{self._path} can only be read: {self._why_read_only}",
+            path=self._path,
             reason=self._why_read_only,
         )
 
@@ -298,7 +297,7 @@ class Partition(OfOneProcess):
     def _check_open(self) -> None:
         if self._closed:
             self._settings()  # it may have been closed because its topic is gone: then that is what is said
-            raise Closed(f"{self._directory} has been closed", path=self._directory)
+            raise Closed(f"{self._path} has been closed", path=self._path)
 
     # What is there
 
@@ -349,7 +348,7 @@ class Partition(OfOneProcess):
         epochs is damaged.
         """
         end = self.latest_offset  # before the epochs: a recovery in between is then in both
-        return min(LeaderEpochs.load(self._filesystem, self._directory).end_of(leader_epoch, end), end)
+        return min(LeaderEpochs.load(self._filesystem, self._path).end_of(leader_epoch, end), end)
 
     def end_offset(self, isolation_level: str, visibility: str) -> int:
         """The offset behind the last record that such a reader may see."""
@@ -372,7 +371,7 @@ class Partition(OfOneProcess):
     @property
     def published_path(self) -> str:
         """The file that is written with every publication, but for directories of Kafka's."""
-        return f"{self._directory}/{COMMIT_SLOTS}"
+        return f"{self._path}/{COMMIT_SLOTS}"
 
     def change_token(self) -> Any:
         """A value that differs whenever something was published since. Costs one read of 128 bytes."""

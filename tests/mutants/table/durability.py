@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "no sync of the directory for a new segment",
         "partition/write/durability.py",
-        "            self._filesystem.sync_directory(self._directory)\n",
+        "            self._filesystem.sync_directory(self._path)\n",
         "",
         "an acknowledged record is lost with the power, because the name of its file was never on the medium",
         (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
@@ -50,10 +50,10 @@ MUTANTS = (
     Mutant(
         "no sync of the directory after a copy took a segment's place",
         "partition/repair/rewrite.py",
-        "    place.filesystem.sync_directory(place.directory)\n",
+        "    directory.filesystem.sync_directory(directory.path)\n",
         "",
         "after a failed sync the durable copy is lost with the power, and the file that cannot be trusted is back",
-        (f"{_ORDER}::test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted",),
+        (f"{_ORDER}::test_the_copy_of_a_segment_takes_its_directory_durably_before_it_is_trusted",),
     ),
     Mutant(
         "a copy takes a segment's place before it was synced",
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "no sync of the directory at the end of recovery",
         "partition/repair/recovery.py",
-        "    place.filesystem.sync_directory(place.directory)\n",
+        "    directory.filesystem.sync_directory(directory.path)\n",
         "",
         "what recovery calls durable is in files whose names may be lost",
         (f"{_ORDER}::test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes",),
@@ -81,8 +81,8 @@ MUTANTS = (
     ),
     Mutant(
         "no sync of a new partition's directory",
-        "partition/lifecycle.py",
-        "    filesystem.sync_directory(directory)\n",
+        "partition/directory.py",
+        "    filesystem.sync_directory(path)\n",
         "",
         "a topic that was created has no files after a loss of power",
         (f"{_ORDER}::test_a_new_partition_is_durable_when_it_is_laid_out",),
@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "what was cut meanwhile is published as durable",
         "partition/write/writer.py",
-        "(state.log_end_offset < end_offset or state.boot != self._place.boot)",
-        "state.boot != self._place.boot",
+        "(state.log_end_offset < end_offset or state.boot != self._directory.boot)",
+        "state.boot != self._directory.boot",
         "records that a failed sync has taken back are acknowledged as durable",
         (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),
     ),

@@ -48,8 +48,8 @@ MUTANTS = (
     Mutant(
         "the lock is on a data file",
         "partition/write/lock.py",
-        'lock = place.filesystem.lock(f"{place.directory}/{LOCK}")',
-        'lock = place.filesystem.lock(f"{place.directory}/{COMMIT_SLOTS}")',
+        'lock = directory.filesystem.lock(f"{directory.path}/{LOCK}")',
+        'lock = directory.filesystem.lock(f"{directory.path}/{COMMIT_SLOTS}")',
         "whoever deletes the topic, or runs another version, does not exclude this writer",
         (f"{_PUBLICATION}::test_a_writer_waits_for_whoever_holds_the_lock_file",),
     ),
@@ -199,7 +199,7 @@ MUTANTS = (
     Mutant(
         "the boot's name is not compared by writers",
         "partition/write/log_end.py",
-        "        if state is None or state.boot != self._place.boot:\n",
+        "        if state is None or state.boot != self._directory.boot:\n",
         "        if state is None:\n",
         "after a loss of power the ends of the last boot are believed, and zeros are records",
         (f"{_WRITER}[power lost, a page inside a batch]",),
@@ -301,7 +301,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deleted partition's writers go on",
-        "partition/lifecycle.py",
+        "partition/directory.py",
         "            slots.pwrite(bytes(FILE_BYTES), 0)\n",
         "            pass\n",
         "a process with open files appends to a topic that is gone, and acknowledges it",

@@ -11,13 +11,13 @@ from collections import deque
 from pylog.errors import CorruptSegment, StorageError, TopicNotFound
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
 from pylog.partition.read.kafka_tail import Known, grown, remembered
 from pylog.partition.segments import Segments
-from pylog.segment.naming import COMMIT_SLOTS, LOG, file_path
+from pylog.segment.naming import COMMIT_SLOTS, LOG
 
 _NO_SLOTS = b""
 _LISTINGS_MAX = 5
@@ -26,12 +26,12 @@ _LISTINGS_MAX = 5
 class PublishedView:
     """Reads the commit slots of one directory, and assesses the segments where they say nothing."""
 
-    def __init__(self, place: Place, *, foreign: bool, log_start: int) -> None:
+    def __init__(self, directory: PartitionDirectory, *, foreign: bool, log_start: int) -> None:
         """``foreign`` marks a directory of Kafka's: no slots, gaps allowed, closed segments trusted until they are read."""
-        self._place = place
-        self._filesystem = place.filesystem
-        self._directory = place.directory
-        self._boot = place.boot
+        self._directory = directory
+        self._filesystem = directory.filesystem
+        self._path = directory.path
+        self._boot = directory.boot
         self._foreign = foreign
         self._log_start = log_start
         self._slots: CommitSlotsReader | None = None
@@ -70,7 +70,7 @@ class PublishedView:
         segments = self._list()
         last = segments.bases[-1] if segments.bases else None
         try:
-            return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
+            return last, self._filesystem.size(self._directory.file_path(last, LOG)) if last is not None else 0
         except own(FileNotFoundError):  # removed meanwhile, or a link that leads nowhere
             return last, -1
 
@@ -94,19 +94,19 @@ class PublishedView:
         slots = self._slots
         if slots is None:
             try:
-                slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}"))
+                slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._path}/{COMMIT_SLOTS}"))
             except own(FileNotFoundError):
                 return _NothingPublished()
-            self._place.check_topic()
+            self._directory.check_topic()
             slots.close_when_idle()
             self._slots = slots
         return slots
 
     def _list(self) -> Segments:
         try:
-            return self._place.segments()
+            return self._directory.segments()
         except own(FileNotFoundError) as error:
-            raise self._place.gone() from error
+            raise self._directory.gone() from error
 
     def _assess(self, slots: CommitState | None) -> CommitState:
         for _ in range(_LISTINGS_MAX - 1):
@@ -115,23 +115,23 @@ class PublishedView:
         try:
             return self._assess_listed(slots)
         except own(FileNotFoundError) as error:  # a link that leads nowhere
-            raise self._place.missing(error) from error
+            raise self._directory.missing(error) from error
 
     def _assess_listed(self, slots: CommitState | None) -> CommitState:
         segments = self._list()
         if not segments.bases:
             if slots is not None and slots.durable_offset > slots.log_start_offset:
                 raise CorruptSegment(
-                    f"{self._directory} has no segment, but was durable up to offset {slots.durable_offset}; "
+                    f"{self._path} has no segment, but was durable up to offset {slots.durable_offset}; "
                     "restore it from a copy",
-                    path=self._directory,
+                    path=self._path,
                     position=0,
                     durable_offset=slots.durable_offset,
                 )
             start = slots.log_start_offset if slots is not None else self._log_start
             return CommitState(0, self._boot, -1, start, 0, start, start, start, start, start, 0)
         last = segments.bases[-1]
-        seen = (slots, segments, self._filesystem.size(file_path(self._directory, last, LOG)))
+        seen = (slots, segments, self._filesystem.size(self._directory.file_path(last, LOG)))
         known = self._assessed
         if known is not None and known[0] == seen:
             return known[1]
@@ -170,14 +170,14 @@ class PublishedView:
         """Where the log ends, and its producers there."""
         found = assess(
             self._filesystem,
-            self._directory,
+            self._path,
             segments,
             durable_offset=durable,
             known_durable=known_durable,
             dense=not self._foreign,
         )
         kept = segments.up_to(found.active_base)
-        return found, snapshots.load(self._filesystem, self._directory, kept, found.log_end_offset, now_ms=0)
+        return found, snapshots.load(self._filesystem, self._path, kept, found.log_end_offset, now_ms=0)
 
     def _foreign_end(self, segments: Segments) -> tuple[Assessment, int | None]:
         """Where a directory of Kafka's ends, and its first open offset: its last segment is read once, then what comes to it."""
@@ -185,10 +185,10 @@ class PublishedView:
         with suppress(IndexError):  # nothing is known, or another thread is at it
             before = self._known.pop()
             if before.found.active_base == segments.bases[-1]:
-                known = grown(self._filesystem, self._directory, before)
+                known = grown(self._filesystem, self._path, before)
         if known is None:
             found, producers = self._end(segments, segments.bases[-1], known_durable=True)
-            known = remembered(self._filesystem, self._directory, found, producers)
+            known = remembered(self._filesystem, self._path, found, producers)
         end = known.found, known.producers.first_open_offset
         self._known.append(known)  # from here on they may be another thread's
         return end

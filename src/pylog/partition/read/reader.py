@@ -19,7 +19,7 @@ from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own, suppress
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
 from pylog.partition.read.visibility import (
@@ -32,7 +32,7 @@ from pylog.partition.read.visibility import (
 )
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.segment import TimedSegmentReader
-from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path, offset_of
+from pylog.segment.naming import LOG, TRANSACTION_INDEX, offset_of
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class PartitionReader:
 
     def __init__(
         self,
-        place: Place,
+        directory: PartitionDirectory,
         published: Callable[[], CommitState],
         *,
         dense: bool,
@@ -76,11 +76,11 @@ class PartitionReader:
 
         ``look`` says what is published with the change token of that moment.
         """
-        self._place = place
-        self._filesystem = place.filesystem
-        self._directory = place.directory
-        self._topic_partition = place.topic_partition
-        self._home = place.home
+        self._directory = directory
+        self._filesystem = directory.filesystem
+        self._path = directory.path
+        self._topic_partition = directory.topic_partition
+        self._home = directory.home
         self._published = published
         self._look = look or (lambda: (published(), None))
         self._dense = dense
@@ -101,9 +101,9 @@ class PartitionReader:
         if listed is not None and listed[0] == wanted:
             return listed[1]
         try:
-            segments = self._place.segments().ending_with(state.active_base)
+            segments = self._directory.segments().ending_with(state.active_base)
         except own(FileNotFoundError) as error:
-            raise self._place.gone() from error
+            raise self._directory.gone() from error
         self._open, self._without_aborts = {}, set()
         self._listed = wanted, segments
         return segments
@@ -119,14 +119,14 @@ class PartitionReader:
                 return look()
             except own(FileNotFoundError, OffsetOutOfRange):
                 self._listed = None
-        raise CorruptSegment(f"{self._directory}: a segment file is missing", path=self._directory, position=0)
+        raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
 
     def _segment_infos(self) -> tuple[SegmentInfo, ...]:
         state = self.state()
         segments = self.segments(state)
         found = []
         for base in segments.bases:
-            path = file_path(self._directory, base, LOG)
+            path = self._directory.file_path(base, LOG)
             following = segments.after(base)
             size = state.written_end if following is None else self._filesystem.size(path)
             found.append(SegmentInfo(base, state.log_end_offset if following is None else following, size, path))
@@ -135,17 +135,17 @@ class PartitionReader:
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
         """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
         state = self.state()
-        return list(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes))
+        return list(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes))
 
     def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
         """The first of them, else ``end``. Looks at no more of the range than lies before it."""
         state = self.state()
-        return next(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes), end)
+        return next(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes), end)
 
     def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
         """About how many bytes of segments hold this range, by the indexes. ``enough``: more need not be counted."""
         state = self.state()
-        return size_bytes(self._place, self._segments_since(state, start), state, start, end, enough)
+        return size_bytes(self._directory, self._segments_since(state, start), state, start, end, enough)
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
         """Those that may hold the offset or later ones. For what is new no directory of thousands of files is listed."""
@@ -184,8 +184,8 @@ class PartitionReader:
             self._listed = None
             cursor = Cursor(cursor.offset)
         raise CorruptSegment(
-            f"{self._directory}: the segment that holds offset {cursor.offset} is missing",
-            path=self._directory, position=0, offset=cursor.offset, **self._topic_partition._asdict(),
+            f"{self._path}: the segment that holds offset {cursor.offset} is missing",
+            path=self._path, position=0, offset=cursor.offset, **self._topic_partition._asdict(),
         )  # fmt: skip
 
     def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
@@ -199,7 +199,7 @@ class PartitionReader:
         following = None if base is None else segments.after(base)
         end_offset = state.log_end_offset if following is None else following
         found = None
-        if base is not None and path == file_path(self._directory, base, LOG):
+        if base is not None and path == self._directory.file_path(base, LOG):
             with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
                 segment, end = self._segment(base, state, following)
                 found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
@@ -268,7 +268,7 @@ class PartitionReader:
         return [], cursor
 
     def _missing(self, base: int, position: int, offset: int, found: int) -> CorruptSegment:
-        path = file_path(self._directory, base, LOG)
+        path = self._directory.file_path(base, LOG)
         return CorruptSegment(
             f"{path}: offsets {offset} to {found - 1} are missing at position {position}",
             path=path,
@@ -286,9 +286,9 @@ class PartitionReader:
         segment = opened.get(key)
         if segment is None:
             segment = TimedSegmentReader(
-                self._filesystem, self._directory, base, closed=closed, dense=self._dense,
+                self._filesystem, self._path, base, closed=closed, dense=self._dense,
                 home=self._home, end_offset=following,
-                batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
+                batch_limit_bytes=lambda: self._directory.settings().max_message_bytes,
             )  # fmt: skip
             segment.close_when_idle()
         if next(reversed(opened), None) != key:  # the one used last stands last
@@ -310,14 +310,14 @@ class PartitionReader:
             if (first is None or base >= first) and base not in self._without_aborts:
                 try:
                     index = TransactionIndexReader(
-                        self._filesystem.open_readable(file_path(self._directory, base, TRANSACTION_INDEX))
+                        self._filesystem.open_readable(self._directory.file_path(base, TRANSACTION_INDEX))
                     )
                 except own(FileNotFoundError):
                     if base != state.active_base:
                         self._without_aborts.add(base)
                     continue
                 try:
-                    segment_bytes = self._filesystem.size(file_path(self._directory, base, LOG))
+                    segment_bytes = self._filesystem.size(self._directory.file_path(base, LOG))
                     index.refuse_more_than(segment_bytes // HEADER_BYTES + 1)
                     yield from index.entries(offset)
                 finally:

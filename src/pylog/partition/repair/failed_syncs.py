@@ -13,7 +13,7 @@ import logging
 
 from pylog.errors import StorageError
 from pylog.interrupts import own, was_raised_meanwhile
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.segment.naming import UNSYNCED
 from pylog.storage import AppendableFile
 
@@ -23,8 +23,8 @@ logger = logging.getLogger("pylog.partition")
 class Distrust:
     """The distrusted segments of one partition, by base offset."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, directory: PartitionDirectory) -> None:
+        self._directory = directory
         self._unmarked: set[int] = set()  # known to this process alone: the disk took no marker either
 
     def try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
@@ -54,16 +54,16 @@ class Distrust:
         """The segment's sync has failed."""
         self._unmarked.add(base)
         try:
-            self._place.filesystem.open_appendable(self._place.path(base, UNSYNCED)).close()
+            self._directory.filesystem.open_appendable(self._directory.file_path(base, UNSYNCED)).close()
         except own(StorageError) as error:
             logger.warning("%s; only this process knows that the segment's sync failed", error)
         else:
             self._unmarked.discard(base)
 
     def holds(self, base: int) -> bool:
-        return base in self._unmarked or self._place.filesystem.exists(self._place.path(base, UNSYNCED))
+        return base in self._unmarked or self._directory.filesystem.exists(self._directory.file_path(base, UNSYNCED))
 
     def lift(self, base: int) -> None:
         """The segment was replaced by a copy that is durable."""
-        self._place.filesystem.remove(self._place.path(base, UNSYNCED))
+        self._directory.filesystem.remove(self._directory.file_path(base, UNSYNCED))
         self._unmarked.discard(base)

@@ -10,22 +10,22 @@ import logging
 
 from pylog.errors import StorageError
 from pylog.interrupts import own
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.segment.naming import is_leftover
 
 logger = logging.getLogger("pylog.partition")
 
 
-def sweep(place: Place) -> list[str]:
+def sweep(directory: PartitionDirectory) -> list[str]:
     """Remove unfinished copies and files on their way out; the names of those removed. The caller holds the lock.
 
     What the system refuses to remove stays, with a warning: it harms nobody. Nothing is synced, for what a loss of power
     brings back is swept by the next writer that recovers.
     """
     removed = []
-    for name in filter(is_leftover, place.names()):
+    for name in filter(is_leftover, directory.names()):
         try:
-            place.filesystem.remove(f"{place.directory}/{name}")
+            directory.filesystem.remove(f"{directory.path}/{name}")
             removed.append(name)
         except own(StorageError) as error:
             logger.warning("a leftover of a crash stays: %s", error)

@@ -15,7 +15,7 @@ from itertools import islice
 
 from pylog.errors import Closed, DeliveryTimeout, TopicNotFound
 from pylog.interrupts import own, suppress
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.segment.naming import DELETED, LOG, SEAL, SNAPSHOT, file_name, is_leftover, segment_files
@@ -25,26 +25,28 @@ logger = logging.getLogger("pylog.partition")
 FILES_AT_ONCE = 32  # half a millisecond
 
 
-def remove_before(place: Place, lock: WriteLock, names: list[str], offset: int, timeout_ms: int) -> None:
+def remove_before(
+    directory: PartitionDirectory, lock: WriteLock, names: list[str], offset: int, timeout_ms: int
+) -> None:
     """Remove those of the files ``names`` that hold no records any more. Others append in between."""
     try:
         for number, some in enumerate(at_once(files_before(names, offset))):
             if number:
                 lock.give_way()
-            if not lock.holding(timeout_ms, partial(_take_away_if_published, place, lock, some, offset)):
+            if not lock.holding(timeout_ms, partial(_take_away_if_published, directory, lock, some, offset)):
                 return
-            free(place, some)
-        free_leftovers(place, names)
+            free(directory, some)
+        free_leftovers(directory, names)
     except own(DeliveryTimeout, TopicNotFound, Closed) as error:
         logger.warning("files of deleted records stay until the next deletion: %s", error)
 
 
-def _take_away_if_published(place: Place, lock: WriteLock, names: list[str], offset: int) -> bool:
+def _take_away_if_published(directory: PartitionDirectory, lock: WriteLock, names: list[str], offset: int) -> bool:
     """False if the log that these are of is no more, or is to be recovered, which removes them too."""
     state = lock.slots.read()
-    if state is None or state.boot != place.boot or state.log_start_offset < offset:
+    if state is None or state.boot != directory.boot or state.log_start_offset < offset:
         return False
-    take_away(place, names)
+    take_away(directory, names)
     return True
 
 
@@ -74,26 +76,26 @@ def at_once(names: Iterator[str]) -> Iterator[list[str]]:
     return iter(lambda: list(islice(names, FILES_AT_ONCE)), [])
 
 
-def take_away(place: Place, names: Sequence[str]) -> None:
+def take_away(directory: PartitionDirectory, names: Sequence[str]) -> None:
     """Take the names of these files from them. The caller holds the lock."""
     for name in names:
-        path = f"{place.directory}/{name}"
+        path = f"{directory.path}/{name}"
         if name.endswith(SNAPSHOT):
-            place.filesystem.remove(path)
+            directory.filesystem.remove(path)
             continue
         with suppress(FileNotFoundError):  # another process has done it
-            place.filesystem.replace(path, path + DELETED)
+            directory.filesystem.replace(path, path + DELETED)
 
 
-def free(place: Place, names: Sequence[str]) -> None:
+def free(directory: PartitionDirectory, names: Sequence[str]) -> None:
     """Remove what ``take_away`` has left of these. Needs no lock: nothing else has such names, in whatever directory."""
     for name in names:
         if not name.endswith(SNAPSHOT):
-            place.filesystem.remove(f"{place.directory}/{name}{DELETED}")
+            directory.filesystem.remove(f"{directory.path}/{name}{DELETED}")
 
 
-def free_leftovers(place: Place, names: Sequence[str]) -> None:
+def free_leftovers(directory: PartitionDirectory, names: Sequence[str]) -> None:
     """Remove what a crash in the midst of a deletion has left of files whose names were taken away."""
     for name in names:
         if name.endswith(DELETED) and is_leftover(name):
-            place.filesystem.remove(f"{place.directory}/{name}")
+            directory.filesystem.remove(f"{directory.path}/{name}")

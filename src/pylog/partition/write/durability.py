@@ -15,10 +15,10 @@ from functools import partial
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.repair.closed_files import closed_since, open_side_files
 from pylog.partition.write.writer import PartitionWriter
-from pylog.segment.naming import LOG, file_path
+from pylog.segment.naming import LOG
 from pylog.storage import AppendableFile, after_fork_in_child
 from pylog.turn import NOT_MINE, Turn, Waiters
 
@@ -31,12 +31,14 @@ _ATTEMPTS = 10  # each against another process that deletes or replaces files me
 class Durability:
     """The durable end of one partition, as this process knows it, and the way to advance it."""
 
-    def __init__(self, place: Place, writer: PartitionWriter, sync_catalog: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: PartitionDirectory, writer: PartitionWriter, sync_catalog: Callable[[], None]
+    ) -> None:
         """``sync_catalog`` makes durable that the topic is there, and the way to the partition's directory."""
-        self._place = place
+        self._directory = directory
         self._sync_catalog = sync_catalog
-        self._filesystem = place.filesystem
-        self._directory = place.directory
+        self._filesystem = directory.filesystem
+        self._path = directory.path
         self._writer = writer
         self._turn = Turn()  # of the thread that syncs, for itself
         self._waiters = Waiters()  # and for these
@@ -86,8 +88,8 @@ class Durability:
 
     def _unknown(self, end_offset: int, reason: object) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"{self._directory}: offsets below {end_offset} are in the log, but could not be synced: {reason}",
-            path=self._directory,
+            f"{self._path}: offsets below {end_offset} are in the log, but could not be synced: {reason}",
+            path=self._path,
             end_offset=end_offset,
         )
 
@@ -99,9 +101,9 @@ class Durability:
                 self._check_end(end_offset, state)
             elif state.log_end_offset < end_offset:
                 raise StorageError(
-                    f"{self._directory} was cut at offset {state.log_end_offset} meanwhile: a failed sync took back what was "
+                    f"{self._path} was cut at offset {state.log_end_offset} meanwhile: a failed sync took back what was "
                     "written",
-                    path=self._directory,
+                    path=self._path,
                 )
             try:
                 if self._is_synced(state) or self._publish(state, self._sync_segments(state), timeout_ms):
@@ -109,16 +111,14 @@ class Durability:
                     return
                 self._close_file()  # to be looked at again: another process may distrust it
             except own(FileNotFoundError) as error:  # deleted meanwhile: what is published says what is left
-                missing = self._place.missing(error)
-        raise missing or StorageError(
-            f"syncs of {self._directory} keep failing in other processes", path=self._directory
-        )
+                missing = self._directory.missing(error)
+        raise missing or StorageError(f"syncs of {self._path} keep failing in other processes", path=self._path)
 
     def _check_end(self, end_offset: int, state: CommitState) -> None:
         if end_offset > state.log_end_offset:
             raise OffsetOutOfRange(
-                f"{self._directory} ends at offset {state.log_end_offset}, so nothing up to {end_offset} can be synced",
-                path=self._directory,
+                f"{self._path} ends at offset {state.log_end_offset}, so nothing up to {end_offset} can be synced",
+                path=self._path,
                 offset=end_offset,
                 latest=state.log_end_offset,
             )
@@ -138,7 +138,7 @@ class Durability:
             self._sync_active(state)
             synced.append(state.active_base)
         if self._directory_synced_for != state.active_base:
-            self._filesystem.sync_directory(self._directory)
+            self._filesystem.sync_directory(self._path)
             self._directory_synced_for = state.active_base if state.written_end else -1
         return synced
 
@@ -147,17 +147,17 @@ class Durability:
         try:
             return self._writer.publish_durable(state.log_end_offset, synced, timeout_ms)
         except own(PylogError) as error:  # the records are durable all the same; the next sync publishes it
-            logger.warning("%r: durable end %d not published: %s", self._directory, state.log_end_offset, error)
+            logger.warning("%r: durable end %d not published: %s", self._path, state.log_end_offset, error)
             return not any(map(self._writer.distrust.holds, synced))
 
     def _sync_closed_segments(self, state: CommitState) -> list[int]:
         """Sync what was closed since the last time, with its indexes: a loss of power then leaves them as they are."""
         synced = []
-        segments = self._place.segments()
+        segments = self._directory.segments()
         for base in closed_since(segments, state.durable_offset, state.active_base):
             following = segments.after(base) or state.active_base
             try:
-                file = self._filesystem.open_appendable(file_path(self._directory, base, LOG), create=False)
+                file = self._filesystem.open_appendable(self._directory.file_path(base, LOG), create=False)
             except own(FileNotFoundError):
                 continue  # its records were deleted meanwhile
             try:
@@ -173,7 +173,7 @@ class Durability:
 
     def _sync_side_files(self, base: int, following: int) -> None:
         failure: StorageError | None = None
-        for file in open_side_files(self._filesystem, self._directory, base, following):
+        for file in open_side_files(self._filesystem, self._path, base, following):
             if failure is None:
                 failure = self._writer.distrust.try_to_sync(file, base)
         if failure is not None:
@@ -183,7 +183,7 @@ class Durability:
         wanted = state.active_base, state.segments_version
         if self._file is None or self._file_of != wanted:  # another version: it may have been replaced by a copy
             self._close_file()
-            path = file_path(self._directory, state.active_base, LOG)
+            path = self._directory.file_path(state.active_base, LOG)
             self._file = self._filesystem.open_appendable(path, create=False)
             self._file.close_when_idle()
             if self._is_replaced(state.active_base):

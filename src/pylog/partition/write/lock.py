@@ -12,7 +12,7 @@ from typing import TypeVar
 from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
 from pylog.storage import FileLock
 from pylog.turn import NOT_MINE, Turn, seconds_to_wait
@@ -36,8 +36,8 @@ _NOT_OPEN = _NotOpen()
 class WriteLock:
     """Guards one partition directory; ``slots`` may be published to by what ``holding`` calls."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, directory: PartitionDirectory) -> None:
+        self._directory = directory
         self._turn = Turn()  # threads of one process share the lock's descriptor
         self._lock: FileLock | None = None
         self._to_release: FileLock | _NotOpen = _NOT_OPEN
@@ -62,9 +62,9 @@ class WriteLock:
         """``ForkedHandle`` in a child that was forked by a signal handler, and returned from it into what its parent does."""
         if not self._turn.is_mine():
             raise ForkedHandle(
-                f"{self._place.directory} was being changed by this thread when a signal handler forked; the parent goes on with "
+                f"{self._directory.path} was being changed by this thread when a signal handler forked; the parent goes on with "
                 "it, the child must not",
-                path=self._place.directory,
+                path=self._directory.path,
             )
 
     def holding(self, timeout_ms: int, work: Callable[[], T]) -> T:
@@ -75,9 +75,9 @@ class WriteLock:
         turn = self._turn
         if turn.is_mine():
             raise DeliveryTimeout(
-                f"{self._place.directory} is being written by this very thread, further up the stack: it was interrupted by a "
+                f"{self._directory.path} is being written by this very thread, further up the stack: it was interrupted by a "
                 "signal handler, which cannot write here; try again when the handler has returned",
-                path=self._place.directory,
+                path=self._directory.path,
                 timeout_ms=0,
             )
         try:
@@ -89,7 +89,7 @@ class WriteLock:
             except own(FileNotFoundError) as error:
                 if isinstance(error, PylogError):
                     raise
-                raise self._place.missing(error) from error
+                raise self._directory.missing(error) from error
             finally:
                 self._to_release.release()
                 self._to_release.close_when_idle()
@@ -101,24 +101,24 @@ class WriteLock:
 
     def _take(self, timeout_ms: int) -> None:
         if self._closed:
-            self._place.check_topic()  # it may have been closed because its topic is gone: then that is what is said
-            raise Closed(f"{self._place.directory} has been closed", path=self._place.directory)
+            self._directory.check_topic()  # it may have been closed because its topic is gone: then that is what is said
+            raise Closed(f"{self._directory.path} has been closed", path=self._directory.path)
         lock = self._lock or self._open()
         if not lock.try_acquire():
             self._wait(lock, timeout_ms)
         if not lock.is_in_place():
-            self._place.check_topic()  # it was deleted, as a rule
-            if not self._place.filesystem.is_directory(self._place.directory):
-                raise self._place.gone()
+            self._directory.check_topic()  # it was deleted, as a rule
+            if not self._directory.filesystem.is_directory(self._directory.path):
+                raise self._directory.gone()
             raise self._refuse(LOCK)
         if self._replaced:
             raise self._refuse(self._replaced)
 
     def check_slots_in_place(self) -> None:
         """``StorageError`` where others publish to another file by now. While holding it, before files are made by path."""
-        path = f"{self._place.directory}/{COMMIT_SLOTS}"
+        path = f"{self._directory.path}/{COMMIT_SLOTS}"
         try:
-            there = CommitSlotsReader(self._place.filesystem.open_readable(path))
+            there = CommitSlotsReader(self._directory.filesystem.open_readable(path))
         except own(FileNotFoundError):
             raise self._refuse(COMMIT_SLOTS) from None
         try:
@@ -130,7 +130,7 @@ class WriteLock:
     def _refuse(self, name: str) -> StorageError:
         """From now on."""
         self._replaced = name
-        path = f"{self._place.directory}/{name}"
+        path = f"{self._directory.path}/{name}"
         return StorageError(
             f"{path} was removed or replaced while the log was open, so this process and others may write in one another's way: "
             "close the log in every process, then open it again",
@@ -138,7 +138,7 @@ class WriteLock:
         )
 
     def _wait(self, lock: FileLock, timeout_ms: int) -> None:
-        clock = self._place.clock
+        clock = self._directory.clock
         deadline = clock.monotonic() + timeout_ms / 1000
         sleep_s = _SLEEP_MIN_S
         while not lock.try_acquire():
@@ -149,26 +149,26 @@ class WriteLock:
 
     def give_way(self) -> None:
         """Between two holds that follow each other: sleep longer than those who wait do, so that one of them comes first."""
-        self._place.clock.sleep(1.5 * _SLEEP_MAX_S)
+        self._directory.clock.sleep(1.5 * _SLEEP_MAX_S)
 
     def _timed_out(self, timeout_ms: int) -> DeliveryTimeout:
         return DeliveryTimeout(
-            f"{self._place.directory} stayed locked by another writer for {timeout_ms} ms; nothing was written, try again",
-            path=self._place.directory,
+            f"{self._directory.path} stayed locked by another writer for {timeout_ms} ms; nothing was written, try again",
+            path=self._directory.path,
             timeout_ms=timeout_ms,
         )
 
     def _open(self) -> FileLock:
-        place = self._place
+        directory = self._directory
         try:
-            lock = place.filesystem.lock(f"{place.directory}/{LOCK}")
-            self._slots = CommitSlots(place.filesystem.open_appendable(f"{place.directory}/{COMMIT_SLOTS}"))
+            lock = directory.filesystem.lock(f"{directory.path}/{LOCK}")
+            self._slots = CommitSlots(directory.filesystem.open_appendable(f"{directory.path}/{COMMIT_SLOTS}"))
         except own(FileNotFoundError) as error:
-            raise place.gone() from error
+            raise directory.gone() from error
         self._slots.close_when_idle()
         self._lock = self._to_release = lock
         try:
-            place.check_topic()
+            directory.check_topic()
         except BaseException:
             self._drop()
             raise

@@ -14,11 +14,11 @@ from pylog.codec.batch import BatchHeader
 from pylog.errors import CorruptSegment, NotAppended, OutcomeUnknown, PylogError, StorageError
 from pylog.interrupts import is_foreign, own
 from pylog.partition.commit_slots import CommitState, next_sequence, next_version
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.repair.failed_syncs import Distrust
-from pylog.partition.repair.recovery import recover
+from pylog.partition.repair.recovery import open_segment, recover
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.sealing import Sealer
@@ -39,8 +39,8 @@ def not_appended(error: PylogError) -> NotAppended:
 class LogEnd:
     """Follows, advances and repairs the end of one partition's log. Every process has its own."""
 
-    def __init__(self, place: Place, lock: WriteLock, distrust: Distrust, sealer: Sealer) -> None:
-        self._place = place
+    def __init__(self, directory: PartitionDirectory, lock: WriteLock, distrust: Distrust, sealer: Sealer) -> None:
+        self._directory = directory
         self._lock = lock
         self._distrust = distrust
         self._sealer = sealer
@@ -70,7 +70,7 @@ class LogEnd:
             self.forget()  # of a directory that may stand here no more
             self._lock.reopen(RECOVERY_TIMEOUT_MS)
             state = self._lock.slots.read()
-        if state is None or state.boot != self._place.boot:
+        if state is None or state.boot != self._directory.boot:
             self._recover(state)
             return
         known = self._state
@@ -111,22 +111,24 @@ class LogEnd:
     def _attach(self, state: CommitState) -> None:
         """Open the published active segment and learn the producers' state."""
         self.forget()
-        if state.written_end and not self._place.filesystem.exists(self._place.path(state.active_base, LOG)):
+        if state.written_end and not self._directory.filesystem.exists(
+            self._directory.file_path(state.active_base, LOG)
+        ):
             self._recover(state)
             return
-        segment = self._segment = self._place.segment_writer(state.active_base)
+        segment = self._segment = open_segment(self._directory, state.active_base)
         self._lock.check_held()  # a fork before this line has not closed the segment in the child, which must not write
         if segment.file.size() >= state.written_end:
             segment.attach(state.written_end, state.log_end_offset)
-            names = self._place.names()
-            snapshots.remove_unfinished(self._place.filesystem, self._place.directory, names)
+            names = self._directory.names()
+            snapshots.remove_unfinished(self._directory.filesystem, self._directory.path, names)
             segments = Segments.among(names).up_to(state.active_base)
             self.producers = snapshots.load(
-                self._place.filesystem,
-                self._place.directory,
+                self._directory.filesystem,
+                self._directory.path,
                 segments,
                 state.log_end_offset,
-                self._place.clock.now_ms(),
+                self._directory.clock.now_ms(),
             )
             self._inner_snapshots = [at for at in segments.snapshots if state.active_base < at <= state.log_end_offset]
         self._snapshot_position = state.written_end
@@ -173,7 +175,7 @@ class LogEnd:
         self.forget()
         slots = self._lock.slots
         segment, producers, recovered = recover(
-            self._place, state, self._distrust, self._lock.check_held, slots.publish
+            self._directory, state, self._distrust, self._lock.check_held, slots.publish
         )
         self.producers, self._segment = producers, segment
         self._snapshot_position, self._inner_snapshots = segment.size_bytes, []
@@ -210,7 +212,7 @@ class LogEnd:
         self._state = self._lock.slots.publish(
             CommitState(
                 next_sequence(state.sequence),
-                self._place.boot,
+                self._directory.boot,
                 state.leader_epoch,
                 segment.base_offset,
                 segment.size_bytes,
@@ -234,16 +236,16 @@ class LogEnd:
 
         Two are kept inside of the active segment: where the newest cannot be read, the one before it can.
         """
-        place, offset, inner = self._place, segment.next_offset, self._inner_snapshots
+        directory, offset, inner = self._directory, segment.next_offset, self._inner_snapshots
         self._snapshot_position = segment.size_bytes
         self.producers.batches_since_snapshot = 0
         try:
-            snapshots.save(place.filesystem, place.directory, self.producers, offset)
+            snapshots.save(directory.filesystem, directory.path, self.producers, offset)
             inner.append(offset)
-            snapshots.remove(place.filesystem, place.directory, inner[:-_INNER_SNAPSHOTS])
+            snapshots.remove(directory.filesystem, directory.path, inner[:-_INNER_SNAPSHOTS])
             del inner[:-_INNER_SNAPSHOTS]
         except own(StorageError) as error:
-            logger.warning("%r: no producer snapshot at offset %d: %s", place.directory, offset, error)
+            logger.warning("%r: no producer snapshot at offset %d: %s", directory.path, offset, error)
 
     def check_before_roll(self) -> None:
         """Before anything is made by path: it must be the place whose slots this process publishes to. ``StorageError``."""
@@ -260,10 +262,10 @@ class LogEnd:
         that stands here already is of an earlier segment of this name: no active one has any.
         """
         base, end = segment.base_offset, segment.next_offset
-        if self._place.filesystem.exists(self._place.path(base, SEAL)):
-            self._place.filesystem.remove(self._place.path(base, SEAL))
-            self._place.filesystem.sync_directory(self._place.directory)  # else the power could put it back
-        snapshots.save(self._place.filesystem, self._place.directory, self.producers, end)
+        if self._directory.filesystem.exists(self._directory.file_path(base, SEAL)):
+            self._directory.filesystem.remove(self._directory.file_path(base, SEAL))
+            self._directory.filesystem.sync_directory(self._directory.path)  # else the power could put it back
+        snapshots.save(self._directory.filesystem, self._directory.path, self.producers, end)
         segment.finish()
         self._state = state = self._lock.slots.publish(
             state.successor(
@@ -276,14 +278,14 @@ class LogEnd:
         self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
         self._segment = None
         segment.close()
-        fresh = self._place.segment_writer(end)
+        fresh = open_segment(self._directory, end)
         self._lock.check_held()
         fresh.cut(0, end)
         self._snapshot_position = self.producers.batches_since_snapshot = 0
         self._segment = fresh
         inner = [at for at in self._inner_snapshots if base < at < end]
         self._inner_snapshots.clear()
-        snapshots.remove(self._place.filesystem, self._place.directory, inner)  # others' are the sealer's to remove
+        snapshots.remove(self._directory.filesystem, self._directory.path, inner)  # others' are the sealer's to remove
         return state, fresh
 
     def take_back(self, error: BaseException) -> None:
@@ -292,20 +294,20 @@ class LogEnd:
         Returns normally if the bytes are gone (the failure stands as it is). Otherwise raises ``NotAppended`` or
         ``OutcomeUnknown`` in its place, since the caller could not tell.
         """
-        directory = self._place.directory
+        path = self._directory.path
         before, segment = self._state, self._segment
         self._state = self._segment = None  # the next use reads everything again
         if not isinstance(error, Exception) or is_foreign(error):
             return  # what a signal handler raised goes on as it is, and leaves what a kill would leave
         try:
             if before is None or self._lock.slots.read() != before:
-                raise OutcomeUnknown(f"{directory}: the append failed while it was being published: {error}") from error
+                raise OutcomeUnknown(f"{path}: the append failed while it was being published: {error}") from error
             if segment is not None:
                 segment.cut(before.written_end, before.log_end_offset)
                 segment.close()
         except own(StorageError) as second:
             raise OutcomeUnknown(
-                f"{directory}: the append failed ({error}) and could not be taken back ({second})"
+                f"{path}: the append failed ({error}) and could not be taken back ({second})"
             ) from error
         if isinstance(error, StorageError) and not isinstance(error, NotAppended):
             raise not_appended(error) from error

@@ -20,7 +20,7 @@ from pylog.codec.format import HEADER_BYTES, INT64_MIN
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlotsReader
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
 from pylog.segment.block_times import LeastTimes, known_block_times
@@ -46,8 +46,8 @@ class Closed(NamedTuple):
 class Sealer:
     """Seals what is closed in one partition."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, directory: PartitionDirectory) -> None:
+        self._directory = directory
         self.forget_parent()
 
     def forget_parent(self) -> None:
@@ -87,7 +87,7 @@ class Sealer:
             self._drop()  # the topic was deleted meanwhile
         except own(PylogError) as error:
             self._drop()
-            logger.warning("%r: could not look for unsealed segments: %s", self._place.directory, error)
+            logger.warning("%r: could not look for unsealed segments: %s", self._directory.path, error)
         finally:
             try:  # see turn.py
                 turn.leave()
@@ -133,13 +133,13 @@ class Sealer:
             self._known_end = -1  # the log was cut, or the topic created anew
             self._leftovers, self._unchecked = [], []
         if not closed.written_alone or closed.base != self._known_end:
-            names = self._place.names()
+            names = self._directory.names()
             names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
             sealed = set(offsets_of(names, SEAL))
             bases = offsets_of(names, LOG)
             inner = set(offsets_of(names, SNAPSHOT)).difference(bases)
             snapshots.remove(
-                self._place.filesystem, self._place.directory, (at for at in inner if at < closed.end_offset)
+                self._directory.filesystem, self._directory.path, (at for at in inner if at < closed.end_offset)
             )
             for base in bases:
                 if base < closed.end_offset and base != closed.base:
@@ -160,32 +160,34 @@ class Sealer:
         try:
             if not (yield from self._is_sealed(base)):
                 yield from self._seal(base)
-            self._place.filesystem.remove(self._place.path(base, TIMES))  # the seal says as much
+            self._directory.filesystem.remove(self._directory.file_path(base, TIMES))  # the seal says as much
         except own(FileNotFoundError):
             pass  # deleted meanwhile
         except own(PylogError) as error:
-            logger.warning("%r: could not seal a closed segment: %s", self._place.directory, error)
+            logger.warning("%r: could not seal a closed segment: %s", self._directory.path, error)
 
     def _is_sealed(self, base: int) -> Generator[int, None, bool]:
         yield 0
         try:
-            home = yield from check_seal(self._place.filesystem, self._place.directory, base)
+            home = yield from check_seal(self._directory.filesystem, self._directory.path, base)
         except own(FileNotFoundError):
             return False
         except own(CorruptSegment) as damage:
             logger.warning("%s; making it anew", damage)
             return False
-        check_home(home, self._place.home, self._place.path(base, SEAL))  # if it is another's, it stays, and accuses
+        check_home(
+            home, self._directory.home, self._directory.file_path(base, SEAL)
+        )  # if it is another's, it stays, and accuses
         return True
 
     def _seal(self, base: int) -> Iterator[int]:
-        path = self._place.path(base, LOG)
-        file = self._place.filesystem.open_readable(path)
+        path = self._directory.file_path(base, LOG)
+        file = self._directory.filesystem.open_readable(path)
         try:
-            builder = SealBuilder(self._place.home)
+            builder = SealBuilder(self._directory.home)
             size = file.size()
             times = LeastTimes(
-                known_block_times(self._place.filesystem, self._place.path(base, TIMES), size, closed=True)
+                known_block_times(self._directory.filesystem, self._directory.file_path(base, TIMES), size, closed=True)
             )
             scan = SegmentScan(file, 0, size, next_offset=base)
             for position, header in scan:
@@ -207,27 +209,27 @@ class Sealer:
             )
         seal = builder.build()
         applies = partial(self._applies, base, seal)
-        write_seal(self._place.filesystem, self._place.directory, base, seal, applies=applies)
+        write_seal(self._directory.filesystem, self._directory.path, base, seal, applies=applies)
 
     def _applies(self, base: int, seal: Seal) -> bool:
         """Whether the segment that stands at this path now is closed, and the one that was read.
 
         Not so where the topic was deleted meanwhile and created anew, or the log was cut by a recovery.
         """
-        place = self._place
+        directory = self._directory
         try:
-            place.check_topic()  # another one's segment can be the same, byte for byte
+            directory.check_topic()  # another one's segment can be the same, byte for byte
         except own(TopicNotFound):
             return False
         try:
-            slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
+            slots = CommitSlotsReader(directory.filesystem.open_readable(f"{directory.path}/{COMMIT_SLOTS}"))
             try:
                 state = slots.read()
             finally:
                 slots.close()
-            if state is None or state.boot != place.boot or state.active_base <= base:
+            if state is None or state.boot != directory.boot or state.active_base <= base:
                 return False
-            file = place.filesystem.open_readable(place.path(base, LOG))
+            file = directory.filesystem.open_readable(directory.file_path(base, LOG))
         except own(FileNotFoundError):
             return False
         try:

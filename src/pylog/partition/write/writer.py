@@ -27,13 +27,12 @@ from pylog.errors import (
 from pylog.interrupts import own
 from pylog.model import AppendResult
 from pylog.partition.commit_slots import CommitState, next_version
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.partition.producers import snapshots
 from pylog.partition.repair.failed_syncs import Distrust
 from pylog.partition.repair.recovery import remake_side_files
 from pylog.partition.repair.rewrite import rewrite
 from pylog.partition.segments import Segments
-from pylog.partition.settings import PartitionSettings
 from pylog.partition.write import deletion
 from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.log_end import RECOVERY_TIMEOUT_MS, LogEnd, not_appended
@@ -52,12 +51,12 @@ _LAST_OFFSET = 2**63 - 1
 class PartitionWriter:
     """Appends to one partition directory. Safe to share among threads; every process has its own."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._lock = WriteLock(place)
-        self._sealer = Sealer(place)
-        self.distrust = Distrust(place)
-        self._end = LogEnd(place, self._lock, self.distrust, self._sealer)
+    def __init__(self, directory: PartitionDirectory) -> None:
+        self._directory = directory
+        self._lock = WriteLock(directory)
+        self._sealer = Sealer(directory)
+        self.distrust = Distrust(directory)
+        self._end = LogEnd(directory, self._lock, self.distrust, self._sealer)
         after_fork_in_child(self._forget_parent)
 
     # Appending
@@ -85,8 +84,8 @@ class PartitionWriter:
 
     def _append(self, batch: bytearray, expected_offset: int | None, min_timestamp_ms: int | None) -> AppendResult:
         state, segment = self._end.current()
-        settings = self._place.settings()
-        append_time = self._place.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
+        settings = self._directory.settings()
+        append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)
         self._check(header, state, settings, expected_offset)
@@ -121,18 +120,18 @@ class PartitionWriter:
     ) -> None:
         if expected_offset is not None and state.log_end_offset != expected_offset:
             raise OffsetConflict(
-                f"{self._place.directory} ends at offset {state.log_end_offset}, expected {expected_offset}",
+                f"{self._directory.path} ends at offset {state.log_end_offset}, expected {expected_offset}",
                 log_end_offset=state.log_end_offset,
                 expected_offset=expected_offset,
             )
         if state.log_end_offset > _LAST_OFFSET - MAX_RELATIVE_OFFSET:
             raise NotAppended(
-                f"{self._place.directory} ends at offset {state.log_end_offset}: no offsets are left, they end at {_LAST_OFFSET}",
+                f"{self._directory.path} ends at offset {state.log_end_offset}: no offsets are left, they end at {_LAST_OFFSET}",
                 log_end_offset=state.log_end_offset,
             )
         if header.size_bytes > settings.max_message_bytes:
             raise RecordTooLarge(
-                f"a batch of {header.size_bytes} bytes for {self._place.topic_partition.topic!r}, whose max_message_bytes is "
+                f"a batch of {header.size_bytes} bytes for {self._directory.topic_partition.topic!r}, whose max_message_bytes is "
                 f"{settings.max_message_bytes}",
                 size_bytes=header.size_bytes,
                 limit_bytes=settings.max_message_bytes,
@@ -143,7 +142,7 @@ class PartitionWriter:
             header,
             segment_bytes=settings.segment_bytes,
             segment_ms=settings.segment_ms,
-            now_ms=self._place.clock.now_ms,
+            now_ms=self._directory.clock.now_ms,
         )
 
     def next_sequence(self, producer_id: int, timeout_ms: int) -> int | None:
@@ -166,7 +165,7 @@ class PartitionWriter:
     def published(self) -> CommitState:
         """What is published now, without the lock; through recovery where nothing valid is."""
         state = self._lock.published()
-        return state if state is not None and state.boot == self._place.boot else self.state(RECOVERY_TIMEOUT_MS)
+        return state if state is not None and state.boot == self._directory.boot else self.state(RECOVERY_TIMEOUT_MS)
 
     # Segments come and go
 
@@ -191,13 +190,13 @@ class PartitionWriter:
         Durable on return: the new log start is synced before any file goes.
         """
         try:
-            names = self._place.names()
+            names = self._directory.names()
         except own(FileNotFoundError) as error:
-            raise self._place.missing(error) from error
+            raise self._directory.missing(error) from error
         first = Segments.among(names).floor(offset) or 0
         log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first))
         if log_start == offset:  # also where this was begun before, and could not be finished
-            deletion.remove_before(self._place, self._lock, names, offset, timeout_ms)
+            deletion.remove_before(self._directory, self._lock, names, offset, timeout_ms)
         return log_start
 
     def _advance_log_start(self, offset: int, first: int) -> int:
@@ -222,7 +221,7 @@ class PartitionWriter:
     def _make_snapshot_durable(self, offset: int, state: CommitState) -> None:
         """All that will be left of the producers before. On a full disk, one that was synced with its segment will do."""
         try:
-            snapshots.make_durable(self._place.filesystem, self._place.directory, offset)
+            snapshots.make_durable(self._directory.filesystem, self._directory.path, offset)
         except own(StorageFull) as error:
             if offset >= state.durable_offset:
                 raise
@@ -242,7 +241,7 @@ class PartitionWriter:
         if any(self.distrust.holds(base) for base in synced):
             return False
         state = self._lock.slots.read()
-        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):
+        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):
             return False
         if state is not None and state.durable_offset < end_offset:
             self._end.publish_durable(state, end_offset)
@@ -256,15 +255,15 @@ class PartitionWriter:
         state, _ = self._end.current()
         if not self.distrust.holds(base):
             return  # another process was faster
-        path = self._place.path(base, LOG)
+        path = self._directory.file_path(base, LOG)
         # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
         state = self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
         if base == state.active_base:
-            rewrite(self._place, base, state.written_end, state.log_end_offset, self._lock.check_held)
+            rewrite(self._directory, base, state.written_end, state.log_end_offset, self._lock.check_held)
         else:
-            following = self._place.segments().after(base) or state.active_base
-            rewrite(self._place, base, self._place.filesystem.size(path), following, self._lock.check_held)
-            remake_side_files(self._place, base, self._lock.check_held)
+            following = self._directory.segments().after(base) or state.active_base
+            rewrite(self._directory, base, self._directory.filesystem.size(path), following, self._lock.check_held)
+            remake_side_files(self._directory, base, self._lock.check_held)
         self._end.forget()
         self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.distrust.lift(base)
@@ -275,7 +274,7 @@ class PartitionWriter:
         try:
             is_done = self._lock.close(self._end.finish)
         except own(PylogError, FileNotFoundError) as error:
-            logger.warning("%r: no closing entry in a time index: %s", self._place.directory, error)
+            logger.warning("%r: no closing entry in a time index: %s", self._directory.path, error)
         if is_done:
             self._end.close()
         self._sealer.finish()

@@ -17,7 +17,7 @@ from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place, boot_of
+from pylog.partition.directory import PartitionDirectory, boot_of
 from pylog.partition.read.published import PublishedView
 from pylog.partition.read.reader import PartitionReader
 from pylog.segment.kafka_checkpoint import LOG_START, read_offsets
@@ -48,12 +48,12 @@ class PartitionSource(NamedTuple):
         found = re.search(rb"topic_id: *([!-~]{1,64})", self.identity)
         return found[1].decode() if found else ""
 
-    def place(self) -> Place:
+    def place(self) -> PartitionDirectory:
         filesystem = OsFileSystem()
         if not self.is_kafka:
             filesystem = filesystem.within(self.directory)
         boot = boot_of(filesystem)
-        return Place(
+        return PartitionDirectory(
             filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id, self._find_topic
         )  # fmt: skip
 

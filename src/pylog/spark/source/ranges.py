@@ -217,6 +217,6 @@ class _RangeReader:
         path = damage.facts.get("path")
         if path is None:
             base = self._reader.segments(self._reader.state()).floor(offset)
-            path = self._source.directory if base is None else self._place.path(base, LOG)
+            path = self._source.directory if base is None else self._place.file_path(base, LOG)
         facts = {**damage.facts, "topic": topic, "partition": partition, "offset": offset, "path": path}
         return CorruptSegment(f"{topic}-{partition} is damaged at offset {offset}, file {path}: {damage}", **facts)
