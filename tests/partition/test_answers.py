@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.index.transaction_index import ENTRY as ABORT_ENTRY
 from pylog.manager.producer_ids import ProducerIds
 from pylog.partition import Cursor, Partition
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.visibility import check_isolation
@@ -335,15 +337,20 @@ def test_a_child_that_returns_into_its_parents_change_is_refused(
     monkeypatch.setattr(fork, "_methods", {})
     partition = open_partition(tmp_path / "t-0")
 
-    def forks() -> None:
+    def forks(grant: Grant) -> None:
+        published = grant.slots.read()
         fork._run()
+        assert published is not None
         assert partition._writer is not None
-        with pytest.raises(ForkedHandle):
-            partition._writer._lock.check_held()
-        with pytest.raises(ForkedHandle):
-            _ = partition._writer._lock.slots
-        with pytest.raises(ForkedHandle):
-            partition._writer._end._known()
+        for change in (
+            grant.check,
+            partial(grant.publish, published),
+            grant.sync_slots,
+            partial(grant.segment_writer, 0),
+            partial(partition._writer._end._known, grant),
+        ):
+            with pytest.raises(ForkedHandle):
+                change()
 
     assert partition._writer is not None
     partition._writer._lock.holding(1000, forks)

@@ -232,10 +232,10 @@ def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, mo
     fill(partition, 3)
     free = deletion.free
 
-    def late(directory: PartitionDirectory, names: Sequence[str]) -> None:
+    def late(there: PartitionDirectory, names: Sequence[str]) -> None:
         if directory.exists():
             directory.rename(tmp_path / "condemned")
-        free(directory, names)
+        free(there, names)
 
     monkeypatch.setattr(deletion, "free", late)
     assert partition.delete_before(2) == 2

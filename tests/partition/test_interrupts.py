@@ -103,7 +103,7 @@ def test_a_batch_of_others_that_an_interrupt_left_half_taken_in_is_known_afterwa
 def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refused(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     with pytest.raises(NotAppended, match="signal handler"):
-        partition._writer._lock.holding(1000, lambda: partition.append(one("inside"), acks=1))
+        partition._writer._lock.holding(1000, lambda _: partition.append(one("inside"), acks=1))
     with in_turn(partition._durability._turn), pytest.raises(OutcomeUnknown, match="signal handler"):
         partition.append(one("synced inside"), acks="all")
     partition.append(one("after"), acks="all")
@@ -114,7 +114,7 @@ def test_a_signal_handler_that_closes_the_partition_it_interrupted_ends_it_witho
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
-    partition._writer._lock.holding(1000, partition.close)
+    partition._writer._lock.holding(1000, lambda _: partition.close())
     other = open_partition(directory)
     other.append(one("b"), acks=1, timeout_ms=1000)
     assert [value for _, value in everything(other)] == [b"a", b"b"]
@@ -126,7 +126,7 @@ def test_a_thread_that_waits_for_another_thread_gives_up_in_its_time(tmp_path: P
     partition = open_partition(tmp_path / "t-0")
     inside, done = threading.Event(), threading.Event()
 
-    def work() -> None:
+    def work(_: object) -> None:
         inside.set()
         done.wait()
 

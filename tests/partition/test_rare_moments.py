@@ -327,7 +327,7 @@ def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_
     other = open_partition(directory, Vanishing())
     assert other.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3)).duplicate
     with pytest.raises(DeliveryTimeout):
-        other._writer._lock.holding(1000, lambda: other.append(one("inside"), acks=1))  # type: ignore[union-attr]
+        other._writer._lock.holding(1000, lambda _: other.append(one("inside"), acks=1))  # type: ignore[union-attr]
 
 
 def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(

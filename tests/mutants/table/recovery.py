@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "the seal of a segment that grows again stays",
         "partition/repair/recovery.py",
-        "    directory.filesystem.remove(directory.file_path(found.active_base, SEAL))",
+        "    grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))",
         "    pass",
         "a good batch is called damaged because an old seal does not know it",
         ("tests/partition/test_recovery_gaps.py::test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self",),
@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         "a recovery within one boot does not say that it has begun",
         "partition/repair/recovery.py",
-        "        slots = publish(slots.successor(boot=another_boot(directory.boot)))\n",
+        "        slots = grant.publish(slots.successor(boot=another_boot(directory.boot)))\n",
         "        pass\n",
         "an error in its middle leaves the epoch checkpoint ahead of the log, and indexes without entries, for ever",
         (

@@ -56,8 +56,9 @@ MUTANTS = (
     Mutant(
         "the lock is released before what was appended is published",
         "partition/write/writer.py",
-        "without two calls\n            self._end.publish_end(state, segment)\n",
-        "without two calls\n            self._lock._to_release.release()\n            self._end.publish_end(state, segment)\n",
+        "without two calls\n            self._end.publish_end(grant, state, segment)\n",
+        "without two calls\n            self._lock._to_release.release()\n"
+        "            self._end.publish_end(grant, state, segment)\n",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
@@ -215,9 +216,9 @@ MUTANTS = (
     Mutant(
         "a roll is published after its file was made",
         "partition/write/log_end.py",
-        "        segment.finish()\n        self._state = state = self._lock.slots.publish(\n",
+        "        segment.finish()\n        self._state = state = grant.publish(\n",
         "        segment.finish()\n        self._place.segment_writer(end).close()\n"
-        "        self._state = state = self._lock.slots.publish(\n",
+        "        self._state = state = grant.publish(\n",
         "a writer killed in between leaves a segment that nothing points to",
         (f"{_PUBLICATION}::test_a_roll_is_published_before_its_file_is_made",),
     ),
@@ -294,7 +295,7 @@ MUTANTS = (
     Mutant(
         "an append that was perhaps published is said not to be there",
         "partition/write/log_end.py",
-        "            if before is None or self._lock.slots.read() != before:\n",
+        "            if before is None or grant.slots.read() != before:\n",
         "            if before is None:\n",
         "a record that others have read is cut, and is said not to be appended",
         (f"{_PUBLICATION}::test_an_append_that_fails_behind_its_publication_has_an_unknown_outcome",),

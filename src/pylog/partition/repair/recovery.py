@@ -8,7 +8,7 @@ slots from which no writer goes on: the next one recovers, too, and makes again 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, another_boot
 from pylog.partition.epochs import EpochStart, LeaderEpochs
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
@@ -55,31 +56,13 @@ class Recovered(NamedTuple):
     state: CommitState
 
 
-def open_segment(directory: PartitionDirectory, base: int, index_suffix: str = "") -> SegmentWriter:
-    """The files of a segment, opened for appending; those that are not there are created."""
-    settings = directory.settings()
-    return SegmentWriter(
-        directory.filesystem,
-        directory.path,
-        base,
-        index_interval_bytes=settings.index_interval_bytes,
-        index_max_bytes=settings.segment_index_bytes,
-        index_suffix=index_suffix,
-    )
-
-
-def recover(
-    directory: PartitionDirectory,
-    slots: CommitState | None,
-    distrust: Distrust,
-    check_held: Callable[[], None],
-    publish: Callable[[CommitState], CommitState],
-) -> Recovered:
+def recover(grant: Grant, slots: CommitState | None, distrust: Distrust) -> Recovered:
     """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
-    noted in ``distrust``. ``publish`` is told before the first change that a recovery of this boot's slots has begun.
+    noted in ``distrust``. Before the first change it is published that a recovery of this boot's slots has begun.
 
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
     """
+    directory = grant.directory
     listed = segments = directory.segments()
     start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0
     durable = slots.durable_offset if slots is not None else start
@@ -98,9 +81,9 @@ def recover(
     if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
         segments = segments._replace(bases=())  # else those removed would be made again, empty
-    check_held()
+    grant.check()
     if slots is not None and slots.boot == directory.boot:
-        slots = publish(slots.successor(boot=another_boot(directory.boot)))
+        slots = grant.publish(slots.successor(boot=another_boot(directory.boot)))
     sweep(directory)
     names = set(directory.names())
     for base in deleted:
@@ -108,7 +91,7 @@ def recover(
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(directory, names, base)
     _remove_orphans(directory, segments)
-    return _rebuild_from(directory, slots, found, segments, start, durable, distrust, check_held)
+    return _rebuild_from(grant, slots, found, segments, start, durable, distrust)
 
 
 def _assessed(
@@ -135,15 +118,15 @@ def _assessed(
 
 
 def _rebuild_from(
-    directory: PartitionDirectory,
+    grant: Grant,
     slots: CommitState | None,
     found: Assessment,
     segments: Segments,
     start: int,
     durable: int,
     distrust: Distrust,
-    check_held: Callable[[], None],
 ) -> Recovered:
+    directory = grant.directory
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
     epochs = _epochs(directory, slots, kept, end)
@@ -152,11 +135,11 @@ def _rebuild_from(
     snapshots.remove(directory.filesystem, directory.path, torn)
     producers = snapshots.load(directory.filesystem, directory.path, kept, bases[0], directory.clock.now_ms())
     for base in bases[:-1]:
-        _rebuild_closed(directory, base, producers, distrust, check_held)
+        _rebuild_closed(grant, base, producers, distrust)
     for base in kept.bases:
         if base < bases[0] and not _has_indexes(directory, base):
-            _reindex(directory, base)
-    segment = _rebuild_active(directory, found, producers, distrust, check_held)
+            _reindex(grant, base)
+    segment = _rebuild_active(grant, found, producers, distrust)
     directory.filesystem.sync_directory(directory.path)
     open_offset = producers.first_open_offset
     version = next_version(slots.segments_version if slots is not None else 0)
@@ -262,29 +245,29 @@ def _has_indexes(directory: PartitionDirectory, base: int) -> bool:
         return False
 
 
-def _reindex(directory: PartitionDirectory, base: int) -> None:
+def _reindex(grant: Grant, base: int) -> None:
     """Make a closed segment's offset and time index again."""
-    segment = open_segment(directory, base)
+    segment = grant.segment_writer(base)
     segment.rebuild_start()
     for position, header in SegmentScan(segment.file, 0, segment.file.size(), next_offset=base, check_crc=False):
         segment.adopt(position, header)
     segment.finish()
     following = segment.next_offset
     segment.close()
-    sync_closed(directory.filesystem, directory.path, base, following)
+    sync_closed(grant.directory.filesystem, grant.directory.path, base, following)
 
 
-def remake_side_files(directory: PartitionDirectory, base: int, check_held: Callable[[], None]) -> None:
+def remake_side_files(grant: Grant, base: int) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
-    For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again: then
+    For a segment one of whose syncs has failed. ``StorageError`` if the disk refuses again: then
     each file is the old one or the new one.
     """
+    directory = grant.directory
     producers = snapshots.load(
         directory.filesystem, directory.path, directory.segments(), base, directory.clock.now_ms()
     )
-    check_held()
-    segment = open_segment(directory, base, REWRITE)
+    segment = grant.segment_writer(base, REWRITE)
     _rebuild(directory, segment, segment.file.size(), producers)
     _finish_closed(directory, segment, producers, REWRITE)
 
@@ -306,42 +289,39 @@ def _finish_closed(
 
 
 def _rebuild_closed(
-    directory: PartitionDirectory,
+    grant: Grant,
     base: int,
     producers: ProducerStates,
     distrust: Distrust,
-    check_held: Callable[[], None],
 ) -> None:
-    segment = open_segment(directory, base)
+    segment = grant.segment_writer(base)
     end = segment.file.size()
-    _rebuild(directory, segment, end, producers)
-    segment = _make_durable(directory, segment, end, segment.next_offset, distrust, check_held)
-    _finish_closed(directory, segment, producers)
+    _rebuild(grant.directory, segment, end, producers)
+    segment = _make_durable(grant, segment, end, segment.next_offset, distrust)
+    _finish_closed(grant.directory, segment, producers)
 
 
 def _rebuild_active(
-    directory: PartitionDirectory,
+    grant: Grant,
     found: Assessment,
     producers: ProducerStates,
     distrust: Distrust,
-    check_held: Callable[[], None],
 ) -> SegmentWriter:
-    segment = open_segment(directory, found.active_base)
-    _rebuild(directory, segment, found.written_end, producers)
-    check_held()
+    segment = grant.segment_writer(found.active_base)
+    _rebuild(grant.directory, segment, found.written_end, producers)
+    grant.check()
     segment.cut(found.written_end, found.log_end_offset)
     # The segment may have been closed before: it grows again.
-    directory.filesystem.remove(directory.file_path(found.active_base, SEAL))
-    return _make_durable(directory, segment, found.written_end, found.log_end_offset, distrust, check_held)
+    grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))
+    return _make_durable(grant, segment, found.written_end, found.log_end_offset, distrust)
 
 
 def _make_durable(
-    directory: PartitionDirectory,
+    grant: Grant,
     segment: SegmentWriter,
     end: int,
     next_offset: int,
     distrust: Distrust,
-    check_held: Callable[[], None],
 ) -> SegmentWriter:
     """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
     base = segment.base_offset
@@ -351,9 +331,9 @@ def _make_durable(
             return segment
         logger.warning("%s; copying the segment to a new file", failure)
     segment.close()
-    rewrite(directory, base, end, next_offset, check_held)
+    rewrite(grant, base, end, next_offset)
     distrust.lift(base)
-    segment = open_segment(directory, base)
+    segment = grant.segment_writer(base)
     segment.attach(end, next_offset)
     return segment
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pylog.errors import Closed, DeliveryTimeout, TopicNotFound
 from pylog.interrupts import own, suppress
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.segment.naming import DELETED, LOG, SEAL, SNAPSHOT, file_name, is_leftover, segment_files
@@ -33,7 +34,7 @@ def remove_before(
         for number, some in enumerate(at_once(files_before(names, offset))):
             if number:
                 lock.give_way()
-            if not lock.holding(timeout_ms, partial(_take_away_if_published, directory, lock, some, offset)):
+            if not lock.holding(timeout_ms, partial(_take_away_if_published, some, offset)):
                 return
             free(directory, some)
         free_leftovers(directory, names)
@@ -41,12 +42,12 @@ def remove_before(
         logger.warning("files of deleted records stay until the next deletion: %s", error)
 
 
-def _take_away_if_published(directory: PartitionDirectory, lock: WriteLock, names: list[str], offset: int) -> bool:
+def _take_away_if_published(names: list[str], offset: int, grant: Grant) -> bool:
     """False if the log that these are of is no more, or is to be recovered, which removes them too."""
-    state = lock.slots.read()
-    if state is None or state.boot != directory.boot or state.log_start_offset < offset:
+    state = grant.slots.read()
+    if state is None or state.boot != grant.directory.boot or state.log_start_offset < offset:
         return False
-    take_away(directory, names)
+    take_away(grant, names)
     return True
 
 
@@ -76,8 +77,10 @@ def at_once(names: Iterator[str]) -> Iterator[list[str]]:
     return iter(lambda: list(islice(names, FILES_AT_ONCE)), [])
 
 
-def take_away(directory: PartitionDirectory, names: Sequence[str]) -> None:
-    """Take the names of these files from them. The caller holds the lock."""
+def take_away(grant: Grant, names: Sequence[str]) -> None:
+    """Take the names of these files from them."""
+    grant.check()
+    directory = grant.directory
     for name in names:
         path = f"{directory.path}/{name}"
         if name.endswith(SNAPSHOT):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError, StorageError
+from pylog.errors import Closed, DeliveryTimeout, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
 from pylog.storage import FileLock
 from pylog.turn import NOT_MINE, Turn, seconds_to_wait
@@ -34,41 +35,27 @@ _NOT_OPEN = _NotOpen()
 
 
 class WriteLock:
-    """Guards one partition directory; ``slots`` may be published to by what ``holding`` calls."""
+    """Guards one partition directory; what ``holding`` calls gets the ``Grant`` to change it."""
 
     def __init__(self, directory: PartitionDirectory) -> None:
         self._directory = directory
         self._turn = Turn()  # threads of one process share the lock's descriptor
+        self._grant = Grant(directory, self._turn.is_mine)
         self._lock: FileLock | None = None
         self._to_release: FileLock | _NotOpen = _NOT_OPEN
         self._slots: CommitSlots | None = None
         self._closed = False
         self._replaced = ""  # the name of what others have another one of: from then on this process must keep out
 
-    @property
-    def slots(self) -> CommitSlots:
-        """To publish to, or to read what can't change now."""
-        self.check_held()
-        slots = self._slots
-        assert slots is not None
-        return slots
-
     def published(self) -> CommitState | None:
         """What is published at this moment, held or not; None where nothing valid is, or nothing is open yet."""
         slots = self._slots
         return None if slots is None else slots.read()
 
-    def check_held(self) -> None:
-        """``ForkedHandle`` in a child that was forked by a signal handler, and returned from it into what its parent does."""
-        if not self._turn.is_mine():
-            raise ForkedHandle(
-                f"{self._directory.path} was being changed by this thread when a signal handler forked; the parent goes on with "
-                "it, the child must not",
-                path=self._directory.path,
-            )
+    def holding(self, timeout_ms: int, work: Callable[[Grant], T]) -> T:
+        """What ``work`` returns, called with the grant while the lock is held.
 
-    def holding(self, timeout_ms: int, work: Callable[[], T]) -> T:
-        """What ``work`` returns, called while the lock is held; or ``DeliveryTimeout`` after ``timeout_ms``, uncalled.
+        ``DeliveryTimeout`` after ``timeout_ms``; ``work`` was not called then.
 
         Whatever is raised on the way, by a signal handler too, the lock is free again.
         """
@@ -85,7 +72,7 @@ class WriteLock:
                 raise self._timed_out(timeout_ms)
             try:
                 self._take(timeout_ms)
-                return work()
+                return work(self._grant)
             except own(FileNotFoundError) as error:
                 if isinstance(error, PylogError):
                     raise
@@ -122,7 +109,7 @@ class WriteLock:
         except own(FileNotFoundError):
             raise self._refuse(COMMIT_SLOTS) from None
         try:
-            if there.raw() != self.slots.raw():
+            if there.raw() != self._grant.slots.raw():
                 raise self._refuse(COMMIT_SLOTS)
         finally:
             there.close()
@@ -166,6 +153,7 @@ class WriteLock:
         except own(FileNotFoundError) as error:
             raise directory.gone() from error
         self._slots.close_when_idle()
+        self._grant.slots = self._slots
         self._lock = self._to_release = lock
         try:
             directory.check_topic()
@@ -190,7 +178,7 @@ class WriteLock:
         if lock is not None:
             lock.close()
 
-    def close(self, last: Callable[[], object]) -> bool:
+    def close(self, last: Callable[[Grant], object]) -> bool:
         """Give the files back for good. Waits for the holder; False where that is this thread, interrupted by a signal.
 
         ``last`` is called before that, while the lock is held; but not if another process holds it at this moment, or the
@@ -205,7 +193,7 @@ class WriteLock:
             try:
                 lock = self._lock
                 if lock is not None and not self._replaced and lock.try_acquire() and lock.is_in_place():
-                    last()
+                    last(self._grant)
             finally:
                 self._to_release.release()  # before any call of Python, which a signal handler may end
                 self._drop()
@@ -219,6 +207,8 @@ class WriteLock:
     def forget_parent(self) -> None:
         """In a forked child: the kernel lock is the parent's, and a thread of the parent may have had the turn."""
         self._turn = Turn()
+        self._grant.revoke()
+        self._grant = Grant(self._directory, self._turn.is_mine)
         lock, self._lock, self._slots, self._to_release = self._lock, None, None, _NOT_OPEN
         if lock is not None:
             lock.abandon()

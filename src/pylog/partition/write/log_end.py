@@ -15,10 +15,11 @@ from pylog.errors import CorruptSegment, NotAppended, OutcomeUnknown, PylogError
 from pylog.interrupts import is_foreign, own
 from pylog.partition.commit_slots import CommitState, next_sequence, next_version
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.repair.failed_syncs import Distrust
-from pylog.partition.repair.recovery import open_segment, recover
+from pylog.partition.repair.recovery import recover
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.sealing import Sealer
@@ -50,28 +51,28 @@ class LogEnd:
         self._snapshot_position = 0
         self._inner_snapshots: list[int] = []  # inside of the active segment, rising: of this process, or found
 
-    def current(self) -> tuple[CommitState, SegmentWriter]:
+    def current(self, grant: Grant) -> tuple[CommitState, SegmentWriter]:
         """What is published and the open active segment, which ends there: after others' appends, and after repairs."""
-        self._catch_up()
-        return self._known()
+        self._catch_up(grant)
+        return self._known(grant)
 
     # Following others, and repairing after them
 
-    def _known(self) -> tuple[CommitState, SegmentWriter]:
+    def _known(self, grant: Grant) -> tuple[CommitState, SegmentWriter]:
         if self._state is None or self._segment is None:
-            self._lock.check_held()
+            grant.check()
             raise AssertionError("nothing is known of the partition")  # pragma: no cover - the caller has caught up
         return self._state, self._segment
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, grant: Grant) -> None:
         """Bring this process's view up to what is published, and the file's end to what is published."""
-        state = self._lock.slots.read()
+        state = grant.slots.read()
         if state is None:
             self.forget()  # of a directory that may stand here no more
             self._lock.reopen(RECOVERY_TIMEOUT_MS)
-            state = self._lock.slots.read()
+            state = grant.slots.read()
         if state is None or state.boot != self._directory.boot:
-            self._recover(state)
+            self._recover(grant, state)
             return
         known = self._state
         if (
@@ -83,22 +84,22 @@ class LogEnd:
                 or state.written_end < known.written_end
             )
         ):
-            self._attach(state)
+            self._attach(grant, state)
         elif state.sequence != known.sequence:
             if self._segment.file.size() >= state.written_end:
                 self._adopt_up_to(self._segment, state.written_end, check_crc=False)
             self._state = state
-        state, segment = self._known()
+        state, segment = self._known(grant)
         if segment.next_offset != state.log_end_offset or segment.size_bytes != state.written_end:
             logger.warning(
                 "%r ends at offset %d, position %d, published were %d and %d; recovering",
                 segment.file.path, segment.next_offset, segment.size_bytes, state.log_end_offset, state.written_end,
             )  # fmt: skip
-            self._recover(state)
+            self._recover(grant, state)
             return
         size = segment.file.size()
         if size > state.written_end:
-            self._repair_tail(state, segment)
+            self._repair_tail(grant, state, segment)
         elif size < state.written_end:
             logger.warning(
                 "%r has %d bytes, %d were published: it was cut from outside; recovering",
@@ -106,18 +107,18 @@ class LogEnd:
                 size,
                 state.written_end,
             )
-            self._recover(state)
+            self._recover(grant, state)
 
-    def _attach(self, state: CommitState) -> None:
+    def _attach(self, grant: Grant, state: CommitState) -> None:
         """Open the published active segment and learn the producers' state."""
         self.forget()
         if state.written_end and not self._directory.filesystem.exists(
             self._directory.file_path(state.active_base, LOG)
         ):
-            self._recover(state)
+            self._recover(grant, state)
             return
-        segment = self._segment = open_segment(self._directory, state.active_base)
-        self._lock.check_held()  # a fork before this line has not closed the segment in the child, which must not write
+        segment = self._segment = grant.segment_writer(state.active_base)
+        grant.check()  # a fork before this line has not closed the segment in the child, which must not write
         if segment.file.size() >= state.written_end:
             segment.attach(state.written_end, state.log_end_offset)
             names = self._directory.names()
@@ -155,7 +156,7 @@ class LogEnd:
             )
         return scan
 
-    def _repair_tail(self, state: CommitState, segment: SegmentWriter) -> None:
+    def _repair_tail(self, grant: Grant, state: CommitState, segment: SegmentWriter) -> None:
         """The last holder of the lock died in mid-append: adopt whole batches after the published end, cut the rest."""
         size = segment.file.size()
         scan = self._adopt_up_to(segment, size, check_crc=True)
@@ -165,21 +166,18 @@ class LogEnd:
             scan.position - state.written_end,
             size - scan.position,
         )
-        self._lock.check_held()
+        grant.check()
         self._state = None  # the segment is ahead of it: after an error here, the next use begins again
         segment.cut(scan.position, scan.next_offset)
-        self.publish_end(state, segment)
+        self.publish_end(grant, state, segment)
 
-    def _recover(self, state: CommitState | None) -> None:
+    def _recover(self, grant: Grant, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
         self.forget()
-        slots = self._lock.slots
-        segment, producers, recovered = recover(
-            self._directory, state, self._distrust, self._lock.check_held, slots.publish
-        )
+        segment, producers, recovered = recover(grant, state, self._distrust)
         self.producers, self._segment = producers, segment
         self._snapshot_position, self._inner_snapshots = segment.size_bytes, []
-        self._state = slots.publish(recovered.successor())
+        self._state = grant.publish(recovered.successor())
 
     # Advancing
 
@@ -189,13 +187,13 @@ class LogEnd:
             self._lock.check_slots_in_place()
         segment.block_times.write()
 
-    def publish(self, state: CommitState) -> None:
+    def publish(self, grant: Grant, state: CommitState) -> None:
         """Publish other fields of the state; the end of the log stays."""
-        self._state = self._lock.slots.publish(state)
+        self._state = grant.publish(state)
 
-    def publish_durable(self, state: CommitState, durable_offset: int) -> None:
+    def publish_durable(self, grant: Grant, state: CommitState, durable_offset: int) -> None:
         """Publish another durable end after ``state``, which is the published one."""
-        published = self._lock.slots.publish(state.successor(durable_offset=durable_offset))
+        published = grant.publish(state.successor(durable_offset=durable_offset))
         if self._state is not None and self._state.sequence == state.sequence:
             self._state = published
 
@@ -205,11 +203,11 @@ class LogEnd:
         if aborted is not None:
             segment.add_aborted(aborted)
 
-    def publish_end(self, state: CommitState, segment: SegmentWriter) -> None:
+    def publish_end(self, grant: Grant, state: CommitState, segment: SegmentWriter) -> None:
         """Make everything up to the segment's end visible."""
         end = segment.next_offset
         open_offset = self.producers.first_open_offset
-        self._state = self._lock.slots.publish(
+        self._state = grant.publish(
             CommitState(
                 next_sequence(state.sequence),
                 self._directory.boot,
@@ -255,7 +253,7 @@ class LogEnd:
             self.forget()  # the next use reads everything again
             raise
 
-    def roll(self, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
+    def roll(self, grant: Grant, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
         """Close the active segment and begin the next at the log's end.
 
         The new base is published before its file exists, so that the next writer finishes a roll that a crash cut short. A seal
@@ -267,7 +265,7 @@ class LogEnd:
             self._directory.filesystem.sync_directory(self._directory.path)  # else the power could put it back
         snapshots.save(self._directory.filesystem, self._directory.path, self.producers, end)
         segment.finish()
-        self._state = state = self._lock.slots.publish(
+        self._state = state = grant.publish(
             state.successor(
                 active_base=end,
                 written_end=0,
@@ -278,8 +276,8 @@ class LogEnd:
         self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
         self._segment = None
         segment.close()
-        fresh = open_segment(self._directory, end)
-        self._lock.check_held()
+        fresh = grant.segment_writer(end)
+        grant.check()
         fresh.cut(0, end)
         self._snapshot_position = self.producers.batches_since_snapshot = 0
         self._segment = fresh
@@ -288,7 +286,7 @@ class LogEnd:
         snapshots.remove(self._directory.filesystem, self._directory.path, inner)  # others' are the sealer's to remove
         return state, fresh
 
-    def take_back(self, error: BaseException) -> None:
+    def take_back(self, grant: Grant, error: BaseException) -> None:
         """After a failed append: take back what was written, and say which of the two outcomes it is.
 
         Returns normally if the bytes are gone (the failure stands as it is). Otherwise raises ``NotAppended`` or
@@ -300,7 +298,7 @@ class LogEnd:
         if not isinstance(error, Exception) or is_foreign(error):
             return  # what a signal handler raised goes on as it is, and leaves what a kill would leave
         try:
-            if before is None or self._lock.slots.read() != before:
+            if before is None or grant.slots.read() != before:
                 raise OutcomeUnknown(f"{path}: the append failed while it was being published: {error}") from error
             if segment is not None:
                 segment.cut(before.written_end, before.log_end_offset)
@@ -312,13 +310,13 @@ class LogEnd:
         if isinstance(error, StorageError) and not isinstance(error, NotAppended):
             raise not_appended(error) from error
 
-    def finish(self) -> None:
+    def finish(self, grant: Grant) -> None:
         """Give the active segment's time index its closing entry, as Kafka does: after a clean shutdown Kafka relies on it.
 
         The next writer takes it away again, as long as the segment is active. If another process has appended meanwhile, it
         is that one's to write.
         """
-        known, segment, now = self._state, self._segment, self._lock.slots.read()
+        known, segment, now = self._state, self._segment, grant.slots.read()
         if known is None or segment is None or now is None:
             return
         if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:

@@ -28,6 +28,7 @@ from pylog.interrupts import own
 from pylog.model import AppendResult
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, PartitionSettings
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.repair.failed_syncs import Distrust
 from pylog.partition.repair.recovery import remake_side_files
@@ -82,8 +83,10 @@ class PartitionWriter:
             self._sealer.go_on()
         return result
 
-    def _append(self, batch: bytearray, expected_offset: int | None, min_timestamp_ms: int | None) -> AppendResult:
-        state, segment = self._end.current()
+    def _append(
+        self, batch: bytearray, expected_offset: int | None, min_timestamp_ms: int | None, grant: Grant
+    ) -> AppendResult:
+        state, segment = self._end.current(grant)
         settings = self._directory.settings()
         append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
@@ -100,7 +103,7 @@ class PartitionWriter:
             self._end.check_before_roll()
         try:
             if is_due:
-                state, segment = self._end.roll(state, segment)
+                state, segment = self._end.roll(grant, state, segment)
             position = segment.size_bytes
             segment.append(batch, header, min_timestamp_ms)
             if segment.block_times.is_due:
@@ -109,9 +112,9 @@ class PartitionWriter:
                 self._end.fold(segment, position, header)
             else:
                 self._end.producers.batches_since_snapshot += 1  # what ``fold`` does, without two calls
-            self._end.publish_end(state, segment)
+            self._end.publish_end(grant, state, segment)
         except BaseException as error:
-            self._end.take_back(error)
+            self._end.take_back(grant, error)
             raise
         return AppendResult(header.base_offset, header.last_offset, -1 if append_time is None else append_time, False)
 
@@ -149,8 +152,8 @@ class PartitionWriter:
         """The sequence that must come next of a producer, None where any may."""
         return self._lock.holding(timeout_ms, partial(self._next_sequence, producer_id))
 
-    def _next_sequence(self, producer_id: int) -> int | None:
-        self._end.current()
+    def _next_sequence(self, producer_id: int, grant: Grant) -> int | None:
+        self._end.current(grant)
         return self._end.producers.next_sequence(producer_id)
 
     # What is published
@@ -159,8 +162,8 @@ class PartitionWriter:
         """What is published, after recovery if that was needed."""
         return self._lock.holding(timeout_ms, self._caught_up)
 
-    def _caught_up(self) -> CommitState:
-        return self._end.current()[0]
+    def _caught_up(self, grant: Grant) -> CommitState:
+        return self._end.current(grant)[0]
 
     def published(self) -> CommitState:
         """What is published now, without the lock; through recovery where nothing valid is."""
@@ -174,14 +177,14 @@ class PartitionWriter:
         self._lock.holding(timeout_ms, self._roll_now)
         self._sealer.go_on(float("inf"))
 
-    def _roll_now(self) -> None:
-        state, segment = self._end.current()
+    def _roll_now(self, grant: Grant) -> None:
+        state, segment = self._end.current(grant)
         if segment.size_bytes:
             self._end.check_before_roll()
             try:
-                self._end.roll(state, segment)
+                self._end.roll(grant, state, segment)
             except BaseException as error:
-                self._end.take_back(error)
+                self._end.take_back(grant, error)
                 raise
 
     def delete_before(self, offset: int, timeout_ms: int) -> int:
@@ -199,9 +202,9 @@ class PartitionWriter:
             deletion.remove_before(self._directory, self._lock, names, offset, timeout_ms)
         return log_start
 
-    def _advance_log_start(self, offset: int, first: int) -> int:
+    def _advance_log_start(self, offset: int, first: int, grant: Grant) -> int:
         """``first`` is the oldest segment that will be left."""
-        state, _ = self._end.current()
+        state, _ = self._end.current(grant)
         if not 0 <= offset <= state.high_watermark:
             raise OffsetOutOfRange(
                 f"cannot delete records before offset {offset}: the log holds {state.log_start_offset} "
@@ -214,8 +217,8 @@ class PartitionWriter:
             self._make_snapshot_durable(first, state)
         if offset > state.log_start_offset:
             version = next_version(state.segments_version)
-            self._end.publish(state.successor(log_start_offset=offset, segments_version=version))
-        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed
+            self._end.publish(grant, state.successor(log_start_offset=offset, segments_version=version))
+        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed
         return max(offset, state.log_start_offset)
 
     def _make_snapshot_durable(self, offset: int, state: CommitState) -> None:
@@ -237,35 +240,35 @@ class PartitionWriter:
         """
         return self._lock.holding(timeout_ms, partial(self._publish_durable, end_offset, synced))
 
-    def _publish_durable(self, end_offset: int, synced: Collection[int]) -> bool:
+    def _publish_durable(self, end_offset: int, synced: Collection[int], grant: Grant) -> bool:
         if any(self.distrust.holds(base) for base in synced):
             return False
-        state = self._lock.slots.read()
+        state = grant.slots.read()
         if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):
             return False
         if state is not None and state.durable_offset < end_offset:
-            self._end.publish_durable(state, end_offset)
+            self._end.publish_durable(grant, state, end_offset)
         return True
 
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
         """Copy a segment to new synced files after a failed sync. Other writers notice by the version of the list."""
         self._lock.holding(timeout_ms, partial(self._rewrite_segment, base))
 
-    def _rewrite_segment(self, base: int) -> None:
-        state, _ = self._end.current()
+    def _rewrite_segment(self, base: int, grant: Grant) -> None:
+        state, _ = self._end.current(grant)
         if not self.distrust.holds(base):
             return  # another process was faster
         path = self._directory.file_path(base, LOG)
         # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
-        state = self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
+        state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         if base == state.active_base:
-            rewrite(self._directory, base, state.written_end, state.log_end_offset, self._lock.check_held)
+            rewrite(grant, base, state.written_end, state.log_end_offset)
         else:
             following = self._directory.segments().after(base) or state.active_base
-            rewrite(self._directory, base, self._directory.filesystem.size(path), following, self._lock.check_held)
-            remake_side_files(self._directory, base, self._lock.check_held)
+            rewrite(grant, base, self._directory.filesystem.size(path), following)
+            remake_side_files(grant, base)
         self._end.forget()
-        self._lock.slots.publish(state.successor(segments_version=next_version(state.segments_version)))
+        grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.distrust.lift(base)
 
     def close(self) -> None:
