@@ -187,16 +187,16 @@ def test_a_failed_sync_of_a_closed_segment_is_remembered_though_a_handler_raises
         log.create_topic("t")
         partition = log.partition("t", 0)
         partition.append([ProducerRecord(b"1")], acks=1)
-        partition.roll()
+        partition.log.roll()
         partition.append([ProducerRecord(b"2")], acks=1)
         with monkeypatch.context() as patched:
             patched.setattr(os, "fdatasync", refusing(f"{0:020}{refused}"))
             patched.setattr(OsReadableFile, "close", closing)
             with contextlib_suppress(TimeoutError):
-                partition.sync(2)
-        assert partition._writer.distrust.holds(0)
-        partition.sync(2)
-        assert not partition._writer.distrust.holds(0)
+                partition.log.sync(2)
+        assert partition.log.writer.distrust.holds(0)
+        partition.log.sync(2)
+        assert not partition.log.writer.distrust.holds(0)
 
 
 def test_a_failed_sync_in_a_recovery_is_remembered_though_a_handler_raises_next(
@@ -213,9 +213,9 @@ def test_a_failed_sync_in_a_recovery_is_remembered_though_a_handler_raises_next(
             patched.setattr(recovery.logger, "warning", lambda *_: raise_it(TimeoutError("of the handler")))
             with pytest.raises(TimeoutError):
                 partition.append([ProducerRecord(b"2")], acks=1)
-        assert partition._writer.distrust.holds(0)
+        assert partition.log.writer.distrust.holds(0)
         partition.append([ProducerRecord(b"2")])
-        assert not partition._writer.distrust.holds(0)
+        assert not partition.log.writer.distrust.holds(0)
 
 
 def refusing(name: str) -> Callable[[int], None]:
@@ -285,7 +285,7 @@ def test_an_error_of_pylog_that_an_installed_handler_raises_is_not_taken_for_dam
     with Log(tmp_path / "log") as log, Producer(log) as producer:
         log.create_topic("t")
         producer.send("t", b"1").result()
-        log.partition("t", 0).roll()
+        log.partition("t", 0).log.roll()
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with Log(tmp_path / "log") as log, monkeypatch.context() as patched:

@@ -106,8 +106,8 @@ def outcomes(root: Path, clock: ManualClock) -> list[Any]:
                 seen += [delivery.result().offset for delivery in sent]
             partition = log.partition(kind, 0)
             seen += [partition.append([ProducerRecord(b"%d" % n)], acks=1)[:2] for n in range(10)]
-            seen += [tuple(partition.append_batch(numbered(n))[:2]) for n in (0, 1, 2, 1, 0)]
-            partition.roll()
+            seen += [tuple(partition.log.append_batch(numbered(n))[:2]) for n in (0, 1, 2, 1, 0)]
+            partition.log.roll()
             seen += [partition.durable_offset, partition.latest_offset, log.delete_records(TopicPartition(kind, 0), 7)]
         with Log(root, clock=clock) as log:
             partition = log.partition(kind, 0)

@@ -32,6 +32,7 @@ from pylog.manager.producer_ids import ProducerIds
 from pylog.model import Flushable, TopicPartition
 from pylog.partition import Partition
 from pylog.partition.directory import PartitionDirectory, boot_of
+from pylog.partition.partition_log import PartitionLog
 from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
@@ -268,18 +269,24 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return partition
 
     def _open_partition(self, key: TopicPartition, topic: TopicDescription) -> Partition:
-        return Partition(
+        foreign = self.is_kafka_directory
+        directory = PartitionDirectory(
             self._filesystem, self.clock, self._layout.partition(*key), key,
             lambda: self._config_of(key, topic.id),
             self._boot,
-            topic_id=topic.id,
-            read_only=self.read_only,
-            why_read_only=self._why_read_only,
-            foreign=self.is_kafka_directory,
-            log_start=self._kafka_log_starts.get(key, 0),
-            notify=self._changes.notify,
-            sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
+            "" if foreign else topic.id,  # what lies among Kafka's files may be of any log
         )  # fmt: skip
+        return Partition(
+            PartitionLog(
+                directory,
+                topic_id=topic.id,
+                foreign=foreign,
+                log_start=self._kafka_log_starts.get(key, 0),
+                notify=self._changes.notify,
+                sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
+                why_read_only=self._why_read_only if self.read_only else None,
+            )
+        )
 
     def _sync_catalog(self, topic: tuple[str, int]) -> None:
         """Once for all partitions that a topic had when they were opened: they ask for the same.
@@ -312,7 +319,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
         Returns the log start offset. Durable on return. ``OffsetOutOfRange`` beyond the end.
         """
-        return self.partition(*partition_of(topic_partition)).delete_before(before)
+        return self.partition(*partition_of(topic_partition)).log.delete_before(before)
 
     def next_producer_id(self) -> int:
         """A producer id that no other producer of this log has or had. Reserved durably."""
@@ -389,7 +396,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Have waiters of this process ask again: something has changed that is in no file."""
         self._changes.wake()
 
-    def watch(self, partitions: Collection[Partition], more: Collection[str] = ()) -> Watch | None:
+    def watch(self, partitions: Collection[PartitionLog], more: Collection[str] = ()) -> Watch | None:
         """To wait for what is published of these partitions, changes of topics and ``more`` files. None: look instead."""
         if self.is_kafka_directory or type(self.clock) is not SystemClock:  # published elsewhere; a test moves time
             return None

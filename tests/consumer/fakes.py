@@ -23,6 +23,10 @@ START_MS = ManualClock().start_ms
 
 
 class FakePartition:
+    @property
+    def log(self) -> FakePartition:
+        return self
+
     def __init__(self, log: FakeLog, topic: str, number: int) -> None:
         self.topic_partition = TopicPartition(topic, number)
         self.log_start = 0
@@ -67,7 +71,7 @@ class FakePartition:
         self._published += 1
         self._log.wake()
 
-    # Reading, as Partition does
+    # Reading, as PartitionLog does
 
     def _check_open(self) -> None:
         if self.closed:
@@ -92,9 +96,6 @@ class FakePartition:
     def change_token(self) -> Any:
         self._check_open()
         return (self._published,)
-
-    def look_anew(self) -> None:
-        """Nobody exchanges what is in memory."""
 
     def fetch(
         self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +59,7 @@ def test_every_codec_is_read_across_segments(log: Log, codec: str) -> None:
         encoder = RecordEncoder(1 << 20)
         for value in numbered(start, start + 100):
             encoder.append(1, None, value * 10, ())
-        log.partition("orders", 0).append_batch(build_batch(encoder, codec=codec_id(codec)))
+        log.partition("orders", 0).log.append_batch(build_batch(encoder, codec=codec_id(codec)))
     assert len(log.partition("orders", 0).segments) > 2
     assert values(list(reading(log))) == [value * 10 for value in numbered(0, 2_000)]
 
@@ -82,12 +80,12 @@ def test_transactions_show_what_their_isolation_says(log: Log) -> None:
         encoder = RecordEncoder(1 << 20)
         for value in values:
             encoder.append(1, None, value, ())
-        partition.append_batch(
+        partition.log.append_batch(
             build_batch(encoder, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
         )
 
     def end(producer_id: int, how: ControlType) -> None:
-        partition.append_batch(build_marker(how, producer_id, 0, 0, 1))
+        partition.log.append_batch(build_marker(how, producer_id, 0, 0, 1))
 
     append(log, b"plain")
     write(1, b"committed")
@@ -108,7 +106,7 @@ def test_durable_visibility_waits_for_the_sync(log: Log) -> None:
     append(log, b"written")
     consumer = reading(log, visibility="durable")
     assert consumer.poll() == []
-    log.partition("orders", 0).sync(1)
+    log.partition("orders", 0).log.sync(1)
     assert values(consumer.poll()) == [b"written"]
 
 
@@ -227,7 +225,7 @@ def watched_by(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[list
     real = log.watch
 
     def watch(partitions: Any, more: Any) -> Any:
-        asked.append([partition.published_path for partition in partitions])
+        asked.append([partition.log.published_path for partition in partitions])
         return real(partitions, more)
 
     monkeypatch.setattr(log, "watch", watch)
@@ -258,36 +256,3 @@ def test_a_watch_that_could_not_be_had_is_asked_for_again_some_time(log: Log, mo
     consumer.poll(0.001)
     consumer.poll(0.001)
     assert len(asked) == 2
-
-
-@pytest.mark.parametrize("by_hand", ["removed", "replaced"])
-def test_slots_exchanged_by_hand_do_not_silence_a_consumer_that_waits(
-    log: Log, by_hand: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append(log, b"a")
-    consumer = reading(log)
-    assert values(consumer.poll()) == [b"a"]
-    consumer.poll(0.001)
-    slots = Path(log.partition("orders", 0).published_path)
-    if by_hand == "replaced":
-        shutil.copy(slots, f"{slots}.copy")
-        os.rename(f"{slots}.copy", slots)
-    else:
-        slots.unlink()
-    with Log(log.path) as other:
-        append(other, b"b")
-    assert consumer.poll(0.001) == []
-    monkeypatch.setattr(consumer._waiting, "_ask_again_s", 0.0)
-    assert values(consumer.poll(30)) == [b"b"]
-
-
-def test_a_process_out_of_descriptors_keeps_the_slots_it_has(log: Log) -> None:
-    partition = log.partition("orders", 0)
-    before = partition.change_token()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-    try:
-        partition.look_anew()
-        assert partition.change_token() == before
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

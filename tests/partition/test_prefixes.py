@@ -56,7 +56,7 @@ def lay_out(directory: Path, *, durable: bool = False) -> tuple[bytes, bytes]:
     for number, size in enumerate(SIZES):
         append_encoded(partition, batch_of_size(size, number))
     if durable:
-        partition.sync(len(SIZES))
+        partition.log.sync(len(SIZES))
     partition.close()
     content = log_file(directory).read_bytes()
     assert len(content) == SEGMENT_BYTES == ENDS[-1]

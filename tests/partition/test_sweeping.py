@@ -43,7 +43,7 @@ def filled(directory: Path) -> Path:
     partition = open_partition(directory)
     for value in "abc":
         partition.append(one(value), acks=1)
-        partition.roll()
+        partition.log.roll()
     partition.close()
     return directory
 

@@ -316,7 +316,7 @@ def test_a_sealed_segment_that_was_cut_misses_records_by_name(tmp_path: Path) ->
     partition = open_partition(directory)
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number * 300, timestamp_ms=START_MS + number))
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"6", timestamp_ms=START_MS + 6))
     partition.close()
     cut(log_file(directory), headers(log_file(directory))[4][0])

@@ -22,7 +22,8 @@ from pylog.partition import Cursor
 
 if TYPE_CHECKING:
     from pylog.consumer.subscription import TopicId
-    from pylog.partition import Fetched, Partition
+    from pylog.partition import Fetched
+    from pylog.partition.partition_log import PartitionLog
 
 
 class Budget:
@@ -78,7 +79,7 @@ class Lane:
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.partition: Partition | None = None  # opened when first needed, and again when the topic was replaced
+        self.partition: PartitionLog | None = None  # opened when first needed, and again when the topic was replaced
         self.position: int | None = None
         self.paused = False
         self.form: Form[Any] | None = None  # what is read ahead is decoded for

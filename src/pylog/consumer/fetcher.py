@@ -26,7 +26,7 @@ from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from pylog.clock import Clock
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -76,7 +76,7 @@ class Fetcher:
                 with suppress(ValueError):
                     line.remove(lane)
 
-    def start_position(self, partition: Partition) -> int | None:
+    def start_position(self, partition: PartitionLog) -> int | None:
         """Where ``auto_offset_reset`` puts a consumer without a position; None where it says ``none``."""
         if self._reset.raises:
             return None
@@ -146,15 +146,6 @@ class Fetcher:
         except own(Closed, TopicNotFound, CorruptSegment):  # the directory is missing: the next read says so
             return True
         return False
-
-    def look_anew(self) -> None:
-        """Have ``changed`` notice what was replaced by hand."""
-        try:
-            for lane in self.lanes.values():
-                if not lane.paused and lane.partition is not None:
-                    lane.partition.look_anew()
-        except own(Closed, TopicNotFound):
-            return  # as ``changed`` says
 
     def _next_turn(self, form: Form[Taken], max_records: int) -> tuple[Lane | None, Taken]:
         """The next lane with records, or with a failure and no records; None after a round without either.
@@ -271,7 +262,7 @@ class Fetcher:
             lane.quiet_token = fetched.token
         return bool(fetched.batches)
 
-    def _reset_position(self, lane: Lane, partition: Partition, error: OffsetOutOfRange) -> None:
+    def _reset_position(self, lane: Lane, partition: PartitionLog, error: OffsetOutOfRange) -> None:
         """Apply ``auto_offset_reset`` to a position that is not in the log (any more)."""
         position = self.start_position(partition)
         if position is None or position == lane.position:

@@ -11,7 +11,7 @@ from pylog.errors import ConfigError
 from pylog.model import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 
 @of_consumer
@@ -48,6 +48,6 @@ class LogOffsets(Parts):
             if position is not None
         }
 
-    def _opened(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, Partition]]:
+    def _opened(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, PartitionLog]]:
         with self._begin():
             return [(name, self._lookup.partition(name)) for name in partitions_of(partitions)]

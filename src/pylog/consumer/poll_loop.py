@@ -12,7 +12,7 @@ from pylog.interrupts import own
 
 if TYPE_CHECKING:
     from pylog.log import Log
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
     from pylog.storage import Watch
 
 _ASK_AGAIN_S = 5.0  # for what could not be had, and for what may have been exchanged by hand; no wait is longer
@@ -29,7 +29,7 @@ class Waiting:
         self._fetcher = fetcher
         self._woken = False
         self._watch: Watch | None = None
-        self._watched: tuple[Partition | str, ...] | None = None
+        self._watched: tuple[PartitionLog | str, ...] | None = None
         self._ask_again_s = 0.0
 
     def wake(self) -> None:
@@ -66,8 +66,7 @@ class Waiting:
     def _current_watch(self) -> Watch | None:
         """Of the partitions that are waited for: made with the first wait, and kept until they are others.
 
-        Where it can't be had now, the wait goes by looking, and one of the next asks again. As often the files that say what
-        is published are looked for anew.
+        If it can't be had now, the wait goes by looking, and one of the next asks again.
         """
         lanes = self._fetcher.lanes.values()
         partitions = tuple(lane.partition for lane in lanes if lane.partition is not None and not lane.paused)
@@ -77,8 +76,6 @@ class Waiting:
         is_due = now_s >= self._ask_again_s
         if is_other or is_due:
             self._ask_again_s = now_s + _ASK_AGAIN_S
-        if is_due and not is_other:
-            self._fetcher.look_anew()
         if is_other or (is_due and self._watch is None):
             self.close()
             self._watch, self._watched = self._log.watch(partitions, paths), (*partitions, *paths)

@@ -138,7 +138,7 @@ class Groups:
         """Of each that is there, in order: its end, and how far behind that is what was committed (0: nothing was)."""
         for name in sorted(partitions):
             with suppress(TopicNotFound, InvalidPartition):  # deleted meanwhile
-                partition = self._log.partition(*name)
+                partition = self._log.partition(*name).log
                 end = partition.latest_offset
                 at = next_offset(partition, committed[name]) if name in committed else end
                 yield name, end, max(end - at, 0)
@@ -242,7 +242,7 @@ class Groups:
 
     def _reset_to(self, name: TopicPartition, offset: int) -> Committed:
         """To be committed durably."""
-        partition = self._log.partition(*name)
+        partition = self._log.partition(*name).log
         make_records_durable(partition, offset)
         return Committed(offset, partition.leader_epoch, "", self._log.clock.now_ms(), partition.topic_id)
 

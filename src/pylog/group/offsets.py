@@ -36,7 +36,8 @@ from pylog.group.offset_records import (
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.interrupts import own, suppress
 from pylog.model import ProducerRecord, TopicPartition
-from pylog.partition import Cursor, Partition
+from pylog.partition.partition_log import PartitionLog
+from pylog.partition.read.reader import Cursor
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.storage import FileSystem, after_fork_in_child, while_holding
 
@@ -58,7 +59,7 @@ Offsets = dict[TopicPartition, Committed]
 class _Known:
     """What is known of one partition of the offsets topic."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: PartitionLog) -> None:
         self.partition = partition
         self.cursor = Cursor(0)
         self.checkpoint_offset = 0
@@ -143,7 +144,7 @@ class OffsetStore:
         return None if count is None else self._at(partition_of_group(group, count))
 
     def _at(self, number: int) -> _Known:
-        partition = self._log.partition(OFFSETS_TOPIC, number)
+        partition = self._log.partition(OFFSETS_TOPIC, number).log
         known = self._known.get(number)
         if known is None or known.partition is not partition:
             known = self._known[number] = _Known(partition)
@@ -229,7 +230,7 @@ class OffsetStore:
         ]
         check_held()
         try:
-            return partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000)).last_offset + 1
+            return partition.append_records(records, timeout_ms=int(timeout_s * 1000)).last_offset + 1
         except own(DeliveryTimeout) as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
@@ -262,7 +263,7 @@ class OffsetStore:
     def sync(self, group: str, end_offset: int | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Return when commits of the group below this offset of its log, or all of them, are on the medium.
 
-        ``timeout_s``: as of ``Partition.sync``.
+        ``timeout_s``: as of ``PartitionLog.sync``.
         """
         known = self._known_of(group)
         if known is not None:

@@ -21,7 +21,7 @@ from pylog.producer.partitioner import Choice, KeyHash
 from pylog.turn import Turn, is_mine
 
 if TYPE_CHECKING:
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 _ORPHAN_S = 1.0
 
@@ -129,7 +129,7 @@ class PartitionBuffer:
         self.open = NO_BATCH
         self.sealed: ProducerBatch | None = None
         self.appended: deque[ProducerBatch] = deque()  # left the buffer, in log order; callbacks still to run
-        self.partition: Partition | None = None  # opened with the first batch
+        self.partition: PartitionLog | None = None  # opened with the first batch
         self.producer_id = -1  # the id ``next_sequence`` counts under
         self.next_sequence = 0
         self.used_in_period = 0

@@ -29,7 +29,7 @@ from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.log import Log
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.producer")
 
@@ -244,14 +244,14 @@ class Sender:
                     self._producer_id = fresh
             return self._producer_id
 
-    def _open(self, buffer: PartitionBuffer) -> Partition:
+    def _open(self, buffer: PartitionBuffer) -> PartitionLog:
         """The partition of the very topic that the buffer is for.
 
         A later topic of that name has a buffer of its own, which numbers its batches from 0, too: one of two with the same
         number would pass for a repeat, and be acknowledged unwritten.
         """
         name, number = buffer.topic_partition
-        partition = self._log.partition(name, number)
+        partition = self._log.partition(name, number).log
         if partition.topic_id != buffer.topic.id:
             raise TopicNotFound(
                 f"partition {number} of {name!r} is gone: the topic was deleted, and created again since",

@@ -7,7 +7,7 @@ list changed. A file that vanishes under it was deleted: the list is read again,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from pylog.interrupts import own, suppress
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
 from pylog.partition.read.visibility import (
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 _OPEN_SEGMENTS_MAX = 16  # of closed ones: whoever seeks at random comes back to them, and opening reads their seal
 _REREADS_MAX = 5
+FETCH_BYTES = 1 << 20
 _RECORDS_AT_ONCE = 1024
 
 
@@ -64,25 +66,14 @@ class Fetched(NamedTuple):
 class PartitionReader:
     """Reads what ``published`` says is there."""
 
-    def __init__(
-        self,
-        directory: PartitionDirectory,
-        published: Callable[[], CommitState],
-        *,
-        dense: bool,
-        look: Callable[[], tuple[CommitState, object]] | None = None,
-    ) -> None:
-        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction).
-
-        ``look`` says what is published with the change token of that moment.
-        """
+    def __init__(self, directory: PartitionDirectory, published: Published, *, dense: bool) -> None:
+        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction)."""
         self._directory = directory
         self._filesystem = directory.filesystem
         self._path = directory.path
         self._topic_partition = directory.topic_partition
         self._home = directory.home
-        self._published = published
-        self._look = look or (lambda: (published(), None))
+        self.published = published
         self._dense = dense
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
@@ -90,9 +81,6 @@ class PartitionReader:
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
 
     # What is there
-
-    def state(self) -> CommitState:
-        return self._published()
 
     def segments(self, state: CommitState) -> Segments:
         """The segment list that belongs to ``state``."""
@@ -122,7 +110,7 @@ class PartitionReader:
         raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
 
     def _segment_infos(self) -> tuple[SegmentInfo, ...]:
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state)
         found = []
         for base in segments.bases:
@@ -134,17 +122,17 @@ class PartitionReader:
 
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
         """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
-        state = self.state()
+        state = self.published.current()
         return list(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes))
 
     def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
         """The first of them, else ``end``. Looks at no more of the range than lies before it."""
-        state = self.state()
+        state = self.published.current()
         return next(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes), end)
 
     def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
         """About how many bytes of segments hold this range, by the indexes. ``enough``: more need not be counted."""
-        state = self.state()
+        state = self.published.current()
         return size_bytes(self._directory, self._segments_since(state, start), state, start, end, enough)
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
@@ -163,7 +151,7 @@ class PartitionReader:
         """
         is_reopened = False
         for _ in range(_REREADS_MAX):
-            state, token = self._look()
+            state, token = self.published.current_with_token()
             if token is not None and token == quiet_token:
                 return Fetched([], cursor, cursor.offset, token)
             self._check_range(cursor.offset, state)
@@ -188,9 +176,26 @@ class PartitionReader:
             path=self._path, position=0, offset=cursor.offset, **self._topic_partition._asdict(),
         )  # fmt: skip
 
+    def batches(self, start: int, end: int) -> Iterator[BatchView]:
+        """The batches that hold offsets from ``start`` to ``end``, up to the visible end if that comes first."""
+        for fetched in self.fetches(start, end):
+            yield from fetched.batches
+
+    def fetches(
+        self, start: int, end: int, *, max_bytes: int = FETCH_BYTES, isolation_level: str = READ_UNCOMMITTED
+    ) -> Iterator[Fetched]:
+        """The same, in the pieces in which they are read. A piece may be empty: its batches have no records left."""
+        cursor = Cursor(start)
+        while cursor.offset < end:
+            fetched = self.fetch(cursor, max_bytes=max_bytes, isolation_level=isolation_level, visibility=WRITTEN)
+            yield fetched
+            if fetched.cursor.offset <= cursor.offset:
+                return
+            cursor = fetched.cursor
+
     def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
         """Where whole batches go on behind ``damage``, met on the way to ``offset``; at the latest with the next segment."""
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state)
         path = damage.facts.get("path", "")
         base = offset_of(path.rpartition("/")[2], LOG)
@@ -330,7 +335,7 @@ class PartitionReader:
         return self._reread(lambda: self._offset_for_time(timestamp_ms))
 
     def _offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state)
         first = segments.floor(state.log_start_offset)
         for base in segments.bases:
@@ -345,7 +350,7 @@ class PartitionReader:
 
         What is damaged, or was deleted meanwhile, is among them: who reads it says so.
         """
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state).since(start)
         found: list[tuple[int, int]] = []
         for base, following in pairwise([*segments.bases, state.log_end_offset]):
@@ -379,19 +384,13 @@ class PartitionReader:
         )
 
     def _first_since(self, offset: int, end: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        cursor = Cursor(offset)
-        while cursor.offset < end:
-            fetched = self.fetch(cursor, max_bytes=1 << 20, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
-            for view in fetched.batches:
-                if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
-                    decoder = view.decoder(*self._topic_partition)
-                    while records := decoder.take(_RECORDS_AT_ONCE):
-                        for record in records:
-                            if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
-                                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
-            if fetched.cursor.offset == cursor.offset:
-                return None  # pragma: no cover - only where the log is cut at this moment
-            cursor = fetched.cursor
+        for view in self.batches(offset, end):
+            if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
+                decoder = view.decoder(*self._topic_partition)
+                while records := decoder.take(_RECORDS_AT_ONCE):
+                    for record in records:
+                        if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
+                            return OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return None
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pylog.errors import Closed, DeliveryTimeout, PylogError, StorageError
 from pylog.interrupts import own
-from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
+from pylog.partition.commit_slots import CommitSlots, CommitState
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
@@ -45,7 +45,7 @@ class WriteLock:
         self._to_release: FileLock | _NotOpen = _NOT_OPEN
         self._slots: CommitSlots | None = None
         self._closed = False
-        self._replaced = ""  # the name of what others have another one of: from then on this process must keep out
+        self._is_replaced = False  # others have another lock file: from then on this process must keep out
 
     def published(self) -> CommitState | None:
         """What is published at this moment, held or not; None where nothing valid is, or nothing is open yet."""
@@ -97,27 +97,12 @@ class WriteLock:
             self._directory.check_topic()  # it was deleted, as a rule
             if not self._directory.filesystem.is_directory(self._directory.path):
                 raise self._directory.gone()
-            raise self._refuse(LOCK)
-        if self._replaced:
-            raise self._refuse(self._replaced)
+            self._is_replaced = True
+        if self._is_replaced:
+            raise self._refused()
 
-    def check_slots_in_place(self) -> None:
-        """``StorageError`` where others publish to another file by now. While holding it, before files are made by path."""
-        path = f"{self._directory.path}/{COMMIT_SLOTS}"
-        try:
-            there = CommitSlotsReader(self._directory.filesystem.open_readable(path))
-        except own(FileNotFoundError):
-            raise self._refuse(COMMIT_SLOTS) from None
-        try:
-            if there.raw() != self._grant.slots.raw():
-                raise self._refuse(COMMIT_SLOTS)
-        finally:
-            there.close()
-
-    def _refuse(self, name: str) -> StorageError:
-        """From now on."""
-        self._replaced = name
-        path = f"{self._directory.path}/{name}"
+    def _refused(self) -> StorageError:
+        path = f"{self._directory.path}/{LOCK}"
         return StorageError(
             f"{path} was removed or replaced while the log was open, so this process and others may write in one another's way: "
             "close the log in every process, then open it again",
@@ -192,7 +177,7 @@ class WriteLock:
             turn.take()
             try:
                 lock = self._lock
-                if lock is not None and not self._replaced and lock.try_acquire() and lock.is_in_place():
+                if lock is not None and not self._is_replaced and lock.try_acquire() and lock.is_in_place():
                     last(self._grant)
             finally:
                 self._to_release.release()  # before any call of Python, which a signal handler may end

@@ -181,12 +181,6 @@ class LogEnd:
 
     # Advancing
 
-    def write_block_times(self, segment: SegmentWriter) -> None:
-        """Write the times of the block that was filled."""
-        if not segment.block_times.is_open:
-            self._lock.check_slots_in_place()
-        segment.block_times.write()
-
     def publish(self, grant: Grant, state: CommitState) -> None:
         """Publish other fields of the state; the end of the log stays."""
         self._state = grant.publish(state)
@@ -244,14 +238,6 @@ class LogEnd:
             del inner[:-_INNER_SNAPSHOTS]
         except own(StorageError) as error:
             logger.warning("%r: no producer snapshot at offset %d: %s", directory.path, offset, error)
-
-    def check_before_roll(self) -> None:
-        """Before anything is made by path: it must be the place whose slots this process publishes to. ``StorageError``."""
-        try:
-            self._lock.check_slots_in_place()
-        except own(StorageError):
-            self.forget()  # the next use reads everything again
-            raise
 
     def roll(self, grant: Grant, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
         """Close the active segment and begin the next at the log's end.

@@ -63,12 +63,7 @@ class PartitionWriter:
     # Appending
 
     def append(
-        self,
-        batch: bytearray,
-        *,
-        expected_offset: int | None,
-        timeout_ms: int,
-        min_timestamp_ms: int | None = None,
+        self, batch: bytearray, expected_offset: int | None, timeout_ms: int, min_timestamp_ms: int | None = None
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
@@ -99,15 +94,13 @@ class PartitionWriter:
                 return AppendResult(earlier.first_offset, earlier.last_offset, timestamp_ms, True)
             self._end.producers.check(header)
         is_due = self._is_due_to_roll(segment, header, settings)
-        if is_due:
-            self._end.check_before_roll()
         try:
             if is_due:
                 state, segment = self._end.roll(grant, state, segment)
             position = segment.size_bytes
             segment.append(batch, header, min_timestamp_ms)
             if segment.block_times.is_due:
-                self._end.write_block_times(segment)
+                segment.block_times.write()
             if header.producer_id >= 0:
                 self._end.fold(segment, position, header)
             else:
@@ -158,17 +151,17 @@ class PartitionWriter:
 
     # What is published
 
-    def state(self, timeout_ms: int) -> CommitState:
-        """What is published, after recovery if that was needed."""
-        return self._lock.holding(timeout_ms, self._caught_up)
+    def recovered(self, timeout_ms: int = RECOVERY_TIMEOUT_MS) -> CommitState:
+        """What is published, after whatever repair that needed."""
+        return self._lock.holding(timeout_ms, self._recovered)
 
-    def _caught_up(self, grant: Grant) -> CommitState:
+    def _recovered(self, grant: Grant) -> CommitState:
         return self._end.current(grant)[0]
 
     def published(self) -> CommitState:
-        """What is published now, without the lock; through recovery where nothing valid is."""
+        """What is published now, without the lock; after a repair if nothing valid is."""
         state = self._lock.published()
-        return state if state is not None and state.boot == self._directory.boot else self.state(RECOVERY_TIMEOUT_MS)
+        return state if state is not None and state.boot == self._directory.boot else self.recovered()
 
     # Segments come and go
 
@@ -180,7 +173,6 @@ class PartitionWriter:
     def _roll_now(self, grant: Grant) -> None:
         state, segment = self._end.current(grant)
         if segment.size_bytes:
-            self._end.check_before_roll()
             try:
                 self._end.roll(grant, state, segment)
             except BaseException as error:

@@ -134,6 +134,11 @@ class StagedPartition:
         self._file = file
         self.topic_id = target.topic_id
 
+    @property
+    def log(self) -> StagedPartition:
+        """What a producer appends to."""
+        return self
+
     def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int) -> AppendResult:
         self._file.append(self._target, batch, min_timestamp_ms)
         return AppendResult(0, read_header(batch).last_offset_delta, -1, False)

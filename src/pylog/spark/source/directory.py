@@ -18,7 +18,7 @@ from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory, boot_of
-from pylog.partition.read.published import PublishedView
+from pylog.partition.read.published import PublishedOnce, PublishedView
 from pylog.partition.read.reader import PartitionReader
 from pylog.segment.kafka_checkpoint import LOG_START, read_offsets
 from pylog.segment.naming import COMMIT_SLOTS, PARTITION_METADATA, base_offsets
@@ -70,11 +70,11 @@ class PartitionSource(NamedTuple):
 
     def published(self) -> CommitState:
         """What can be read now. ``CorruptSegment``, also if only the directory is gone; ``TopicNotFound`` if the topic is."""
-        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).state()
+        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start).current()
 
     def reader(self, published: CommitState) -> PartitionReader:
         """Of what was published then, whatever is appended meanwhile. To be closed."""
-        return PartitionReader(self.place(), lambda: published, dense=not self.is_kafka)
+        return PartitionReader(self.place(), PublishedOnce(published), dense=not self.is_kafka)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:

@@ -16,7 +16,6 @@ from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import select
 
 _OPEN_MAX = 256  # descriptors kept; partitions beyond are opened each time
-_ANEW_EVERY = 50  # looks
 
 
 class Tail:
@@ -29,14 +28,10 @@ class Tail:
 
     def published(self) -> CommitState:
         try:
-            return self._view.state()
+            return self._view.current()
         finally:
             if not self.stays_open:
                 self._view.let_go()
-
-    def look_anew(self) -> None:
-        """Slots that are open may have been replaced, or removed, by hand."""
-        self._view.look_anew()
 
 
 class Tails:
@@ -46,17 +41,13 @@ class Tails:
         self._options = options
         self._version: int | None = None
         self._tails: dict[TopicPartition, Tail] = {}
-        self._looks = 0
         self.missing: list[PylogError] = []
 
     def look(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
         """All that are there now."""
         self.refresh()
-        self._looks += 1
         found = {}
         for topic_partition, tail in self._tails.items():
-            if self._looks % _ANEW_EVERY == 0:
-                tail.look_anew()
             with suppress(TopicNotFound):  # deleted since it was listed
                 found[topic_partition] = tail.source, tail.published()
         return found
