@@ -8,7 +8,7 @@ import pytest
 
 from pylog.catalog import TopicConfig
 from pylog.partition.directory import PartitionDirectory, boot_of
-from pylog.partition.repair.sweeping import sweep
+from pylog.partition.repair.recovery import sweep
 from pylog.storage import FileSystem, OsFileSystem
 from tests.partition.logs import TP, ManualClock, everything, file_of, one, open_partition, snapshot_of
 from tests.storage.filesystems import Faulty, io_error

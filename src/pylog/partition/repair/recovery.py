@@ -13,7 +13,7 @@ from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
-from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import encode_transactions
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitState, next_version
@@ -26,7 +26,6 @@ from pylog.partition.read.assessment import Assessment, assess
 from pylog.partition.repair.closed_files import closed_since, sync_closed
 from pylog.partition.repair.failed_syncs import Distrust
 from pylog.partition.repair.rewrite import rewrite
-from pylog.partition.repair.sweeping import sweep
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentReader, SegmentScan, SegmentWriter
 from pylog.segment.naming import (
@@ -39,6 +38,7 @@ from pylog.segment.naming import (
     TIMES,
     TRANSACTION_INDEX,
     UNSYNCED,
+    is_leftover,
     offsets_of,
     segment_files,
 )
@@ -157,6 +157,24 @@ def _rebuild_from(
         version,
     )
     return Recovered(segment, producers, state)
+
+
+def sweep(directory: PartitionDirectory) -> list[str]:
+    """Remove unfinished copies and files on their way out, which nothing reads; the names of those removed.
+
+    The lock excludes those who rename and copy, but not a process that writes a seal at this moment. It does so under a name
+    that nobody else uses: if that file is taken from it, it cannot put its seal in place, and the segment is sealed another
+    time. What the system refuses to remove stays, with a warning. Nothing is synced: what a loss of power brings back is
+    swept by the next writer that recovers.
+    """
+    removed = []
+    for name in filter(is_leftover, directory.names()):
+        try:
+            directory.filesystem.remove(f"{directory.path}/{name}")
+            removed.append(name)
+        except own(StorageError) as error:
+            logger.warning("a leftover of a crash stays: %s", error)
+    return removed
 
 
 def _remove_orphans(directory: PartitionDirectory, segments: Segments) -> None:
