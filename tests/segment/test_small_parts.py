@@ -21,9 +21,9 @@ from pylog.codec.format import (
 from pylog.errors import CorruptSegment, MissingCodec
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
-from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, read_seal, times, write_seal
+from pylog.segment import Seal, SealBuilder, SegmentScan, read_seal, times, write_seal
 from pylog.segment.seal import decode, encode
-from pylog.segment.writer import MAX_RELATIVE_OFFSET
+from pylog.segment.writer import MAX_RELATIVE_OFFSET, SegmentWriter
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
     START_MS,

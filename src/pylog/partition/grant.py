@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pylog.errors import ForkedHandle
 from pylog.partition.commit_slots import CommitSlots, CommitState
 from pylog.partition.directory import PartitionDirectory
-from pylog.segment import SegmentWriter
+from pylog.segment.writer import SegmentWriter
 
 
 class Grant:

@@ -27,7 +27,7 @@ from pylog.partition.repair.closed_files import closed_since, sync_closed
 from pylog.partition.repair.failed_syncs import Distrust
 from pylog.partition.repair.rewrite import rewrite
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentReader, SegmentScan, SegmentWriter
+from pylog.segment import SegmentReader, SegmentScan
 from pylog.segment.naming import (
     DELETED,
     LOG,
@@ -42,7 +42,7 @@ from pylog.segment.naming import (
     offsets_of,
     segment_files,
 )
-from pylog.segment.writer import INDEX_ENTRY_BYTES
+from pylog.segment.writer import INDEX_ENTRY_BYTES, SegmentWriter
 from pylog.storage import write_atomically
 
 logger = logging.getLogger("pylog.partition")

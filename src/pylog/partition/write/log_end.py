@@ -23,8 +23,9 @@ from pylog.partition.repair.recovery import recover
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.sealing import Sealer
-from pylog.segment import SegmentScan, SegmentWriter
+from pylog.segment import SegmentScan
 from pylog.segment.naming import LOG, SEAL
+from pylog.segment.writer import SegmentWriter
 
 logger = logging.getLogger("pylog.partition")
 

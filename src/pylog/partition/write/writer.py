@@ -38,9 +38,8 @@ from pylog.partition.write import deletion
 from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.log_end import RECOVERY_TIMEOUT_MS, LogEnd, not_appended
 from pylog.partition.write.sealing import Sealer
-from pylog.segment import SegmentWriter
 from pylog.segment.naming import LOG
-from pylog.segment.writer import MAX_RELATIVE_OFFSET
+from pylog.segment.writer import MAX_RELATIVE_OFFSET, SegmentWriter
 from pylog.storage import after_fork_in_child
 
 logger = logging.getLogger("pylog.partition")
