@@ -21,11 +21,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
 # Who asks for it, or hands it on, and what for.
 ALLOWED = {
     "codec/records.py RecordEncoder.enter": "the timestamp of a record that has none",
-    "partition/partition.py Partition.append": "the timestamp of a record that has none",
+    "partition/partition_log.py PartitionLog.append_records": "the timestamp of a record that has none",
     "producer/accumulator.py Accumulator.__init__": "the timestamp of a record that has none",
     "producer/producer.py Producer.__init__": "the timestamp of a record that has none",
-    "partition/write/writer.py PartitionWriter._append": "LogAppendTime",
-    "partition/write/writer.py PartitionWriter._is_due_to_roll": "the age of a segment whose batches have no timestamp",
+    "partition/write/writer.py PartitionWriter._append": "LogAppendTime; the age of a segment whose batches have no time",
     "partition/repair/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/repair/recovery.py remake_side_files": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/write/log_end.py LogEnd._attach": "a producer is forgotten a day after its last record, as by Kafka",

@@ -395,7 +395,6 @@ WRONG_CALLS_OF_A_PARTITION: dict[str, tuple[Callable[[Any], object], type[PylogE
     "offset_for_time(-1)": (lambda p: p.offset_for_time(-1), ConfigError, "timestamp_ms .* at least 0, not -1"),
     "delete_before(float)": (lambda p: p.log.delete_before(0.5), ConfigError, f"offset {WHOLE}, not 0.5"),
     "delete_before(9999)": (lambda p: p.log.delete_before(9999), OffsetOutOfRange, "holds 0 to 3"),
-    "sync(str)": (lambda p: p.log.sync("a"), ConfigError, f"end_offset {WHOLE}"),
 }
 
 

@@ -97,7 +97,7 @@ def test_the_log_append_time_is_known_of_compressed_batches(tmp_path: Path) -> N
     rng = random.Random(1)
     for _ in range(40):
         partition.append([ProducerRecord(rng.randbytes(20_000))], acks=1)
-    now = partition._clock.now_ms()
+    now = partition.log.directory.clock.now_ms()
     assert offsets_in(spans(partition, now - 10, now - 1)) < 20
     assert offsets_in(spans(partition, now, now)) == 40
 

@@ -104,7 +104,7 @@ def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refuse
     partition = open_partition(tmp_path / "t-0")
     with pytest.raises(NotAppended, match="signal handler"):
         partition.log.writer._lock.holding(1000, lambda _: partition.append(one("inside"), acks=1))
-    with in_turn(partition.log._durability._turn), pytest.raises(OutcomeUnknown, match="signal handler"):
+    with in_turn(partition.log._durability.turn), pytest.raises(OutcomeUnknown, match="signal handler"):
         partition.append(one("synced inside"), acks="all")
     partition.append(one("after"), acks="all")
     assert [value for _, value in everything(partition)] == [b"synced inside", b"after"]

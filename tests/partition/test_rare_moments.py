@@ -302,7 +302,7 @@ def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(t
 def test_a_sync_that_is_interrupted_by_its_own_thread_is_refused_and_closing_is_harmless(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    with in_turn(partition.log._durability._turn):
+    with in_turn(partition.log._durability.turn):
         assert partition.log.is_syncing_here()
         with pytest.raises(OutcomeUnknown, match="signal handler"):
             partition.log.sync(1)
@@ -373,12 +373,12 @@ def test_a_roll_that_fails_leaves_the_log_as_it_was(
     assert [segment.base_offset for segment in partition.segments] == [0, 2]
 
 
-@pytest.mark.parametrize("part", ["_durability", "_writer"])
+@pytest.mark.parametrize("part", ["_durability", "writer"])
 def test_an_interrupt_of_a_close_that_waits_for_another_thread_is_what_is_raised(tmp_path: Path, part: str) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    closed = getattr(partition, part)
-    turn = closed._turn if part == "_durability" else closed._lock._turn
+    closed = getattr(partition.log, part)
+    turn = closed.turn if part == "_durability" else closed._lock._turn
     is_held, is_over = threading.Event(), threading.Event()
 
     def work_slowly() -> None:

@@ -140,7 +140,7 @@ def an_append_writes_nothing() -> None:
 
     def append(self: Any, *arguments: Any, **options: Any) -> AppendResult:
         if now_and_then():
-            end = self.state(1000).log_end_offset
+            end = self.recovered(1000).log_end_offset
             return AppendResult(end, end, -1, False)
         return right(self, *arguments, **options)
 

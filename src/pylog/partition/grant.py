@@ -32,11 +32,14 @@ class Grant:
     def check(self) -> None:
         """``ForkedHandle`` in a child that returned from a signal handler into its parent's change."""
         if not self._is_held():
-            raise ForkedHandle(
-                f"{self.directory.path} was being changed by this thread when a signal handler forked; the parent goes on with "
-                "it, the child must not",
-                path=self.directory.path,
-            )
+            raise self._forked()
+
+    def _forked(self) -> ForkedHandle:
+        return ForkedHandle(
+            f"{self.directory.path} was being changed by this thread when a signal handler forked; the parent goes on with "
+            "it, the child must not",
+            path=self.directory.path,
+        )
 
     def revoke(self) -> None:
         """In a forked child: the parent has the lock."""
@@ -44,7 +47,8 @@ class Grant:
 
     def publish(self, state: CommitState) -> CommitState:
         """Make ``state`` the published state; returns it."""
-        self.check()
+        if not self._is_held():
+            raise self._forked()
         return self.slots.publish(state)
 
     def sync_slots(self) -> None:

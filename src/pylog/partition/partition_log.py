@@ -113,7 +113,7 @@ class PartitionLog:
         """
         if self.writer is None:
             raise self._read_only()
-        self._durability.sync(require_whole("end_offset", end_offset), timeout_ms)
+        self._durability.sync(end_offset, timeout_ms)
         self._notify()
 
     def settle(self, timeout_ms: int) -> None:
@@ -126,7 +126,7 @@ class PartitionLog:
 
     def is_syncing_here(self) -> bool:
         """Whether this thread is in the middle of ``sync``: a signal handler, which has interrupted it, can't sync."""
-        return self.writer is not None and self._durability.is_syncing_here()
+        return self.writer is not None and self._durability.turn.is_mine()
 
     def roll(self) -> None:
         """Close the active segment and begin a new one, unless it is empty."""

@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "recovery publishes what it did not sync",
         "partition/repair/recovery.py",
-        "        failure = distrust.try_to_sync(segment.file, base)\n        if failure is None:\n",
+        "        failure = failed_syncs.try_to_sync(segment.file, base)\n        if failure is None:\n",
         "        failure = None\n        if failure is None:\n",
         "a second loss of power takes records that were published as durable after the first",
         (f"{_ORDER}::test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes",),
@@ -130,7 +130,7 @@ MUTANTS = (
     Mutant(
         "a sync that failed is tried again",
         "partition/repair/failed_syncs.py",
-        "            self.put_on(base)\n            return error\n",
+        "                self.mark(base)\n                return error\n",
         "            file.sync()\n",
         "the second sync succeeds although the pages of the first are gone",
         (f"{_DURABILITY}::test_a_sync_that_failed_once_is_answered_with_a_new_file",),
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "other processes' failed syncs are not heard of",
         "partition/write/durability.py",
-        "        if not self._writer.distrust.holds(base):\n",
+        "        if not self._writer.failed_syncs.is_marked(base):\n",
         "        if True:\n",
         "a process syncs, without an error, a file whose pages another one's failed sync has lost",
         (f"{_DURABILITY}::test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied",),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "a sync counts although another process saw the file fail",
         "partition/write/writer.py",
-        "        if any(self.distrust.holds(base) for base in synced):\n            return False\n",
+        "        if any(map(self.failed_syncs.is_marked, synced)):\n            return False\n",
         "",
         "a durable end is published for pages that a failed sync has dropped",
         (f"{_DURABILITY}::test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again",),
@@ -357,8 +357,8 @@ MUTANTS = (
     Mutant(
         "a side file whose sync failed is synced again",
         "partition/write/durability.py",
-        "                failure = self._writer.distrust.try_to_sync(file, base)\n",
-        "                if self._writer.distrust.try_to_sync(file, base) is not None:\n                    file.sync()\n",
+        "            if failure is None:\n                failure = self._writer.failed_syncs.try_to_sync(file, base)\n",
+        "            if self._writer.failed_syncs.try_to_sync(file, base) is not None:\n                file.sync()\n",
         "an index that is not on the medium counts as durable, and recovery does not make it again",
         (f"{_SYNCS}::test_no_file_of_a_segment_is_synced_again_after_it_failed",),
     ),

@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "the log start is ignored by readers",
         "partition/read/reader.py",
-        "        if not state.log_start_offset <= offset <= state.log_end_offset:\n",
+        "            if not state.log_start_offset <= cursor.offset <= state.log_end_offset:\n",
         "        if not 0 <= offset <= state.log_end_offset:\n",
         "deleted records are read, or damage is reported where records were deleted",
         ("tests/test_log.py::test_a_reader_follows_a_writer_through_rolls_and_deletions",),

@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         "the lock is not taken at all",
         "partition/write/lock.py",
-        "        if not lock.try_acquire():\n            self._wait(lock, timeout_ms)\n",
+        "                if not lock.try_acquire():\n                    self._wait(lock, timeout_ms)\n",
         "",
         "two processes append at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
@@ -362,7 +362,7 @@ MUTANTS = (
     Mutant(
         "a failed sync is forgotten if a signal handler raises before the answer",
         "partition/repair/failed_syncs.py",
-        "                self.put_on(base)\n            raise\n",
+        "                self.mark(base)\n            raise\n",
         "                pass\n            raise\n",
         "the next sync succeeds although the pages of the first are gone",
         (f"{_INTERRUPTS}::test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file",),

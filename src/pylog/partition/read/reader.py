@@ -154,7 +154,8 @@ class PartitionReader:
             state, token = self.published.current_with_token()
             if token is not None and token == quiet_token:
                 return Fetched([], cursor, cursor.offset, token)
-            self._check_range(cursor.offset, state)
+            if not state.log_start_offset <= cursor.offset <= state.log_end_offset:
+                raise self._out_of_range(cursor.offset, state)
             limit = visible_end(state, isolation_level, visibility)
             try:
                 batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level)
@@ -210,15 +211,14 @@ class PartitionReader:
                 found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
         return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
 
-    def _check_range(self, offset: int, state: CommitState) -> None:
-        if not state.log_start_offset <= offset <= state.log_end_offset:
-            topic, number = self._topic_partition
-            raise OffsetOutOfRange(
-                f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
-                f"to {state.log_end_offset}",
-                topic=topic, partition=number, offset=offset,
-                earliest=state.log_start_offset, latest=state.log_end_offset,
-            )  # fmt: skip
+    def _out_of_range(self, offset: int, state: CommitState) -> OffsetOutOfRange:
+        topic, number = self._topic_partition
+        return OffsetOutOfRange(
+            f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
+            f"to {state.log_end_offset}",
+            topic=topic, partition=number, offset=offset,
+            earliest=state.log_start_offset, latest=state.log_end_offset,
+        )  # fmt: skip
 
     def _fetch(
         self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str
@@ -264,8 +264,9 @@ class PartitionReader:
             if batches:
                 if self._dense and batches[0].header.base_offset > offset:
                     raise self._missing(base, position, offset, batches[0].header.base_offset)
-                end_position = position + sum(view.header.size_bytes for view in batches)
-                return batches, Cursor(batches[-1].header.last_offset + 1, base, end_position)
+                for view in batches:
+                    position += len(view.buffer)
+                return batches, Cursor(batches[-1].header.last_offset + 1, base, position)
             if following is not None and self._dense and offset < following:
                 raise self._missing(base, position, offset, following)
             cursor, base = Cursor(max(offset, following or 0), base), following

@@ -24,7 +24,7 @@ from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
 from pylog.partition.repair.closed_files import closed_since, sync_closed
-from pylog.partition.repair.failed_syncs import Distrust
+from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.repair.rewrite import rewrite
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentReader, SegmentScan
@@ -56,9 +56,9 @@ class Recovered(NamedTuple):
     state: CommitState
 
 
-def recover(grant: Grant, slots: CommitState | None, distrust: Distrust) -> Recovered:
+def recover(grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs) -> Recovered:
     """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
-    noted in ``distrust``. Before the first change it is published that a recovery of this boot's slots has begun.
+    noted in ``failed_syncs``. Before the first change it is published that a recovery of this boot's slots has begun.
 
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
     """
@@ -91,7 +91,7 @@ def recover(grant: Grant, slots: CommitState | None, distrust: Distrust) -> Reco
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
         remove_segment(directory, names, base)
     _remove_orphans(directory, segments)
-    return _rebuild_from(grant, slots, found, segments, start, durable, distrust)
+    return _rebuild_from(grant, slots, found, segments, start, durable, failed_syncs)
 
 
 def _assessed(
@@ -124,7 +124,7 @@ def _rebuild_from(
     segments: Segments,
     start: int,
     durable: int,
-    distrust: Distrust,
+    failed_syncs: FailedSyncs,
 ) -> Recovered:
     directory = grant.directory
     kept = segments.ending_with(found.active_base)
@@ -135,11 +135,11 @@ def _rebuild_from(
     snapshots.remove(directory.filesystem, directory.path, torn)
     producers = snapshots.load(directory.filesystem, directory.path, kept, bases[0], directory.clock.now_ms())
     for base in bases[:-1]:
-        _rebuild_closed(grant, base, producers, distrust)
+        _rebuild_closed(grant, base, producers, failed_syncs)
     for base in kept.bases:
         if base < bases[0] and not _has_indexes(directory, base):
             _reindex(grant, base)
-    segment = _rebuild_active(grant, found, producers, distrust)
+    segment = _rebuild_active(grant, found, producers, failed_syncs)
     directory.filesystem.sync_directory(directory.path)
     open_offset = producers.first_open_offset
     version = next_version(slots.segments_version if slots is not None else 0)
@@ -310,12 +310,12 @@ def _rebuild_closed(
     grant: Grant,
     base: int,
     producers: ProducerStates,
-    distrust: Distrust,
+    failed_syncs: FailedSyncs,
 ) -> None:
     segment = grant.segment_writer(base)
     end = segment.file.size()
     _rebuild(grant.directory, segment, end, producers)
-    segment = _make_durable(grant, segment, end, segment.next_offset, distrust)
+    segment = _make_durable(grant, segment, end, segment.next_offset, failed_syncs)
     _finish_closed(grant.directory, segment, producers)
 
 
@@ -323,7 +323,7 @@ def _rebuild_active(
     grant: Grant,
     found: Assessment,
     producers: ProducerStates,
-    distrust: Distrust,
+    failed_syncs: FailedSyncs,
 ) -> SegmentWriter:
     segment = grant.segment_writer(found.active_base)
     _rebuild(grant.directory, segment, found.written_end, producers)
@@ -331,7 +331,7 @@ def _rebuild_active(
     segment.cut(found.written_end, found.log_end_offset)
     # The segment may have been closed before: it grows again.
     grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))
-    return _make_durable(grant, segment, found.written_end, found.log_end_offset, distrust)
+    return _make_durable(grant, segment, found.written_end, found.log_end_offset, failed_syncs)
 
 
 def _make_durable(
@@ -339,18 +339,18 @@ def _make_durable(
     segment: SegmentWriter,
     end: int,
     next_offset: int,
-    distrust: Distrust,
+    failed_syncs: FailedSyncs,
 ) -> SegmentWriter:
     """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
     base = segment.base_offset
-    if not distrust.holds(base):
-        failure = distrust.try_to_sync(segment.file, base)
+    if not failed_syncs.is_marked(base):
+        failure = failed_syncs.try_to_sync(segment.file, base)
         if failure is None:
             return segment
         logger.warning("%s; copying the segment to a new file", failure)
     segment.close()
     rewrite(grant, base, end, next_offset)
-    distrust.lift(base)
+    failed_syncs.clear(base)
     segment = grant.segment_writer(base)
     segment.attach(end, next_offset)
     return segment

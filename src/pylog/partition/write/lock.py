@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pylog.errors import Closed, DeliveryTimeout, PylogError, StorageError
 from pylog.interrupts import own
-from pylog.partition.commit_slots import CommitSlots, CommitState
+from pylog.partition.commit_slots import CommitSlots
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
@@ -43,14 +43,9 @@ class WriteLock:
         self._grant = Grant(directory, self._turn.is_mine)
         self._lock: FileLock | None = None
         self._to_release: FileLock | _NotOpen = _NOT_OPEN
-        self._slots: CommitSlots | None = None
+        self.slots: CommitSlots | None = None  # to look at without the lock
         self._closed = False
         self._is_replaced = False  # others have another lock file: from then on this process must keep out
-
-    def published(self) -> CommitState | None:
-        """What is published at this moment, held or not; None where nothing valid is, or nothing is open yet."""
-        slots = self._slots
-        return None if slots is None else slots.read()
 
     def holding(self, timeout_ms: int, work: Callable[[Grant], T]) -> T:
         """What ``work`` returns, called with the grant while the lock is held.
@@ -71,7 +66,13 @@ class WriteLock:
             if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_ms / 1000)):
                 raise self._timed_out(timeout_ms)
             try:
-                self._take(timeout_ms)
+                lock = self._lock
+                if lock is None or self._closed:
+                    lock = self._usable()
+                if not lock.try_acquire():
+                    self._wait(lock, timeout_ms)
+                if self._is_replaced or not lock.is_in_place():
+                    self._check_in_place(lock)
                 return work(self._grant)
             except own(FileNotFoundError) as error:
                 if isinstance(error, PylogError):
@@ -86,13 +87,14 @@ class WriteLock:
             except own(NOT_MINE):
                 pass
 
-    def _take(self, timeout_ms: int) -> None:
+    def _usable(self) -> FileLock:
+        """The lock's file, opened. ``Closed``."""
         if self._closed:
             self._directory.check_topic()  # it may have been closed because its topic is gone: then that is what is said
             raise Closed(f"{self._directory.path} has been closed", path=self._directory.path)
-        lock = self._lock or self._open()
-        if not lock.try_acquire():
-            self._wait(lock, timeout_ms)
+        return self._lock or self._open()
+
+    def _check_in_place(self, lock: FileLock) -> None:
         if not lock.is_in_place():
             self._directory.check_topic()  # it was deleted, as a rule
             if not self._directory.filesystem.is_directory(self._directory.path):
@@ -134,11 +136,11 @@ class WriteLock:
         directory = self._directory
         try:
             lock = directory.filesystem.lock(f"{directory.path}/{LOCK}")
-            self._slots = CommitSlots(directory.filesystem.open_appendable(f"{directory.path}/{COMMIT_SLOTS}"))
+            self.slots = CommitSlots(directory.filesystem.open_appendable(f"{directory.path}/{COMMIT_SLOTS}"))
         except own(FileNotFoundError) as error:
             raise directory.gone() from error
-        self._slots.close_when_idle()
-        self._grant.slots = self._slots
+        self.slots.close_when_idle()
+        self._grant.slots = self.slots
         self._lock = self._to_release = lock
         try:
             directory.check_topic()
@@ -156,7 +158,7 @@ class WriteLock:
         self._wait(self._open(), timeout_ms)
 
     def _drop(self) -> None:
-        slots, self._slots = self._slots, None
+        slots, self.slots = self.slots, None
         lock, self._lock, self._to_release = self._lock, None, _NOT_OPEN
         if slots is not None:
             slots.close()
@@ -194,6 +196,6 @@ class WriteLock:
         self._turn = Turn()
         self._grant.revoke()
         self._grant = Grant(self._directory, self._turn.is_mine)
-        lock, self._lock, self._slots, self._to_release = self._lock, None, None, _NOT_OPEN
+        lock, self._lock, self.slots, self._to_release = self._lock, None, None, _NOT_OPEN
         if lock is not None:
             lock.abandon()

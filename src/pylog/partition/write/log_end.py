@@ -18,7 +18,7 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
-from pylog.partition.repair.failed_syncs import Distrust
+from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.repair.recovery import recover
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
@@ -41,10 +41,12 @@ def not_appended(error: PylogError) -> NotAppended:
 class LogEnd:
     """Follows, advances and repairs the end of one partition's log. Every process has its own."""
 
-    def __init__(self, directory: PartitionDirectory, lock: WriteLock, distrust: Distrust, sealer: Sealer) -> None:
+    def __init__(
+        self, directory: PartitionDirectory, lock: WriteLock, failed_syncs: FailedSyncs, sealer: Sealer
+    ) -> None:
         self._directory = directory
         self._lock = lock
-        self._distrust = distrust
+        self._failed_syncs = failed_syncs
         self._sealer = sealer
         self._segment: SegmentWriter | None = None
         self._state: CommitState | None = None
@@ -54,8 +56,17 @@ class LogEnd:
 
     def current(self, grant: Grant) -> tuple[CommitState, SegmentWriter]:
         """What is published and the open active segment, which ends there: after others' appends, and after repairs."""
-        self._catch_up(grant)
-        return self._known(grant)
+        state, segment = grant.slots.read(), self._segment
+        if (
+            state is None
+            or segment is None
+            or state != self._state
+            or segment.next_offset != state.log_end_offset
+            or not segment.size_bytes == state.written_end == segment.file.size()
+        ):
+            self._catch_up(grant, state)
+            return self._known(grant)
+        return state, segment  # as this process has left it
 
     # Following others, and repairing after them
 
@@ -65,9 +76,8 @@ class LogEnd:
             raise AssertionError("nothing is known of the partition")  # pragma: no cover - the caller has caught up
         return self._state, self._segment
 
-    def _catch_up(self, grant: Grant) -> None:
-        """Bring this process's view up to what is published, and the file's end to what is published."""
-        state = grant.slots.read()
+    def _catch_up(self, grant: Grant, state: CommitState | None) -> None:
+        """Bring this process's view up to ``state``, which is published, and the file's end to it."""
         if state is None:
             self.forget()  # of a directory that may stand here no more
             self._lock.reopen(RECOVERY_TIMEOUT_MS)
@@ -175,7 +185,7 @@ class LogEnd:
     def _recover(self, grant: Grant, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
         self.forget()
-        segment, producers, recovered = recover(grant, state, self._distrust)
+        segment, producers, recovered = recover(grant, state, self._failed_syncs)
         self.producers, self._segment = producers, segment
         self._snapshot_position, self._inner_snapshots = segment.size_bytes, []
         self._state = grant.publish(recovered.successor())

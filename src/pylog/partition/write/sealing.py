@@ -35,7 +35,7 @@ _CHECKED_PER_ROLL_BYTES = 1 << 20
 _BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
 
 
-class Closed(NamedTuple):
+class ClosedSegment(NamedTuple):
     """A segment this process has closed, and whether it alone has written to it."""
 
     base: int
@@ -53,7 +53,7 @@ class Sealer:
     def forget_parent(self) -> None:
         """Start anew: also in a forked child, where a thread that is not there may have had the turn."""
         self._turn = Turn()
-        self._closed: deque[Closed] = deque()
+        self.due: deque[ClosedSegment] = deque()  # to be sealed by ``go_on``
         self._leftovers: list[int] = []  # of others, rising; the newest are sealed first
         self._unchecked: list[int] = []  # with a seal that this process has not read yet, rising
         self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
@@ -61,15 +61,11 @@ class Sealer:
 
     def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
         """There is something to seal; ``go_on`` will do it."""
-        self._closed.append(Closed(base, end_offset, written_alone))
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._closed
+        self.due.append(ClosedSegment(base, end_offset, written_alone))
 
     def finish(self) -> None:
         """Seal what is due still, after another thread that is at it."""
-        if not self.is_idle:
+        if self.due:
             self.go_on(float("inf"), wait=True)
 
     def go_on(self, size_bytes: float = _STEP_BYTES, *, wait: bool = False) -> None:
@@ -98,7 +94,7 @@ class Sealer:
         """Leave it to the next roll, which looks for what is unsealed."""
         self._work, self._known_end = None, -1
         self._leftovers, self._unchecked = [], []
-        self._closed.clear()
+        self.due.clear()
 
     def _go_on(self, size_bytes: float) -> None:
         if self._work is None:
@@ -111,7 +107,7 @@ class Sealer:
 
     def _all(self) -> Iterator[int]:
         """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
-        due = self._closed  # another one in a child that was forked in the midst of it
+        due = self.due  # another one in a child that was forked in the midst of it
         while due:
             closed = due[0]
             yield from self._attempt(closed.base)
@@ -122,7 +118,7 @@ class Sealer:
             yield from self._check_some()
             due.popleft()
 
-    def _look(self, closed: Closed) -> None:
+    def _look(self, closed: ClosedSegment) -> None:
         """Find what others left unsealed, unless nobody else has written here since the last look.
 
         The snapshots that they took inside of segments closed since have had their time, and go.

@@ -30,7 +30,7 @@ from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
-from pylog.partition.repair.failed_syncs import Distrust
+from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.repair.recovery import remake_side_files
 from pylog.partition.repair.rewrite import rewrite
 from pylog.partition.segments import Segments
@@ -39,7 +39,7 @@ from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.log_end import RECOVERY_TIMEOUT_MS, LogEnd, not_appended
 from pylog.partition.write.sealing import Sealer
 from pylog.segment.naming import LOG
-from pylog.segment.writer import MAX_RELATIVE_OFFSET, SegmentWriter
+from pylog.segment.writer import MAX_RELATIVE_OFFSET
 from pylog.storage import after_fork_in_child
 
 logger = logging.getLogger("pylog.partition")
@@ -55,8 +55,8 @@ class PartitionWriter:
         self._directory = directory
         self._lock = WriteLock(directory)
         self._sealer = Sealer(directory)
-        self.distrust = Distrust(directory)
-        self._end = LogEnd(directory, self._lock, self.distrust, self._sealer)
+        self.failed_syncs = FailedSyncs(directory)
+        self._end = LogEnd(directory, self._lock, self.failed_syncs, self._sealer)
         after_fork_in_child(self._forget_parent)
 
     # Appending
@@ -73,7 +73,7 @@ class PartitionWriter:
             result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset, min_timestamp_ms))
         except own(CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
             raise not_appended(error) from error
-        if not self._sealer.is_idle:
+        if self._sealer.due:
             self._sealer.go_on()
         return result
 
@@ -92,7 +92,12 @@ class PartitionWriter:
                 timestamp_ms = -1 if append_time is None else earlier.timestamp_ms
                 return AppendResult(earlier.first_offset, earlier.last_offset, timestamp_ms, True)
             self._end.producers.check(header)
-        is_due = self._is_due_to_roll(segment, header, settings)
+        is_due = segment.is_due_to_roll(
+            header,
+            segment_bytes=settings.segment_bytes,
+            segment_ms=settings.segment_ms,
+            now_ms=self._directory.clock.now_ms,
+        )
         try:
             if is_due:
                 state, segment = self._end.roll(grant, state, segment)
@@ -132,14 +137,6 @@ class PartitionWriter:
                 limit_bytes=settings.max_message_bytes,
             )
 
-    def _is_due_to_roll(self, segment: SegmentWriter, header: BatchHeader, settings: PartitionSettings) -> bool:
-        return segment.is_due_to_roll(
-            header,
-            segment_bytes=settings.segment_bytes,
-            segment_ms=settings.segment_ms,
-            now_ms=self._directory.clock.now_ms,
-        )
-
     def next_sequence(self, producer_id: int, timeout_ms: int) -> int | None:
         """The sequence that must come next of a producer, None where any may."""
         return self._lock.holding(timeout_ms, partial(self._next_sequence, producer_id))
@@ -159,7 +156,8 @@ class PartitionWriter:
 
     def published(self) -> CommitState:
         """What is published now, without the lock; after a repair if nothing valid is."""
-        state = self._lock.published()
+        slots = self._lock.slots
+        state = None if slots is None else slots.read()
         return state if state is not None and state.boot == self._directory.boot else self.recovered()
 
     # Segments come and go
@@ -232,7 +230,7 @@ class PartitionWriter:
         return self._lock.holding(timeout_ms, partial(self._publish_durable, end_offset, synced))
 
     def _publish_durable(self, end_offset: int, synced: Collection[int], grant: Grant) -> bool:
-        if any(self.distrust.holds(base) for base in synced):
+        if any(map(self.failed_syncs.is_marked, synced)):
             return False
         state = grant.slots.read()
         if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):
@@ -247,7 +245,7 @@ class PartitionWriter:
 
     def _rewrite_segment(self, base: int, grant: Grant) -> None:
         state, _ = self._end.current(grant)
-        if not self.distrust.holds(base):
+        if not self.failed_syncs.is_marked(base):
             return  # another process was faster
         path = self._directory.file_path(base, LOG)
         # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
@@ -260,7 +258,7 @@ class PartitionWriter:
             remake_side_files(grant, base)
         self._end.forget()
         grant.publish(state.successor(segments_version=next_version(state.segments_version)))
-        self.distrust.lift(base)
+        self.failed_syncs.clear(base)
 
     def close(self) -> None:
         """Give the files back, then seal what is due. Waits for an append under way."""
