@@ -225,7 +225,7 @@ def watched_by(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[list
     real = log.watch
 
     def watch(partitions: Any, more: Any) -> Any:
-        asked.append([partition.log.published_path for partition in partitions])
+        asked.append([partition.published_path for partition in partitions])
         return real(partitions, more)
 
     monkeypatch.setattr(log, "watch", watch)
