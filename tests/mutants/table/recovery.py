@@ -150,7 +150,7 @@ MUTANTS = (
         "the log start is ignored by readers",
         "partition/read/reader.py",
         "            if not state.log_start_offset <= cursor.offset <= state.log_end_offset:\n",
-        "        if not 0 <= offset <= state.log_end_offset:\n",
+        "            if not 0 <= cursor.offset <= state.log_end_offset:\n",
         "deleted records are read, or damage is reported where records were deleted",
         ("tests/test_log.py::test_a_reader_follows_a_writer_through_rolls_and_deletions",),
     ),
