@@ -245,7 +245,7 @@ MUTANTS = (
         "        if False:\n",
         "two processes write at once, each under a lock of its own",
         (
-            "tests/processes/test_removed_files.py::test_two_processes_on_two_files_of_one_name_overwrite_nothing[.lock]",
+            "tests/processes/test_removed_files.py::test_two_processes_on_two_lock_files_overwrite_nothing",
             "tests/processes/test_removed_files.py::test_a_writer_does_not_go_on_in_a_backup_that_was_put_in_its_place",
         ),
     ),
