@@ -87,6 +87,7 @@ COMPILED_MAY_USE = re.compile(r"cython|cpython|libc\.(string|stdint|limits|stdli
 
 # What a file does all the same, and why.
 EXCEPTIONS: dict[str, dict[str, str]] = {
+    "__init__.py": {"importlib": "loads each public name, all of them constants, when it is first used"},
     "codec/__init__.py": {"os": "PYLOG_PURE_PYTHON=1 chooses the readable codec"},
     "codec/checksum.py": {"importlib": "loads one library's extension by a constant name, without its costly package"},
     "interrupts.py": {"signal": "asks which signal handlers are installed"},
@@ -316,6 +317,68 @@ def test_what_the_rules_allow_passes(file: str, source: str) -> None:
 )
 def test_what_the_rules_forbid_is_found(file: str, source: str, complaint: str) -> None:
     (found,) = violations(file, source)
+    assert complaint in found
+
+
+# The rooms inside of partition: reading takes no lock and writes nothing, so it loads no part that does.
+
+_WRITES = r"partition\.(write|repair|grant|partition|partition_log)\b|segment\.writer\b|partition\.Partition\b"
+BEHIND_THE_LOCK = (
+    ("partition/read/", _WRITES, "reading loads no part that writes"),
+    ("partition/producers/", _WRITES, "readers load it, so it loads no part that writes"),
+    (
+        "partition/(commit_slots|directory|epochs|segments).py",
+        _WRITES,
+        "readers load it, so it loads no part that writes",
+    ),
+    ("partition/repair/", r"partition\.(write|partition|partition_log)\b", "repair knows nothing of the writer"),
+    ("partition/verify/", r"partition\.(write|grant|partition|partition_log)\b", "the check of a log only reads"),
+    ("(?!partition/(write|repair)/)", r"partition\.grant\b", "only write and repair change a partition"),
+    (
+        "spark/source/",
+        r"partition\.(?!(read|segments|directory|commit_slots)\b)",
+        "executors load what reads, and no more",
+    ),
+)
+
+
+def behind_the_lock(file: str, source: str) -> list[str]:
+    """The imports of ``source``, lazy ones too, that are not for a file that stands there."""
+    found = [(item.name.removeprefix("pylog."), item.line) for item in imports(file, ast.parse(source))]
+    return [
+        f"{file}:{line}: {name}: {why}"
+        for who, what, why in BEHIND_THE_LOCK
+        for name, line in found
+        if re.match(who, file) and re.match(what, name)
+    ]
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.endswith(".py")])
+def test_only_who_holds_the_lock_loads_what_writes(file: str) -> None:
+    assert behind_the_lock(file, (PACKAGE / file).read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "complaint"),
+    [
+        ("partition/read/reader.py", "from pylog.partition.write.writer import x", "reading loads no part that writes"),
+        ("partition/read/reader.py", "def f():\n    from pylog.partition.repair import x", "reading loads"),
+        ("partition/read/reader.py", "from pylog.partition import Partition", "reading loads no part that writes"),
+        (
+            "partition/read/reader.py",
+            "from pylog.segment.writer import SegmentWriter",
+            "reading loads no part that writes",
+        ),
+        ("partition/directory.py", "from pylog.segment.writer import SegmentWriter", "readers load it"),
+        ("partition/repair/recovery.py", "from pylog.partition.write import writer", "knows nothing of the writer"),
+        ("partition/verify/segment.py", "from pylog.partition.write import writer", "only reads"),
+        ("partition/partition_log.py", "from pylog.partition.grant import Grant", "only write and repair change"),
+        ("spark/source/batch.py", "from pylog.partition.write import writer", "executors load what reads"),
+        ("spark/source/batch.py", "def f():\n    from pylog.partition import Partition", "executors load what reads"),
+    ],
+)
+def test_what_writes_is_found_where_it_is_not_for(file: str, source: str, complaint: str) -> None:
+    (found,) = behind_the_lock(file, source)
     assert complaint in found
 
 

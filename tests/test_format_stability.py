@@ -115,7 +115,7 @@ def test_a_copy_of_it_is_appended_to_rolled_and_read_again(golden: Path, copy: P
                 partition = log.partition(facts["topic"], int(name.rpartition("-")[2]))
                 result = partition.append([ProducerRecord(b"new", b"key", timestamp_ms=make_golden.START_MS)] * 3)
                 assert result.base_offset == facts["latest"] + 3 * again
-                partition.roll()
+                partition.log.roll()
     with Log(copy, read_only=True) as log:
         assert log.verify().problems == []
         for name, (facts, *lines) in make_golden.listing(log):
@@ -133,10 +133,10 @@ def test_its_producers_are_remembered(copy: Path) -> None:
         partition = log.partition("rolled", 0)
         last = partition.latest_offset - 1
         repeat = make_golden.encoded(b"rolled %d " % last * 12, last, make_golden.ROLLED_PRODUCER, last)
-        result = partition.append_batch(repeat)
+        result = partition.log.append_batch(repeat)
         assert (result.base_offset, result.duplicate) == (last, True)
         following = make_golden.encoded(b"next", last + 1, make_golden.ROLLED_PRODUCER, last + 1)
-        assert partition.append_batch(following).base_offset == last + 1
+        assert partition.log.append_batch(following).base_offset == last + 1
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -146,7 +146,7 @@ def test_its_open_transaction_can_still_be_ended(golden: Path, copy: Path, commi
     with Log(copy) as log:
         partition = log.partition("transactions", 0)
         assert partition.last_stable_offset == facts["last_stable"] < facts["latest"]
-        partition.append_batch(build_marker(kind, 3, 0, 3, make_golden.START_MS))
+        partition.log.append_batch(build_marker(kind, 3, 0, 3, make_golden.START_MS))
         assert partition.last_stable_offset == facts["latest"] + 1
         found = [record["offset"] for record in make_golden.records(partition, "read_committed")]
     undecided = [line["offset"] for line in lines if line["offset"] >= facts["last_stable"]]

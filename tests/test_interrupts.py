@@ -35,8 +35,8 @@ from tests.soak.signal_trials import EXCEPTIONS
 from tests.system import fail, of_the_system
 
 PACKAGE = re.escape(str(Path(pylog.__file__).parent))
-SYNCING = re.compile(PACKAGE + "/(storage|partition/(durability|distrust)|interrupts)")
-CLOSING = re.compile(PACKAGE + "/(log|storage|partition/(partition|writer|writer_view|writer_lock|commit_slots))")
+SYNCING = re.compile(PACKAGE + "/(storage|partition/(write/durability|repair/failed_syncs)|interrupts)")
+CLOSING = re.compile(PACKAGE + "/(log|storage|partition/(partition|write/(writer|log_end|lock)|commit_slots))")
 ROOMS = re.compile(PACKAGE + "/(?!cli|spark|testing)")
 
 
@@ -187,16 +187,16 @@ def test_a_failed_sync_of_a_closed_segment_is_remembered_though_a_handler_raises
         log.create_topic("t")
         partition = log.partition("t", 0)
         partition.append([ProducerRecord(b"1")], acks=1)
-        partition.roll()
+        partition.log.roll()
         partition.append([ProducerRecord(b"2")], acks=1)
         with monkeypatch.context() as patched:
             patched.setattr(os, "fdatasync", refusing(f"{0:020}{refused}"))
             patched.setattr(OsReadableFile, "close", closing)
             with contextlib_suppress(TimeoutError):
-                partition.sync(2)
-        assert partition._writer.distrust.holds(0)
-        partition.sync(2)
-        assert not partition._writer.distrust.holds(0)
+                partition.log.sync(2)
+        assert partition.log.writer.failed_syncs.is_marked(0)
+        partition.log.sync(2)
+        assert not partition.log.writer.failed_syncs.is_marked(0)
 
 
 def test_a_failed_sync_in_a_recovery_is_remembered_though_a_handler_raises_next(
@@ -213,9 +213,9 @@ def test_a_failed_sync_in_a_recovery_is_remembered_though_a_handler_raises_next(
             patched.setattr(recovery.logger, "warning", lambda *_: raise_it(TimeoutError("of the handler")))
             with pytest.raises(TimeoutError):
                 partition.append([ProducerRecord(b"2")], acks=1)
-        assert partition._writer.distrust.holds(0)
+        assert partition.log.writer.failed_syncs.is_marked(0)
         partition.append([ProducerRecord(b"2")])
-        assert not partition._writer.distrust.holds(0)
+        assert not partition.log.writer.failed_syncs.is_marked(0)
 
 
 def refusing(name: str) -> Callable[[int], None]:
@@ -285,7 +285,7 @@ def test_an_error_of_pylog_that_an_installed_handler_raises_is_not_taken_for_dam
     with Log(tmp_path / "log") as log, Producer(log) as producer:
         log.create_topic("t")
         producer.send("t", b"1").result()
-        log.partition("t", 0).roll()
+        log.partition("t", 0).log.roll()
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with Log(tmp_path / "log") as log, monkeypatch.context() as patched:

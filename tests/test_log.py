@@ -171,7 +171,7 @@ def test_a_closed_log_says_so_everywhere(tmp_log_dir: Path) -> None:
         lambda: partition.append(one("v")),
         lambda: partition.read(0),
         lambda: partition.latest_offset,
-        partition.roll,
+        partition.log.roll,
     ):
         with pytest.raises(Closed):
             use()
@@ -192,8 +192,8 @@ def test_a_log_opened_for_reading_changes_nothing_and_refuses_every_change(tmp_l
             lambda: log.add_partitions("t", 2),
             log.manager.next_producer_id,
             lambda: partition.append(one("w")),
-            partition.roll,
-            lambda: partition.sync(1),
+            partition.log.roll,
+            lambda: partition.log.sync(1),
             lambda: log.delete_records(TopicPartition("t", 0), 1),
         ):
             with pytest.raises(ReadOnlyLog):
@@ -226,7 +226,7 @@ def test_the_log_start_is_durable_even_if_the_records_were_not(tmp_log_dir: Path
         partition = log.partition("t", 0)
         for number in range(10):
             partition.append(one(f"{number}"), acks=1)
-        partition.delete_before(10)
+        partition.log.delete_before(10)
     os.truncate(tmp_log_dir / "t-0" / f"{0:020d}.log", 200)
     with Log(tmp_log_dir, filesystem=OtherBoot(1)) as log:
         partition = log.partition("t", 0)
@@ -247,7 +247,7 @@ def test_a_closed_log_has_no_file_open(tmp_log_dir: Path, read_only: bool) -> No
         assert files_open_in(tmp_log_dir)
     assert files_open_in(tmp_log_dir) == []
     with pytest.raises(Closed):
-        partition.change_token()
+        partition.log.change_token()
     assert files_open_in(tmp_log_dir) == []
 
 
@@ -277,7 +277,7 @@ def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path
     with Log(tmp_log_dir, clock=Patient()) as log:
         log.create_topic("t")
         partition = log.partition("t", 0)
-        assert log.manager.watch([partition]) is None
+        assert log.manager.watch([partition.log]) is None
         asked = threading.Event()
 
         def ready() -> bool:
@@ -310,7 +310,7 @@ def test_a_watch_ends_the_wait_when_something_is_published_or_a_topic_comes(tmp_
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t")
         partition = log.partition("t", 0)
-        watch = log.manager.watch([partition])
+        watch = log.manager.watch([partition.log])
         if watch is None:
             pytest.skip("this filesystem is watched by nobody")
         thread = call_in_thread(lambda: other.partition("t", 0).append(one("a"), acks=1))
@@ -382,7 +382,7 @@ def test_a_partition_is_not_opened_while_another_thread_closes_the_log(
 def test_there_is_no_watch_where_something_else_decides(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir, clock=ManualClock()) as log:
         log.create_topic("t")
-        assert log.manager.watch([log.partition("t", 0)]) is None
+        assert log.manager.watch([log.partition("t", 0).log]) is None
     with Log(KAFKA / "log") as log:
         assert log.is_kafka_directory
         assert log.manager.watch([]) is None
@@ -627,7 +627,7 @@ def test_verify_takes_no_topic_that_comes_or_goes_meanwhile_for_damage(tmp_log_d
         other.create_topic(name, partitions=2)
         for number in (0, 1):
             other.partition(name, number).append(one(name), acks=1)
-            other.partition(name, number).roll()
+            other.partition(name, number).log.roll()
 
     def delete_and_create() -> None:
         other.delete_topic("t")
@@ -787,49 +787,6 @@ def test_a_kafka_directory_that_is_moved_while_it_is_open_says_so(tmp_path: Path
         (tmp_path / "k").rename(tmp_path / "moved")
         with pytest.raises(LogNotFound, match="not there any more"):
             GONE[call](log)
-
-
-def test_slots_are_looked_at_anew_where_they_were_read_and_the_topic_is_there(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log")
-    log.create_topic("t", partitions=2)
-    never, partition = log.partition("t", 0), log.partition("t", 1)
-    never.look_anew()
-    token = partition.change_token()
-    partition.look_anew()
-    assert partition.change_token() == token
-    shutil.rmtree(tmp_path / "log" / "t-1")
-    partition.look_anew()
-    with pytest.raises(CorruptSegment, match="is missing, but the topic was not deleted"):
-        partition.change_token()
-
-
-def test_slots_that_are_open_will_do_where_no_descriptor_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = Log(tmp_path / "log")
-    log.create_topic("t")
-    partition = log.partition("t", 0)
-    token = partition.change_token()
-
-    def refused(_path: str) -> None:
-        raise StorageError("Too many open files", path="x")
-
-    monkeypatch.setattr(partition._view._filesystem, "open_readable", refused)
-    partition.look_anew()
-    assert partition.change_token() == token
-
-
-def test_slots_of_a_topic_that_was_made_again_tell_who_asks_next(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log")
-    log.create_topic("t")
-    with Log(tmp_path / "log", read_only=True) as reader:
-        partition = reader.partition("t", 0)
-        partition.change_token()
-        log.delete_topic("t")
-        log.create_topic("t")
-        partition.look_anew()
-        with pytest.raises(TopicNotFound):
-            partition.change_token()
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_what_is_logged_of_a_hostile_place_is_one_printable_line_each(
     with Log(root) as log:
         for _ in range(3):
             log.partition("t", 1).append(many("a", "b"))
-            log.partition("t", 1).roll()
+            log.partition("t", 1).log.roll()
         log.partition("t", 1).append(many("a", "b"))
         (root / "s-0" / EVIL).mkdir(parents=True)
         log.create_topic("s")  # something of others is moved aside
@@ -62,7 +62,7 @@ def test_what_is_logged_of_a_hostile_place_is_one_printable_line_each(
         file.write(bytes(100))
     with Log(root, filesystem=OtherBoot(7)) as log:  # power was lost, and a tail is torn
         log.partition("t", 1).append(many("c"))
-        log.partition("t", 1).roll()
+        log.partition("t", 1).log.roll()
         log.partition("t", 1).append(many("d"))
     with Log(root) as log, Consumer(log) as consumer, Producer(log, acks=1) as producer:
         with max(directory.glob("*.log")).open("ab") as file:

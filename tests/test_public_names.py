@@ -93,7 +93,36 @@ def loaded_by(program: str) -> str:
 
 
 def test_importing_pylog_loads_nothing_heavy_and_nothing_optional() -> None:
-    assert loaded_by("import pylog") == "[]"
+    assert loaded_by("import pylog; [getattr(pylog, name) for name in pylog.__all__]") == "[]"
+
+
+@pytest.mark.parametrize("module", ["partition.read.reader", "partition.read.published", "partition.verify"])
+def test_what_reads_loads_nothing_that_writes(module: str) -> None:
+    """So an executor of Spark, or any other process that only reads, has no code at hand that changes a log."""
+    program = f"import sys; import pylog.{module}; print(*(name for name in sys.modules if name.startswith('pylog')))"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert f"pylog.{module}" in loaded
+    writing = ("write", "grant", "partition", "partition_log")
+    allowed_of_verify = (
+        {"pylog.partition.repair", "pylog.partition.repair.closed_files"} if "verify" in module else set()
+    )
+    assert loaded & {f"pylog.partition.{name}" for name in writing} == set()
+    assert {name for name in loaded if name.startswith("pylog.partition.repair")} <= allowed_of_verify
+    assert loaded & {"pylog.segment.writer", "pylog.producer", "pylog.consumer", "pylog.log", "pylog.group"} == set()
+
+
+def test_names_are_loaded_when_they_are_first_used() -> None:
+    program = "import sys, pylog; print('pylog.log' in sys.modules, 'Log' in dir(pylog), pylog.Log is pylog.log.Log)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True", "True"]
+
+
+def test_all_names_come_with_a_star() -> None:
+    names: dict[str, Any] = {}
+    exec("from pylog import *", names)
+    assert sorted(set(names) - {"__builtins__"}) == PUBLIC_NAMES
 
 
 def test_working_with_a_log_loads_none_of_it_later_either(tmp_path: Path) -> None:

@@ -21,14 +21,13 @@ PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
 # Who asks for it, or hands it on, and what for.
 ALLOWED = {
     "codec/records.py RecordEncoder.enter": "the timestamp of a record that has none",
-    "partition/partition.py Partition.append": "the timestamp of a record that has none",
+    "partition/partition_log.py PartitionLog.append_records": "the timestamp of a record that has none",
     "producer/accumulator.py Accumulator.__init__": "the timestamp of a record that has none",
     "producer/producer.py Producer.__init__": "the timestamp of a record that has none",
-    "partition/write/writer.py PartitionWriter._append": "LogAppendTime",
-    "partition/write/writer.py PartitionWriter._is_due_to_roll": "the age of a segment whose batches have no timestamp",
+    "partition/write/writer.py PartitionWriter._append": "LogAppendTime; the age of a segment whose batches have no time",
     "partition/repair/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/repair/recovery.py remake_side_files": "a producer is forgotten a day after its last record, as by Kafka",
-    "partition/write/writer_view.py WriterView._attach": "a producer is forgotten a day after its last record, as by Kafka",
+    "partition/write/log_end.py LogEnd._attach": "a producer is forgotten a day after its last record, as by Kafka",
     "manager/opening.py _create": "when the log was created, for people to read",
     "group/membership.py Membership._join": "when a member joined, for people to read",
     "group/admin.py GroupAdmin._reset_to": "when an offset was committed, as Kafka notes it, for people to read",
@@ -106,8 +105,8 @@ def outcomes(root: Path, clock: ManualClock) -> list[Any]:
                 seen += [delivery.result().offset for delivery in sent]
             partition = log.partition(kind, 0)
             seen += [partition.append([ProducerRecord(b"%d" % n)], acks=1)[:2] for n in range(10)]
-            seen += [tuple(partition.append_batch(numbered(n))[:2]) for n in (0, 1, 2, 1, 0)]
-            partition.roll()
+            seen += [tuple(partition.log.append_batch(numbered(n))[:2]) for n in (0, 1, 2, 1, 0)]
+            partition.log.roll()
             seen += [partition.durable_offset, partition.latest_offset, log.delete_records(TopicPartition(kind, 0), 7)]
         with Log(root, clock=clock) as log:
             partition = log.partition(kind, 0)

@@ -393,9 +393,8 @@ WRONG_CALLS_OF_A_PARTITION: dict[str, tuple[Callable[[Any], object], type[PylogE
     "to_arrow(2, 1)": (lambda p: p.to_arrow(2, 1), ConfigError, "end 1 is before start 2"),
     "offset_for_time(str)": (lambda p: p.offset_for_time("a"), ConfigError, f"timestamp_ms {WHOLE}"),
     "offset_for_time(-1)": (lambda p: p.offset_for_time(-1), ConfigError, "timestamp_ms .* at least 0, not -1"),
-    "delete_before(float)": (lambda p: p.delete_before(0.5), ConfigError, f"offset {WHOLE}, not 0.5"),
-    "delete_before(9999)": (lambda p: p.delete_before(9999), OffsetOutOfRange, "holds 0 to 3"),
-    "sync(str)": (lambda p: p.sync("a"), ConfigError, f"end_offset {WHOLE}"),
+    "delete_before(float)": (lambda p: p.log.delete_before(0.5), ConfigError, f"offset {WHOLE}, not 0.5"),
+    "delete_before(9999)": (lambda p: p.log.delete_before(9999), OffsetOutOfRange, "holds 0 to 3"),
 }
 
 

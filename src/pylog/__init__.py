@@ -29,33 +29,67 @@ In short::
 #
 # docs/design.md says why; tests/test_architecture.py holds it.
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pylog import errors
 from pylog import kafka_names as _kafka_names
-from pylog.catalog import TopicConfig, TopicDescription
-from pylog.consumer import Consumer, ConsumerGroupMetadata
-from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
-from pylog.log import Log
-from pylog.model import (
-    AppendResult,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    OffsetRange,
-    ProducerRecord,
-    Record,
-    RecordMetadata,
-    TopicPartition,
-)
-from pylog.partition import Partition
-from pylog.producer import Delivery, Producer
+
+if TYPE_CHECKING:
+    from pylog.catalog import TopicConfig, TopicDescription
+    from pylog.consumer import Consumer, ConsumerGroupMetadata
+    from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
+    from pylog.log import Log
+    from pylog.model import (
+        AppendResult,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        OffsetRange,
+        ProducerRecord,
+        Record,
+        RecordMetadata,
+        TopicPartition,
+    )
+    from pylog.partition import Partition
+    from pylog.producer import Delivery, Producer
 
 __version__ = "0.1.0"
+
+# Where the names are. Each is loaded when it is first used: a process that only reads loads no part that writes.
+_HOMES = {
+    "AppendResult": "model",
+    "Consumer": "consumer",
+    "ConsumerGroupMetadata": "consumer",
+    "Delivery": "producer",
+    "GroupDescription": "group.descriptions",
+    "Log": "log",
+    "MemberDescription": "group.descriptions",
+    "OffsetAndMetadata": "model",
+    "OffsetAndTimestamp": "model",
+    "OffsetChange": "group.descriptions",
+    "OffsetRange": "model",
+    "Partition": "partition.partition",
+    "PartitionProgress": "group.descriptions",
+    "Producer": "producer",
+    "ProducerRecord": "model",
+    "Record": "model",
+    "RecordMetadata": "model",
+    "TopicConfig": "catalog",
+    "TopicDescription": "catalog",
+    "TopicPartition": "model",
+}
 
 if not TYPE_CHECKING:  # a checker would take every name for one that is here
 
     def __getattr__(name: str) -> object:
-        raise _kafka_names.no_name(__name__, name)
+        home = _HOMES.get(name)
+        if home is None:
+            raise _kafka_names.no_name(__name__, name)
+        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOMES})
 
 
 __all__ = [

@@ -161,7 +161,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def partition(self, topic: str, number: int) -> Partition:
         """One partition. ``TopicNotFound``, ``InvalidPartition``."""
-        return self.manager.partition(topic, number)
+        return Partition(self.manager.partition(topic, number))
 
     def delete_records(self, topic_partition: TopicPartition, before: int) -> int:
         """Make offset ``before`` the first that can be read, and remove segments that lie wholly before it.

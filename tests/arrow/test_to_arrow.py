@@ -78,7 +78,7 @@ def test_an_empty_partition_has_columns_and_no_rows(log: Log) -> None:
 
 def test_an_offset_that_is_not_there_is_refused(log: Log) -> None:
     partition = filled(log)
-    partition.delete_before(5)
+    partition.log.delete_before(5)
     assert rows(partition.to_arrow()) == expected(partition.scan())
     assert partition.to_arrow().column("offset")[0].as_py() == 5
     with pytest.raises(OffsetOutOfRange):

@@ -438,7 +438,7 @@ def test_appending_to_a_deleted_topic_says_that_it_is_gone(tmp_log_dir: Path) ->
         held.append(one("v"), acks=1)
         log.delete_topic("t")
         with pytest.raises(TopicNotFound):
-            held.append_batch(bytearray(_encoded()))
+            held.log.append_batch(bytearray(_encoded()))
 
 
 def _encoded() -> bytes:
@@ -467,7 +467,7 @@ def test_a_topic_created_anew_is_another_one_for_handles_of_the_old(tmp_log_dir:
             with pytest.raises(TopicNotFound):
                 old.read(0)
             with pytest.raises(TopicNotFound):
-                old.sync(4)
+                old.log.sync(4)
         again = other.partition("t", 0)
         assert again.topic_id == fresh_id
         again.append(one("newer"))

@@ -142,9 +142,9 @@ def test_isolation_shows_or_hides_what_is_not_committed(pylog: Run, log: Log) ->
     log.create_topic("t")
     partition = log.partition("t", 0)
     for number, (value, commit) in enumerate([(b"committed", True), (b"aborted", False), (b"open", None)]):
-        partition.append_batch(batch(value, producer_id=5, epoch=0, sequence=number, transactional=True))
+        partition.log.append_batch(batch(value, producer_id=5, epoch=0, sequence=number, transactional=True))
         if commit is not None:
-            partition.append_batch(marker(5, 0, commit=commit))
+            partition.log.append_batch(marker(5, 0, commit=commit))
     assert pylog("consume", "t", "--from-beginning").lines == ["committed", "aborted", "open"]
     ran = pylog("consume", "t", "--from-beginning", "--isolation-level", "read_committed")
     assert (ran.lines, ran.err) == (["committed"], "")

@@ -89,8 +89,8 @@ def test_what_came_meanwhile_is_neither_printed_nor_committed(
 def test_markers_at_the_end_are_committed_over(pylog: Run, log: Log) -> None:
     log.create_topic("t")
     partition = log.partition("t", 0)
-    partition.append_batch(batch(b"v", producer_id=5, epoch=0, sequence=0, transactional=True))
-    partition.append_batch(marker(5, 0, commit=True))
+    partition.log.append_batch(batch(b"v", producer_id=5, epoch=0, sequence=0, transactional=True))
+    partition.log.append_batch(marker(5, 0, commit=True))
     ran = pylog("consume", "t", "--group", "g", "--from-beginning", "--isolation-level", "read_committed")
     assert (ran.out, log.lag("g")) == ("v\n", {T0: 0})
 

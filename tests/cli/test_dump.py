@@ -104,9 +104,9 @@ def partition_dir(log: Log) -> Path:
     for number in range(3):
         produce_all(log, "t", [(b"k%d" % number, b"value %d" % number)])
     partition = log.partition("t", 0)
-    partition.append_batch(batch(b"x", producer_id=77, epoch=3, sequence=0, transactional=True))
-    partition.append_batch(marker(77, 3, commit=False))
-    partition.roll()
+    partition.log.append_batch(batch(b"x", producer_id=77, epoch=3, sequence=0, transactional=True))
+    partition.log.append_batch(marker(77, 3, commit=False))
+    partition.log.roll()
     produce_all(log, "t", [b"after"])
     return log.path / "t-0"
 

@@ -45,10 +45,10 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
         partition = log.partition("t", 0)
         for number in range(3):
             produce_all(log, "t", [(b"k", b"value %d" % at) for at in range(5)])
-            partition.append_batch(batch(b"a", producer_id=9_999, epoch=0, sequence=number, transactional=True))
-            partition.append_batch(marker(9_999, 0, commit=number == 1))
+            partition.log.append_batch(batch(b"a", producer_id=9_999, epoch=0, sequence=number, transactional=True))
+            partition.log.append_batch(marker(9_999, 0, commit=number == 1))
             if number < 2:
-                partition.roll()
+                partition.log.roll()
     return path
 
 

@@ -216,17 +216,17 @@ def test_without_a_topic_nothing_is_read(pylog: Run, log: Log) -> None:
 def test_a_full_disk_is_code_6_and_what_was_written_is_counted(
     pylog: Run, log: Log, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pylog.partition.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
-    append, calls = Partition.append_batch, []
+    append, calls = PartitionLog.append_batch, []
 
-    def full(self: Partition, batch: bytearray, **options: Any) -> Any:
+    def full(self: PartitionLog, batch: bytearray, **options: Any) -> Any:
         calls.append(batch)
         if len(calls) > 1:
             raise StorageFull("cannot write: No space left on device; free space and try again", errno=28)
         return append(self, batch, **options)
 
-    monkeypatch.setattr(Partition, "append_batch", full)
+    monkeypatch.setattr(PartitionLog, "append_batch", full)
     code, out, err = pylog("produce", topic, stdin=b"x" * 700_000 + b"\n" + b"y" * 700_000 + b"\n")
     assert (code, out) == (6, "1 record to t (partition 0: 0-0)\n")
     assert err == "pylog: error: line 2: cannot write: No space left on device; free space and try again\n"
@@ -235,17 +235,17 @@ def test_a_full_disk_is_code_6_and_what_was_written_is_counted(
 @pytest.fixture
 def full_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch finds the disk full, there is room for those that come later."""
-    from pylog.partition.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
-    append, calls = Partition.append_batch, []
+    append, calls = PartitionLog.append_batch, []
 
-    def full(self: Partition, batch: bytearray, **options: Any) -> Any:
+    def full(self: PartitionLog, batch: bytearray, **options: Any) -> Any:
         calls.append(batch)
         if len(calls) == 1:
             raise StorageFull("cannot write: No space left on device", errno=28)
         return append(self, batch, **options)
 
-    monkeypatch.setattr(Partition, "append_batch", full)
+    monkeypatch.setattr(PartitionLog, "append_batch", full)
 
 
 @pytest.mark.usefixtures("full_at_first")

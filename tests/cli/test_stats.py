@@ -22,7 +22,7 @@ def test_every_partition_has_its_line(pylog: Run, log: Log) -> None:
         records = [ProducerRecord(b"x" * 300, timestamp_ms=START_MS + 10 * number + at) for at in range(5)]
         partition.append(records)
         if number == 1:
-            partition.roll()
+            partition.log.roll()
     size = sum(path.stat().st_size for path in (log.path / "a-0").glob("*.log"))
     rows = pylog("stats", "--json").objects
     assert [(row["topic"], row["partition"]) for row in rows] == [("a", 0), ("a", 1), ("b", 0)]
@@ -45,7 +45,7 @@ def test_the_greatest_timestamp_may_be_in_a_closed_segment(pylog: Run, log: Log)
     log.create_topic("t")
     partition = log.partition("t", 0)
     partition.append([ProducerRecord(b"", timestamp_ms=9_000_000)])
-    partition.roll()
+    partition.log.roll()
     partition.append([ProducerRecord(b"", timestamp_ms=5)])
     (row,) = pylog("stats", "--json").objects
     assert (row["first_timestamp_ms"], row["newest_timestamp_ms"]) == (9_000_000, 9_000_000)
@@ -54,9 +54,9 @@ def test_the_greatest_timestamp_may_be_in_a_closed_segment(pylog: Run, log: Log)
 def test_markers_count_as_no_batch_of_records(pylog: Run, log: Log) -> None:
     log.create_topic("t")
     partition = log.partition("t", 0)
-    partition.append_batch(batch(b"a", b"b", producer_id=1, epoch=0, sequence=0, transactional=True))
-    partition.append_batch(marker(1, 0, commit=True))
-    partition.append_batch(batch(b"c", producer_id=1, epoch=0, sequence=2, transactional=True))
+    partition.log.append_batch(batch(b"a", b"b", producer_id=1, epoch=0, sequence=0, transactional=True))
+    partition.log.append_batch(marker(1, 0, commit=True))
+    partition.log.append_batch(batch(b"c", producer_id=1, epoch=0, sequence=2, transactional=True))
     (row,) = pylog("stats", "--json").objects
     assert (row["records_per_batch"], row["last_stable_offset"], row["latest_offset"]) == (1.5, 3, 4)
 
@@ -65,7 +65,7 @@ def test_after_records_were_deleted_the_first_is_the_first_kept(pylog: Run, log:
     log.create_topic("t")
     partition = log.partition("t", 0)
     partition.append([ProducerRecord(b"", timestamp_ms=START_MS + at) for at in range(5)])
-    partition.delete_before(3)
+    partition.log.delete_before(3)
     (row,) = pylog("stats", "--json").objects
     assert (row["earliest_offset"], row["first_timestamp_ms"]) == (3, START_MS + 3)
 

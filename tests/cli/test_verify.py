@@ -86,7 +86,7 @@ def test_an_id_that_will_be_given_out_again_is_a_problem(pylog: Run, log: Log) -
     for partition in (0, 1, 1):
         with Producer(log) as producer:
             producer.send("t", b"v", partition=partition).result()
-    log.partition("t", 0).roll()  # with a snapshot
+    log.partition("t", 0).log.roll()  # with a snapshot
     count_from(log, 5001)
     code, out, _ = pylog("verify")
     first, _, summary = out.splitlines()
@@ -114,7 +114,7 @@ def test_an_id_in_a_snapshot_alone_is_compared_too(pylog: Run, log: Log) -> None
     count_from(log, 5000)
     with Producer(log) as producer:
         producer.send("t", b"v").result()
-    log.partition("t", 0).roll()
+    log.partition("t", 0).log.roll()
     log.delete_records(TopicPartition("t", 0), 1)
     count_from(log, 5000)
     (problem, *_) = pylog("verify").lines

@@ -62,7 +62,7 @@ def fill(partition: Partition) -> None:
 
     for _ in range(2):
         segment()
-        partition.roll()
+        partition.log.roll()
         append_encoded(partition, marker(8, 0, commit=False, timestamp_ms=START_MS + partition.latest_offset))
     data(7, count=6)
     data(8, transactional=True)
@@ -80,7 +80,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("verify") / "t-0"
     partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
     fill(partition)
-    partition.sync(partition.latest_offset)
+    partition.log.sync(partition.latest_offset)
     partition.close()
     return directory
 
@@ -127,7 +127,7 @@ def test_a_partition_that_nobody_has_written_to_is_good(tmp_path: Path) -> None:
         assert check(tmp_path / "t-0") == []
         if roll:
             append_encoded(partition, batch(b"one"))
-            partition.roll()
+            partition.log.roll()
         partition.close()
         assert check(tmp_path / "t-0") == []
 
@@ -301,7 +301,7 @@ def test_segments_exchanged_between_partitions_are_found(directory: Path, tmp_pa
     partition = open_partition(other, index_interval_bytes=INTERVAL_BYTES)
     for number in range(12):
         append_encoded(partition, batch(b"other %d" % number))
-    partition.roll()
+    partition.log.roll()
     partition.close()
     shutil.copy(log_file(other, 0), log_file(directory, 0))
     problems = check(directory)
@@ -335,7 +335,7 @@ class DeletingWhen(StandIn):
     def size(self, path: str) -> int:
         if path == str(log_file(self._directory, 0)):
             partition = open_partition(self._directory, index_interval_bytes=INTERVAL_BYTES)
-            partition.delete_before(self._before)
+            partition.log.delete_before(self._before)
             partition.close()
         return super().size(path)
 
@@ -370,7 +370,7 @@ def test_records_deleted_while_they_are_checked_are_no_gap(directory: Path) -> N
     class Deleting(StandIn):
         def names(self, path: str) -> list[str]:
             partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
-            partition.delete_before(second)
+            partition.log.delete_before(second)
             partition.close()
             return super().names(path)
 
@@ -384,7 +384,7 @@ def test_a_segment_deleted_before_its_index_is_opened_is_no_problem(directory: P
         def open_readable(self, path: str) -> ReadableFile:
             if path == str(file_of(directory, 0, kind)) and Path(path).exists():
                 partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
-                partition.delete_before(bases_of(directory)[1])
+                partition.log.delete_before(bases_of(directory)[1])
                 partition.close()
             return super().open_readable(path)
 
@@ -416,7 +416,7 @@ def test_after_a_power_cut_a_torn_end_is_no_damage_above_the_durable_end_only(
     partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
     append_encoded(partition, batch(b"the last", timestamp_ms=START_MS + 1000))
     if synced:
-        partition.sync(partition.latest_offset)
+        partition.log.sync(partition.latest_offset)
     partition.close()
     path = log_file(directory, bases_of(directory)[-1])
     cut(path, path.stat().st_size - 3)
@@ -432,7 +432,7 @@ def test_after_a_power_cut_lost_segments_above_the_durable_end_are_no_damage(tmp
     for number in range(9):
         append_encoded(partition, batch(b"v%d" % number, timestamp_ms=START_MS + number))
         if number in (2, 5):
-            partition.roll()
+            partition.log.roll()
     partition.close()
     assert check(directory, OtherBoot()) == []
     cut(log_file(directory, 3), 0)
@@ -471,7 +471,7 @@ def test_without_commit_slots_a_lost_first_segment_is_named_by_its_index(directo
 
 def test_a_roll_that_was_cut_off_before_its_file_is_no_damage(directory: Path) -> None:
     partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
-    partition.roll()
+    partition.log.roll()
     partition.close()
     assert check(directory) == []
     for path in directory.glob(f"{bases_of(directory)[-1]:020d}.*"):
@@ -499,7 +499,7 @@ def test_after_records_were_deleted_everything_is_good(directory: Path) -> None:
     _, second, third = bases_of(directory)
     for before in (second + 1, third):
         partition = open_partition(directory, index_interval_bytes=INTERVAL_BYTES)
-        partition.delete_before(before)
+        partition.log.delete_before(before)
         partition.close()
         assert check(directory) == []
     assert bases_of(directory) == [third]

@@ -23,6 +23,10 @@ START_MS = ManualClock().start_ms
 
 
 class FakePartition:
+    @property
+    def log(self) -> FakePartition:
+        return self
+
     def __init__(self, log: FakeLog, topic: str, number: int) -> None:
         self.topic_partition = TopicPartition(topic, number)
         self.log_start = 0
@@ -67,7 +71,7 @@ class FakePartition:
         self._published += 1
         self._log.wake()
 
-    # Reading, as Partition does
+    # Reading, as PartitionLog does
 
     def _check_open(self) -> None:
         if self.closed:

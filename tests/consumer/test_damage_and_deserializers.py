@@ -106,7 +106,7 @@ def test_an_iteration_raises_damage_behind_the_records_before_it() -> None:
 def test_a_batch_that_decodes_to_nonsense_is_named_with_its_offsets(max_records: int, way: str) -> None:
     log = FakeLog(orders=1)
     log["orders"].append(*numbered(0, 10))
-    log["orders"].append_batch(badly_framed(b"10"))
+    log["orders"].log.append_batch(badly_framed(b"10"))
     log["orders"].append(*numbered(11, 20))
     consumer = consumer_of(log, "orders", max_poll_records=max_records)
     poll = poll_of(consumer, way)
@@ -126,7 +126,7 @@ def test_a_batch_that_decodes_to_nonsense_is_named_with_its_offsets(max_records:
 @WAYS
 def test_nothing_of_a_small_damaged_batch_is_returned(way: str) -> None:
     log = FakeLog(orders=1)
-    log["orders"].append_batch(badly_framed(*numbered(0, 5)))
+    log["orders"].log.append_batch(badly_framed(*numbered(0, 5)))
     read, error = drain(poll_of(consumer_of(log, "orders"), way))
     assert read == []
     assert error is not None
@@ -294,7 +294,7 @@ def test_records_given_back_come_before_a_failure_met_behind_them_however_few_ar
 def test_the_first_of_two_failures_is_raised_first() -> None:
     log = FakeLog(orders=1)
     log["orders"].append(b"0", b"{", b"2")
-    log["orders"].append_batch(badly_framed(b"3"))
+    log["orders"].log.append_batch(badly_framed(b"3"))
     consumer = consumer_of(log, "orders", value_deserializer=json.loads)
     assert values(consumer.poll()) == [0]
     with pytest.raises(SerializationError) as caught:

@@ -33,7 +33,7 @@ def log_of(batches: list[tuple[int, list[ProducerRecord], str]], partitions: int
     log = FakeLog(orders=partitions)
     for number, records, codec in batches:
         fitting = [record._replace(timestamp_ms=min(record.timestamp_ms or 0, LATEST_MS)) for record in records]
-        log.partition("orders", number % partitions).append_batch(bytearray(view_of(fitting, codec=codec).buffer))
+        log.partition("orders", number % partitions).log.append_batch(bytearray(view_of(fitting, codec=codec).buffer))
     return log
 
 
@@ -198,7 +198,9 @@ def test_what_an_iteration_did_not_give_out_comes_first() -> None:
 def test_a_time_beyond_microseconds_is_raised_behind_the_records_before_it(max_records: int, wrong: int) -> None:
     log = FakeLog(orders=1)
     times = [5, LATEST_MS, wrong, 7]
-    log["orders"].append_batch(bytearray(view_of([ProducerRecord(b"%d" % t, timestamp_ms=t) for t in times]).buffer))
+    log["orders"].log.append_batch(
+        bytearray(view_of([ProducerRecord(b"%d" % t, timestamp_ms=t) for t in times]).buffer)
+    )
     log["orders"].append(*numbered(4, 6))
     consumer = consumer_of(log, "orders")
     read: list[int] = []
@@ -325,7 +327,7 @@ def test_gaps_of_a_compacted_batch_are_no_rows() -> None:
     for record in CORNERS:
         encoder.append(1, record.key, record.value, ())
     log = FakeLog(orders=1)
-    log["orders"].append_batch(bytearray(view_of(CORNERS).buffer))
+    log["orders"].log.append_batch(bytearray(view_of(CORNERS).buffer))
     (view,) = log["orders"]._batches
     log["orders"]._batches = [BatchView(view.buffer, view.header._replace(last_offset_delta=20))]
     consumer = consumer_of(log, "orders")

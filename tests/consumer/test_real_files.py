@@ -59,7 +59,7 @@ def test_every_codec_is_read_across_segments(log: Log, codec: str) -> None:
         encoder = RecordEncoder(1 << 20)
         for value in numbered(start, start + 100):
             encoder.append(1, None, value * 10, ())
-        log.partition("orders", 0).append_batch(build_batch(encoder, codec=codec_id(codec)))
+        log.partition("orders", 0).log.append_batch(build_batch(encoder, codec=codec_id(codec)))
     assert len(log.partition("orders", 0).segments) > 2
     assert values(list(reading(log))) == [value * 10 for value in numbered(0, 2_000)]
 
@@ -80,12 +80,12 @@ def test_transactions_show_what_their_isolation_says(log: Log) -> None:
         encoder = RecordEncoder(1 << 20)
         for value in values:
             encoder.append(1, None, value, ())
-        partition.append_batch(
+        partition.log.append_batch(
             build_batch(encoder, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
         )
 
     def end(producer_id: int, how: ControlType) -> None:
-        partition.append_batch(build_marker(how, producer_id, 0, 0, 1))
+        partition.log.append_batch(build_marker(how, producer_id, 0, 0, 1))
 
     append(log, b"plain")
     write(1, b"committed")
@@ -106,7 +106,7 @@ def test_durable_visibility_waits_for_the_sync(log: Log) -> None:
     append(log, b"written")
     consumer = reading(log, visibility="durable")
     assert consumer.poll() == []
-    log.partition("orders", 0).sync(1)
+    log.partition("orders", 0).log.sync(1)
     assert values(consumer.poll()) == [b"written"]
 
 

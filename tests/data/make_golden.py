@@ -99,7 +99,7 @@ def rolled(log: Log) -> None:
     log.create_topic("rolled")
     for number in range(40):
         append(log.partition("rolled", 0), encoded(b"rolled %d " % number * 12, number, ROLLED_PRODUCER, number))
-    log.partition("rolled", 0).sync(40)
+    log.partition("rolled", 0).log.sync(40)
 
 
 def trimmed(log: Log) -> None:
@@ -148,12 +148,12 @@ def transactions(log: Log) -> None:
     data(2, 6, 7)
     end(2, commit=False)
     append(partition, encoded(b"plain", 8, -1, -1))
-    partition.roll()
+    partition.log.roll()
     data(1, 9)
     data(3, *range(10, 22))
     end(3, commit=False)
     end(1, commit=True)
-    partition.roll()
+    partition.log.roll()
     data(2, 22, 23)
     end(2, commit=True)
     data(3, 24)  # undecided
@@ -170,7 +170,7 @@ def encoded(value: bytes, number: int, producer: int, sequence: int, *, transact
 
 
 def append(partition: Partition, batch: bytearray) -> None:
-    partition.append_batch(batch)
+    partition.log.append_batch(batch)
 
 
 # What must be read
@@ -200,7 +200,7 @@ def listing(log: Log) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def records(partition: Partition, isolation_level: str = "read_uncommitted") -> Iterator[dict[str, Any]]:
     cursor = Cursor(partition.earliest_offset)
     while True:
-        fetched = partition.fetch(cursor, max_bytes=4096, isolation_level=isolation_level, visibility="written")
+        fetched = partition.log.fetch(cursor, max_bytes=4096, isolation_level=isolation_level, visibility="written")
         for view in fetched.batches:
             for record in view.records():
                 if record.offset >= cursor.offset:

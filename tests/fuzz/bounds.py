@@ -140,9 +140,9 @@ def run(root: Path) -> Iterator[dict[str, object]]:
         log.create_topic("t", index_interval_bytes=100)
         for at in range(3):
             for name in (b"a", b"b"):
-                log.partition("t", 0).append_batch(batch_of(encode(Raw(value=name)), 1))
+                log.partition("t", 0).log.append_batch(batch_of(encode(Raw(value=name)), 1))
             if at < 2:
-                log.partition("t", 0).roll()
+                log.partition("t", 0).log.roll()
     for step in directories.STEPS:  # everything is loaded before anything is measured
         step(Path(shutil.copytree(right, root / "warm", dirs_exist_ok=True)))
     for name, (file, make) in INPUTS.items():

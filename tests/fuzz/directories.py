@@ -61,11 +61,11 @@ def build(root: Path) -> list[Path]:
         for number, codec in enumerate((NONE, GZIP, LZ4, ZSTD)):
             encoder = RecordEncoder(1 << 16)
             encoder.extend(1_700_000_000_000 + number, [b"value %d " % at * 8 for at in range(6)], [b"k"] * 6, 0)
-            partition.append_batch(build_batch(encoder, codec=codec))
-            partition.append_batch(batch(b"a", producer_id=9_999, epoch=0, sequence=number, transactional=True))
-            partition.append_batch(marker(9_999, 0, commit=number == 1))
+            partition.log.append_batch(build_batch(encoder, codec=codec))
+            partition.log.append_batch(batch(b"a", producer_id=9_999, epoch=0, sequence=number, transactional=True))
+            partition.log.append_batch(marker(9_999, 0, commit=number == 1))
             if number < 3:
-                partition.roll()
+                partition.log.roll()
         log.partition("t", 1).append([ProducerRecord(b"alone")])
     (kafkas / "t-0").parent.mkdir(parents=True)
     shutil.copytree(KAFKA / "transactions-0", kafkas / "t-0")
@@ -262,7 +262,7 @@ def _append(path: Path) -> str:
             end = partition.append([ProducerRecord(b"appended", b"k")]).base_offset
             (record,) = partition.read(end, max_records=1, max_bytes=1 << 20)
             require(record.value == b"appended", "what was appended is not what is read")
-            partition.roll()
+            partition.log.roll()
         log.manager.next_producer_id()
     return "appended"
 

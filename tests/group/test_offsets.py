@@ -129,7 +129,7 @@ def test_a_checkpoint_that_the_disk_refuses_fails_no_commit(
     def refused(*_: object) -> None:
         raise OutcomeUnknown("the disk refused")
 
-    monkeypatch.setattr("pylog.partition.Partition.sync", refused)
+    monkeypatch.setattr("pylog.partition.partition_log.PartitionLog.sync", refused)
     store.tidy("g")
     assert "no checkpoint of committed offsets: the disk refused" in caplog.text
 

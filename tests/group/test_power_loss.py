@@ -66,7 +66,7 @@ def test_offsets_whose_records_were_lost_do_not_pass_over_those_that_get_their_o
     actor.commit("g", durable=False)
     assert world.errors == []
     commits = actor.log.partition("__consumer_offsets", 0)
-    commits.sync(commits.latest_offset)  # as the system may at any time
+    commits.log.sync(commits.latest_offset)  # as the system may at any time
     with without_power(world.machine).process().open_log(world.root) as log:
         with Producer(log, acks=1) as producer:
             for number in range(6):
@@ -114,6 +114,6 @@ def test_power_that_is_lost_again_does_not_bring_an_epoch_back() -> None:
             partition.append([ProducerRecord(b"%d" % number)], acks=1)
             epochs.append(partition.leader_epoch)
             assert partition.latest_offset == 2
-            assert [partition.end_of_leader_epoch(epoch) for epoch in range(number + 1)] == [1] * (number + 1)
+            assert [partition.log.end_of_leader_epoch(epoch) for epoch in range(number + 1)] == [1] * (number + 1)
             assert list(log.verify().problems) == []
     assert epochs == [1, 2, 3]

@@ -184,8 +184,8 @@ def test_commits_are_read_on_in_the_midst_of_a_batch(log: Log) -> None:
     store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, ""), TopicPartition("t", 1): Committed(2, -1, "", 9, "")})
     partition = log.partition("__consumer_offsets", 0)
-    partition.roll()
-    partition.delete_before(1)
+    partition.log.roll()
+    partition.log.delete_before(1)
     with Log(log.path) as other:
         assert other.manager.part(GroupAdmin).offsets.committed("g") == {
             TopicPartition("t", 1): Committed(2, -1, "", 9, "")
@@ -331,7 +331,7 @@ def test_a_subscription_that_finds_a_lock_taken_is_told(log: Log, monkeypatch: p
 
 def test_a_log_that_is_only_read_is_not_settled(log: Log) -> None:
     with Log(log.path, read_only=True) as reader, pytest.raises(ReadOnlyLog):
-        reader.partition("t", 0).settle(0)
+        reader.partition("t", 0).log.settle(0)
 
 
 def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None:

@@ -267,7 +267,7 @@ def test_indexes_follow_from_the_log_whoever_appends(tmp_path: Path, seed: int, 
             base = append_encoded(handle, batch(*values, timestamp_ms=START_MS + chance.randrange(1000)))
             sent += [(base + number, value) for number, value in enumerate(values)]
         elif action < 0.87:
-            handle.roll()
+            handle.log.roll()
         elif action < 0.94:
             handles[chance.randrange(2)] = open_partition(directory, OtherBoot(boot), **options)
         else:
@@ -304,10 +304,10 @@ def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(tmp_path: Pat
     for at in times:
         append_encoded(partition, batch(b"x" * 60, timestamp_ms=at))
     assert_indexes_follow_from_the_log(directory, 100)
-    partition.roll()
+    partition.log.roll()
     again = open_partition(directory, index_interval_bytes=100)
     append_encoded(again, batch(b"x", timestamp_ms=0))
-    again.roll()
+    again.log.roll()
     again.append(one("last"), acks=1)
     again.close()
     assert_indexes_follow_from_the_log(directory, 100)
@@ -332,7 +332,7 @@ def test_an_index_that_points_to_other_batches_hides_no_record(tmp_path: Path) -
     assert 2 < len(entries) < len(positions)
     for is_closed in (False, True):
         if is_closed:
-            partition.roll()
+            partition.log.roll()
             file_of(directory, 0, ".seal").unlink()
         for number, (relative, right) in enumerate(entries):
             for wrong in set(positions) - {right}:
@@ -355,7 +355,7 @@ def test_offset_for_time_begins_at_the_log_start(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     for at in range(10):
         partition.append(many(str(at), timestamp_ms=at), acks=1)
-    partition.delete_before(4)
+    partition.log.delete_before(4)
     assert partition.offset_for_time(0) == (4, 4)
 
 

@@ -41,7 +41,7 @@ def lay_out(directory: Path, *, closed: bool) -> Path:
     for at in TIMES:
         append_encoded(partition, batch(b"x", timestamp_ms=at))
     if closed:
-        partition.roll()
+        partition.log.roll()
         append_encoded(partition, batch(b"x", timestamp_ms=START_MS + 1000))
     partition.close()
     return directory
@@ -124,7 +124,7 @@ def test_a_seal_knows_the_greatest_timestamp_of_every_64_batches(tmp_path: Path)
     times = [START_MS + number + chance.choice([0, 0, 500, -500]) for number in range(200)]
     for at in times:
         append_encoded(partition, batch(b"x", timestamp_ms=at))
-    partition.roll()
+    partition.log.roll()
     for wanted in range(min(times) - 1, max(times) + 2):
         found = partition.offset_for_time(wanted)
         assert (found and found.offset) == next((offset for offset, at in enumerate(times) if at >= wanted), None)
@@ -144,7 +144,7 @@ def test_what_is_known_of_a_segment_grows_with_it_and_is_not_read_again(
             assert partition.offset_for_time(START_MS + at + 1) is None
             assert partition.offset_for_time(START_MS + at // 2) == (at // 2, START_MS + at // 2)
     reads: list[int] = []
-    segment = next(iter(partition._reader._open.values()))
+    segment = next(iter(partition.log.reader._open.values()))
     pread: Callable[[int, int], bytes] = segment._file.pread
     monkeypatch.setattr(
         segment, "_file", type("Counted", (), {"pread": lambda _, size, at: reads.append(size) or pread(size, at)})()

@@ -16,12 +16,12 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "the loop looks once more, and drops nothing",
     ("segment/scan.py", "_header_pattern: 1  ->  2"): "a broader glance; what it finds is compared in full",
     (
-        "partition/write/writer.py",
-        "PartitionWriter._roll: self._segment = fresh  ->  pass",
+        "partition/write/log_end.py",
+        "LogEnd.roll: self._segment = fresh  ->  pass",
     ): "the next append attaches again",
     (
-        "partition/write/writer.py",
-        "PartitionWriter._roll: base < at < end  ->  base <= at < end",
+        "partition/write/log_end.py",
+        "LogEnd.roll: base < at < end  ->  base <= at < end",
     ): "no inner snapshot is at the base",
     (
         "partition/write/writer.py",
@@ -42,8 +42,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "one byte more than there must be is enough to see that there is more",
     ("partition/repair/recovery.py", "_rebuild_from: 0  ->  1"): "a sequence of slots may begin anywhere",
     (
-        "partition/write/writer_view.py",
-        "WriterView._catch_up: self._drop_segment()  ->  pass",
+        "partition/write/log_end.py",
+        "LogEnd._catch_up: self.forget()  ->  pass",
     ): "recovery drops it, too",
     ("index/offset_index.py", "OffsetIndexReader.positions: 0  ->  1"): "no batch begins at position 1",
     ("index/offset_index.py", "OffsetIndexWriter.cut: 0  ->  1"): "no batch begins at position 1",
@@ -71,7 +71,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("index/transaction_index.py", "TransactionIndexWriter.close: self._entries.close()  ->  pass"): _CLOSED_BY_PYTHON,
     ("index/entries.py", "EntryFile.close: self.file.close()  ->  pass"): _CLOSED_BY_PYTHON,
     ("partition/read/assessment.py", "assess: file.close()  ->  pass"): _CLOSED_BY_PYTHON,
-    ("partition/write/writer.py", "PartitionWriter._undo: segment.close()  ->  pass"): _CLOSED_BY_PYTHON,
+    ("partition/write/log_end.py", "LogEnd.take_back: segment.close()  ->  pass"): _CLOSED_BY_PYTHON,
     ("segment/writer.py", "SegmentWriter.__init__: self.first_timestamp_ms = -1  ->  pass"): _OVERWRITTEN,
     ("segment/writer.py", "SegmentWriter.__init__: 1  ->  2"): _OVERWRITTEN,
     ("index/offset_index.py", "OffsetIndexWriter.__init__: self.last_offset = base_offset  ->  pass"): _OVERWRITTEN,

@@ -24,8 +24,8 @@ from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.model import ProducerRecord, Record, TopicPartition
 from pylog.partition import Cursor, Partition
-from pylog.partition.directory import Place
-from pylog.partition.lifecycle import prepare_directory
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.partition_log import PartitionLog
 from pylog.partition.write.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
@@ -51,26 +51,42 @@ def open_partition(
     filesystem = filesystem or OsFileSystem()
     settings = config or TopicConfig(**changes)
     prepare(directory, filesystem)
-    return Partition(
+    there = PartitionDirectory(
         filesystem,
         clock or ManualClock(),
         str(directory),
         TopicPartition(TP.topic, number),
         lambda: settings,
         boot_of(filesystem),
-        topic_id=topic_id,
-        read_only=read_only,
-        foreign=foreign,
-        log_start=0,
-        notify=lambda: None,
-        sync_catalog=lambda: None,
+        "" if foreign else topic_id,
+    )
+    return partition_in(there, topic_id=topic_id, read_only=read_only, foreign=foreign)
+
+
+def partition_in(
+    directory: PartitionDirectory, *, topic_id: str = "id", read_only: bool = False, foreign: bool = False
+) -> Partition:
+    """A handle without a ``Log`` around it."""
+    why = "it was opened with read_only=True" if read_only else None
+    return Partition(
+        PartitionLog(
+            directory,
+            topic_id=topic_id,
+            foreign=foreign,
+            log_start=0,
+            notify=lambda: None,
+            sync_catalog=lambda: None,
+            why_read_only=why,
+        )
     )
 
 
 def open_writer(directory: Path | str, filesystem: FileSystem, config: TopicConfig) -> PartitionWriter:
     """Only the part that recovers and appends."""
     boot = boot_of(filesystem)
-    return PartitionWriter(Place(filesystem, ManualClock(), str(directory), TP, lambda: config, boot, "id"))
+    return PartitionWriter(
+        PartitionDirectory(filesystem, ManualClock(), str(directory), TP, lambda: config, boot, "id")
+    )
 
 
 def boot_of(filesystem: FileSystem) -> int:
@@ -80,7 +96,7 @@ def boot_of(filesystem: FileSystem) -> int:
 def prepare(directory: Path | str, filesystem: FileSystem) -> None:
     if not os.path.isdir(directory):
         os.makedirs(directory)
-        prepare_directory(filesystem, str(directory), "id", boot_of(filesystem))
+        PartitionDirectory.create(filesystem, str(directory), "id", boot_of(filesystem))
 
 
 @contextmanager
@@ -110,7 +126,7 @@ def everything(partition: Partition, isolation_level: str = "read_uncommitted") 
     cursor = Cursor(partition.earliest_offset)
     found: list[tuple[int, bytes]] = []
     while True:
-        fetched = partition.fetch(cursor, max_bytes=1 << 20, isolation_level=isolation_level, visibility="written")
+        fetched = partition.log.fetch(cursor, max_bytes=1 << 20, isolation_level=isolation_level, visibility="written")
         for view in fetched.batches:
             found += [(record.offset, record.value) for record in view.records() if record.offset >= cursor.offset]
         if fetched.cursor.offset == cursor.offset:
@@ -164,7 +180,7 @@ def marker(producer_id: int, epoch: int, *, commit: bool, timestamp_ms: int = ST
 
 def append_encoded(partition: Partition, encoded: bytearray) -> int:
     """Append a batch built above; its base offset."""
-    return partition.append_batch(encoded).base_offset
+    return partition.log.append_batch(encoded).base_offset
 
 
 # Files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from pylog.errors import (
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.index.transaction_index import ENTRY as ABORT_ENTRY
 from pylog.manager.producer_ids import ProducerIds
-from pylog.partition import Cursor, Partition
+from pylog.partition import Cursor
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.visibility import check_isolation
@@ -49,6 +52,7 @@ from tests.partition.logs import (
     marker,
     one,
     open_partition,
+    partition_in,
 )
 from tests.storage.filesystems import Faulty, Killed, OtherBoot, io_error
 from tests.system import fail
@@ -96,11 +100,7 @@ def test_settings_that_cannot_be_read_are_an_append_that_did_not_happen(tmp_path
     def refused() -> Any:
         raise StorageError("the topic's file cannot be read", path="t.json")
 
-    partition = Partition(
-        FS, ManualClock(), str(directory), TP, refused, boot_of(FS),
-        topic_id="id", read_only=False, foreign=False, log_start=0, notify=lambda: None,
-            sync_catalog=lambda: None,
-    )  # fmt: skip
+    partition = partition_in(PartitionDirectory(FS, ManualClock(), str(directory), TP, refused, boot_of(FS), "id"))
     with pytest.raises(NotAppended, match="topic's file cannot be read"):
         partition.append(one("a"), acks=1)
 
@@ -108,21 +108,21 @@ def test_settings_that_cannot_be_read_are_an_append_that_did_not_happen(tmp_path
 def test_a_token_changes_with_what_is_published_whether_there_are_slots_or_not(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition, reader = open_partition(directory), open_partition(directory, read_only=True)
-    before = reader.change_token()
-    assert reader.change_token() == before
+    before = reader.log.change_token()
+    assert reader.log.change_token() == before
     partition.append(one("a"), acks=1)
-    assert reader.change_token() != before
+    assert reader.log.change_token() != before
     partition.close()
     (directory / ".commit").unlink()
     for foreign in (False, True):
         looking = open_partition(directory, read_only=True, foreign=foreign)
-        before = looking.change_token()
-        assert looking.change_token() == before
+        before = looking.log.change_token()
+        assert looking.log.change_token() == before
         with log_file(directory).open("ab") as file:
             file.write(b"more")
-        assert looking.change_token() != before
+        assert looking.log.change_token() != before
     log_file(directory).unlink()
-    assert open_partition(directory, read_only=True, foreign=True).change_token() == (None, 0)
+    assert open_partition(directory, read_only=True, foreign=True).log.change_token() == (None, 0)
 
 
 def test_a_log_that_is_gone_is_not_called_a_damaged_partition(tmp_path: Path) -> None:
@@ -135,17 +135,17 @@ def test_a_log_that_is_gone_is_not_called_a_damaged_partition(tmp_path: Path) ->
         return TopicConfig()
 
     open_partition(directory).close()
-    partition = Partition(
-        FS, ManualClock(), str(directory), TP, settings, boot_of(FS),
-        topic_id="id", read_only=False, foreign=False, log_start=0, notify=lambda: None,
-            sync_catalog=lambda: None,
-    )  # fmt: skip
+    partition = partition_in(PartitionDirectory(FS, ManualClock(), str(directory), TP, settings, boot_of(FS), "id"))
     partition.append(one("a"), acks=1)
     other = open_partition(directory)
-    other.roll()
+    other.log.roll()
     other.append(one("b"), acks=1)
     is_gone = True
-    for call in (lambda: partition.append_batch(batch(b"c")), partition.roll, lambda: partition.delete_before(1)):
+    for call in (
+        lambda: partition.log.append_batch(batch(b"c")),
+        partition.log.roll,
+        lambda: partition.log.delete_before(1),
+    ):
         with pytest.raises(LogNotFound):
             call()
 
@@ -163,7 +163,7 @@ def test_a_batch_that_claims_a_later_record_than_it_has_hides_none_behind_it(tmp
     for at, offset in ((START_MS, 0), (START_MS + 400, 1), (START_MS + 700, None)):
         found = partition.offset_for_time(at)
         assert (found and found.offset) == offset
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"2", timestamp_ms=START_MS + 900))
     found = partition.offset_for_time(START_MS + 700)
     assert found is not None
@@ -176,7 +176,7 @@ def test_a_time_is_not_looked_up_in_segments_that_a_killed_deletion_left(tmp_pat
     partition = open_partition(directory, filesystem)
     for number in range(4):
         append_encoded(partition, batch(b"%d" % number, timestamp_ms=START_MS + number))
-        partition.roll()
+        partition.log.roll()
 
     def hook(operation: str, path: str) -> None:
         if operation == "replace" and path.endswith(".log.deleted"):
@@ -184,7 +184,7 @@ def test_a_time_is_not_looked_up_in_segments_that_a_killed_deletion_left(tmp_pat
 
     filesystem.hook = hook
     with pytest.raises(Killed):
-        partition.delete_before(3)
+        partition.log.delete_before(3)
     reader = open_partition(directory, read_only=True)
     found = reader.offset_for_time(START_MS)
     assert found is not None
@@ -200,7 +200,7 @@ def two_segments(directory: Path, times: list[int]) -> None:
     partition = open_partition(directory, index_interval_bytes=0)
     for at in times:
         append_encoded(partition, batch(b"x", timestamp_ms=START_MS + at))
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"x", timestamp_ms=START_MS + 99))
     partition.close()
 
@@ -246,7 +246,7 @@ def test_verify_passes_over_what_a_loss_of_power_took_behind_the_durable_end(tmp
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number))
         if number in (1, 3):
-            partition.roll()
+            partition.log.roll()
     partition.close()
     path = log_file(directory, 2)
     cut(path, headers(path)[1][0])
@@ -260,7 +260,7 @@ def test_verify_passes_over_a_segment_that_overlaps_the_one_before_behind_the_du
     for number in range(4):
         append_encoded(partition, batch(b"%d" % number))
         if number == 1:
-            partition.roll()
+            partition.log.roll()
     partition.close()
     file_of(directory, 0, ".seal").unlink()
     repeated = batch(b"2")
@@ -335,18 +335,23 @@ def test_a_child_that_returns_into_its_parents_change_is_refused(
     monkeypatch.setattr(fork, "_methods", {})
     partition = open_partition(tmp_path / "t-0")
 
-    def forks() -> None:
+    def forks(grant: Grant) -> None:
+        published = grant.slots.read()
         fork._run()
-        assert partition._writer is not None
-        with pytest.raises(ForkedHandle):
-            partition._writer._lock.check_held()
-        with pytest.raises(ForkedHandle):
-            _ = partition._writer._lock.slots
-        with pytest.raises(ForkedHandle):
-            partition._writer._current()
+        assert published is not None
+        assert partition.log.writer is not None
+        for change in (
+            grant.check,
+            partial(grant.publish, published),
+            grant.sync_slots,
+            partial(grant.segment_writer, 0),
+            partial(partition.log.writer._end._known, grant),
+        ):
+            with pytest.raises(ForkedHandle):
+                change()
 
-    assert partition._writer is not None
-    partition._writer._lock.holding(1000, forks)
+    assert partition.log.writer is not None
+    partition.log.writer._lock.holding(1000, forks)
     assert partition.append(one("a"), acks=1).base_offset == 0
 
 
@@ -355,7 +360,7 @@ def test_records_deleted_while_a_time_is_looked_up_are_passed_over(tmp_path: Pat
     partition = open_partition(directory)
     for number in range(3):
         append_encoded(partition, batch(b"%d" % number, timestamp_ms=START_MS + number))
-        partition.roll()
+        partition.log.roll()
 
     class Deleting(OsFileSystem):
         """Another process deletes records when a segment is first opened."""
@@ -365,7 +370,7 @@ def test_records_deleted_while_a_time_is_looked_up_are_passed_over(tmp_path: Pat
         def open_readable(self, path: str) -> Any:
             if path.endswith(".log") and self.deletes:
                 self.deletes = False
-                partition.delete_before(2)
+                partition.log.delete_before(2)
             return super().open_readable(path)
 
     reader = open_partition(directory, Deleting(), read_only=True)
@@ -378,7 +383,7 @@ def test_a_segment_that_is_missing_for_good_is_damage(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     append_encoded(partition, batch(b"0", timestamp_ms=START_MS))
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"1", timestamp_ms=START_MS))
     reader = open_partition(directory, read_only=True)
     assert len(reader.segments) == 2
@@ -386,7 +391,7 @@ def test_a_segment_that_is_missing_for_good_is_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptSegment, match="a segment file is missing"):
         reader.offset_for_time(START_MS + 1)
     with pytest.raises(CorruptSegment, match="the segment that holds offset 1 is missing"):
-        reader.fetch(Cursor(1), max_bytes=100, isolation_level="read_uncommitted", visibility="written")
+        reader.log.fetch(Cursor(1), max_bytes=100, isolation_level="read_uncommitted", visibility="written")
 
 
 def test_a_published_end_that_an_open_handle_cannot_reach_is_recovered_from(tmp_path: Path) -> None:
@@ -405,10 +410,10 @@ def test_a_sync_on_a_handle_that_never_appended_recovers_first(tmp_path: Path) -
     partition.append(one("a"), acks=1)
     partition.close()
     again = open_partition(directory, OtherBoot(2))
-    again.sync(1)
+    again.log.sync(1)
     assert again.durable_offset == 1
     with pytest.raises(OffsetOutOfRange):
-        again.sync(2)
+        again.log.sync(2)
 
 
 def test_a_topic_of_kafkas_without_metadata_has_no_id(tmp_path: Path) -> None:
@@ -429,7 +434,7 @@ def test_verify_says_what_it_could_not_read(tmp_path: Path, monkeypatch: pytest.
         log.create_topic("t")
         for _ in range(3):
             log.partition("t", 0).append(one("x"), acks=1)
-            log.partition("t", 0).roll()
+            log.partition("t", 0).log.roll()
     filesystem = OsFileSystem()
     opened = filesystem.open_readable
 

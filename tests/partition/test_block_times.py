@@ -41,7 +41,7 @@ def filled(directory: Path, count: int = 2_000, from_second: int = 0, **changes:
 
 
 def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-    return partition._reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
+    return partition.log.reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
 
 
 def offsets_in(found: list[tuple[int, int]]) -> int:
@@ -97,7 +97,7 @@ def test_the_log_append_time_is_known_of_compressed_batches(tmp_path: Path) -> N
     rng = random.Random(1)
     for _ in range(40):
         partition.append([ProducerRecord(rng.randbytes(20_000))], acks=1)
-    now = partition._clock.now_ms()
+    now = partition.log.directory.clock.now_ms()
     assert offsets_in(spans(partition, now - 10, now - 1)) < 20
     assert offsets_in(spans(partition, now, now)) == 40
 
@@ -176,7 +176,7 @@ def test_a_seal_takes_the_least_times_from_it_and_says_the_same(
         if not is_kept:
             times_file(tmp_path / name).unlink()
         looked_into.clear()
-        partition.roll()
+        partition.log.roll()
         assert len(looked_into) < 30 if is_kept else len(looked_into) == 100
         assert not times_file(tmp_path / name).exists()
         partition.close()
@@ -189,7 +189,7 @@ def test_a_seal_takes_nothing_from_that_of_another_segment(tmp_path: Path) -> No
     partition = filled(directory)
     filled(another, from_second=9_000)
     shutil.copy(times_file(another), times_file(directory))
-    partition.roll()
+    partition.log.roll()
     partition.close()
     again = open_partition(directory, read_only=True)
     [(start, end)] = spans(again, START_MS + SECOND * 500, START_MS + SECOND * 510)
@@ -289,7 +289,7 @@ def test_what_the_disk_refuses_to_note_is_not_known_and_fails_no_append(
         append(partition, [START_MS + SECOND * number for number in range(first, first + 20)])
     assert spans(partition, 0, 2**62) == [(0, 4_000)]
     assert problems(directory) == []
-    partition.roll()  # the seal knows all the same
+    partition.log.roll()  # the seal knows all the same
     partition.close()
     found = spans(open_partition(directory, read_only=True), START_MS + SECOND * 500, START_MS + SECOND * 500)
     assert found[0][0] <= 500 < found[0][1]
@@ -375,7 +375,7 @@ class Life:
         least_ms = encoder.min_timestamp_ms
         assert least_ms == START_MS + min(times_ms)
         batch = build_batch(encoder, codec=4 if is_compressed else 0)
-        self.writers[writer].append_batch(batch, min_timestamp_ms=least_ms if is_told else None)
+        self.writers[writer].log.append_batch(batch, min_timestamp_ms=least_ms if is_told else None)
         self.times_ms += times_ms
 
     def open_again(self, writer: int, *, is_killed: bool) -> None:
@@ -395,7 +395,7 @@ def live(life: Life, rng: random.Random) -> None:
     for _ in range(12):
         writer, step = int(rng.random() < 0.1), rng.random()
         if step < 0.02:
-            life.writers[writer].roll()
+            life.writers[writer].log.roll()
         elif step < 0.12:
             life.open_again(writer, is_killed=rng.random() < 0.3)
         else:

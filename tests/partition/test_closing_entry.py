@@ -28,7 +28,7 @@ from tests.partition.logs import (
 
 def append(partition: Partition, *numbers: int, size: int = 10) -> None:
     for number in numbers:
-        partition.append_batch(batch(b"%d" % number + b"." * size, timestamp_ms=START_MS + number))
+        partition.log.append_batch(batch(b"%d" % number + b"." * size, timestamp_ms=START_MS + number))
 
 
 def last_entry(directory: Path, base: int = 0) -> TimestampOffset | None:
@@ -56,7 +56,7 @@ def test_closing_writes_the_greatest_timestamp_of_the_active_segment(tmp_path: P
 def test_closing_writes_it_after_a_roll_too(tmp_path: Path) -> None:
     partition = open_partition(tmp_path)
     append(partition, 0, 1)
-    partition.roll()
+    partition.log.roll()
     append(partition, 2)
     partition.close()
     assert last_entry(tmp_path, 2) == (START_MS + 2, 2)
@@ -66,7 +66,7 @@ def test_closing_writes_it_after_a_roll_too(tmp_path: Path) -> None:
 def test_an_empty_segment_gets_none(tmp_path: Path) -> None:
     partition = open_partition(tmp_path)
     append(partition, 0)
-    partition.roll()
+    partition.log.roll()
     partition.close()
     assert last_entry(tmp_path, 1) is None
     assert_good(tmp_path)
@@ -148,12 +148,12 @@ def test_a_log_is_closed_although_the_entry_is_refused(
     machine = Machine()
     log = machine.process().open_log("/log")
     log.create_topic("t")
-    log.partition("t", 0).append_batch(batch(b"value"))
+    log.partition("t", 0).log.append_batch(batch(b"value"))
     machine.before_step.append(refusing(name, suffix))
     log.close()
     machine.before_step.clear()
     assert "no closing entry" in caplog.text
     assert machine.locks == {}
     with machine.process().open_log("/log") as log:
-        log.partition("t", 0).append_batch(batch(b"another"))
+        log.partition("t", 0).log.append_batch(batch(b"another"))
         assert log.verify().problems == []

@@ -9,8 +9,7 @@ import pytest
 
 from pylog.errors import StorageError, TopicNotFound
 from pylog.partition import Partition
-from pylog.partition.directory import Place
-from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
@@ -75,7 +74,7 @@ class Noted:
 def fill(partition: Partition, segments: int) -> None:
     for number in range(segments):
         partition.append(one(f"{number}"), acks=1)
-        partition.roll()
+        partition.log.roll()
 
 
 @pytest.mark.parametrize("segments", [10, 100])
@@ -84,7 +83,7 @@ def test_few_files_go_under_one_hold_of_the_lock_however_many_segments_there_are
     partition = open_partition(tmp_path / "t-0", filesystem)
     fill(partition, segments)
     filesystem.renames, filesystem.removals_held, filesystem.removals = [0], [], 0
-    assert partition.delete_before(segments - 1) == segments - 1
+    assert partition.log.delete_before(segments - 1) == segments - 1
     assert max(filesystem.renames) <= FILES_AT_ONCE
     assert sum(filesystem.renames) >= 4 * (segments - 1), "a log, two indexes, a seal"
     assert {Path(path).suffix for path in filesystem.removals_held} <= {".snapshot"}, "small ones"
@@ -103,7 +102,7 @@ def test_others_append_while_files_go(tmp_path: Path) -> None:
         appended.append(other.append(one("between"), acks=1, timeout_ms=0).base_offset)
 
     filesystem.on_release = append
-    partition.delete_before(59)
+    partition.log.delete_before(59)
     filesystem.on_release = lambda: None
     assert len(appended) >= 4
     assert values(other.read(59)) == ["59"]
@@ -119,10 +118,10 @@ def test_two_processes_delete_the_same(tmp_path: Path) -> None:
 
     def delete() -> None:
         for offset in others:
-            assert other.delete_before(offset) == offset
+            assert other.log.delete_before(offset) == offset
 
     filesystem.on_release = delete
-    assert partition.delete_before(27) == 27
+    assert partition.log.delete_before(27) == 27
     assert bases(tmp_path / "t-0") == [29, 30]
     assert partition.earliest_offset == 29
     assert not list(tmp_path.glob("t-0/*.deleted"))
@@ -136,15 +135,15 @@ def test_nothing_of_a_new_topic_goes_that_stands_at_the_same_path(tmp_path: Path
 
     def exchange() -> None:
         if next(holds, False):
-            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            PartitionDirectory.retire(FS, ManualClock(), str(directory), 1.0)
             directory.rename(tmp_path / "condemned")
             directory.mkdir()
-            prepare_directory(FS, str(directory), "other", boot_of(FS))
+            PartitionDirectory.create(FS, str(directory), "other", boot_of(FS))
             fill(open_partition(directory), 20)
 
     filesystem.on_release = exchange
     with pytest.raises(StorageError, match="replaced"):
-        partition.delete_before(29)
+        partition.log.delete_before(29)
     assert bases(directory) == list(range(21))
     assert [values(open_partition(directory).read(offset)) for offset in (0, 19)] == [["0"], ["19"]]
 
@@ -158,10 +157,10 @@ def test_files_go_only_while_the_log_says_that_they_may(tmp_path: Path) -> None:
 
     def spoil() -> None:
         if next(holds, False):
-            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            PartitionDirectory.retire(FS, ManualClock(), str(directory), 1.0)
 
     filesystem.on_release = spoil
-    assert partition.delete_before(29) == 29
+    assert partition.log.delete_before(29) == 29
     assert bases(directory) == list(range(31))
 
 
@@ -175,7 +174,7 @@ def test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_
     partition = open_partition(tmp_path / "t-0", clock=Slept())
     fill(partition, 60)
     files = list(files_before(FS.names(str(tmp_path / "t-0")), 59))
-    partition.delete_before(59)
+    partition.log.delete_before(59)
     assert len(slept) == (len(files) - 1) // FILES_AT_ONCE > 4
     assert min(slept) > SLEEP_MAX_S
 
@@ -195,13 +194,13 @@ def test_what_a_killed_deletion_has_left_goes_with_the_next(tmp_path: Path, oper
 
     filesystem.hook = killed
     with pytest.raises(Killed):
-        partition.delete_before(19)
+        partition.log.delete_before(19)
     reopened = open_partition(directory)
     assert reopened.earliest_offset == 19
     assert values(reopened.read(19)) == ["19"]
-    assert reopened.append_batch(batch(b"x")).base_offset == 20
+    assert reopened.log.append_batch(batch(b"x")).base_offset == 20
     assert len(bases(directory)) > 2 or list(directory.glob("*.deleted"))
-    assert reopened.delete_before(19) == 19
+    assert reopened.log.delete_before(19) == 19
     assert bases(directory) == [19, 20]
     assert not list(directory.glob("*.deleted"))
     assert list(verify_partition(FS, str(directory), TP, dense=True)) == []
@@ -215,11 +214,11 @@ def test_a_topic_that_goes_meanwhile_ends_it(tmp_path: Path) -> None:
 
     def delete_topic() -> None:
         if next(holds, False):
-            retire_directory(FS, ManualClock(), str(directory), 1.0)
+            PartitionDirectory.retire(FS, ManualClock(), str(directory), 1.0)
             directory.rename(tmp_path / "condemned")
 
     filesystem.on_release = delete_topic
-    assert partition.delete_before(29) == 29, "they are gone"
+    assert partition.log.delete_before(29) == 29, "they are gone"
     with pytest.raises(TopicNotFound):
         partition.append(one("x"), acks=1)
 
@@ -232,13 +231,13 @@ def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, mo
     fill(partition, 3)
     free = deletion.free
 
-    def late(place: Place, names: Sequence[str]) -> None:
+    def late(there: PartitionDirectory, names: Sequence[str]) -> None:
         if directory.exists():
             directory.rename(tmp_path / "condemned")
-        free(place, names)
+        free(there, names)
 
     monkeypatch.setattr(deletion, "free", late)
-    assert partition.delete_before(2) == 2
+    assert partition.log.delete_before(2) == 2
 
 
 def test_a_deletion_that_is_begun_again_makes_the_snapshot_durable_that_is_left_now(
@@ -251,5 +250,5 @@ def test_a_deletion_that_is_begun_again_makes_the_snapshot_durable_that_is_left_
     make_durable = snapshots.make_durable
     monkeypatch.setattr(snapshots, "make_durable", lambda *given: (durable.append(given[2]), make_durable(*given))[1])
     for _ in range(2):
-        partition.delete_before(3)
+        partition.log.delete_before(3)
     assert durable == [3, 3]

@@ -45,13 +45,13 @@ def lay_out(directory: Path, *, durable: bool) -> None:
     partition = open_again(directory, 0)
     for offset in range(RECORDS):
         if offset in (10, 20):
-            partition.roll()
+            partition.log.roll()
         append_encoded(
             partition,
             batch(b"v%d" % offset, timestamp_ms=START_MS + offset, producer_id=7, epoch=0, sequence=offset),
         )
     if durable:
-        partition.sync(RECORDS)
+        partition.log.sync(RECORDS)
     partition.close()
 
 

@@ -85,7 +85,7 @@ def test_acks_one_syncs_nothing_but_the_seal_of_a_closed_segment(tmp_path: Path)
     for _ in range(3):
         partition.append(one("a"), acks=1)
     assert filesystem.count("sync") == 0
-    partition.roll()
+    partition.log.roll()
     assert [".seal." in path for path, _ in filesystem.synced_inodes] == [True]
     assert filesystem.count("sync_directory") == 0
     assert partition.durable_offset == 0
@@ -97,7 +97,7 @@ def test_acks_all_after_a_roll_syncs_the_closed_segments_too(tmp_path: Path) -> 
     partition = open_partition(directory, filesystem)
     for number in range(3):
         partition.append(one(f"{number}"), acks=1)
-        partition.roll()
+        partition.log.roll()
     partition.append(one("last"), acks="all")
     assert_durable(directory, filesystem)
     assert partition.durable_offset == 4
@@ -112,7 +112,7 @@ def test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_
         made = batch(b"%d" % number, producer_id=7, epoch=0, sequence=number, transactional=True)
         append_encoded(partition, made)
         append_encoded(partition, marker(7, 0, commit=False))
-        partition.roll()
+        partition.log.roll()
     partition.append(one("last"), acks="all")
     unsynced = {name for inode, paths in filesystem.unsynced.items() for name in paths if os.path.exists(name)}
     closed = {
@@ -173,7 +173,7 @@ def test_a_closed_segment_whose_sync_fails_is_copied(tmp_path: Path) -> None:
     filesystem = sync_fails(0)
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
-    partition.roll()
+    partition.log.roll()
     old = os.stat(log_file(directory)).st_ino
     partition.append(one("b"), acks="all")
     assert os.stat(log_file(directory)).st_ino != old
@@ -241,16 +241,16 @@ def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_ag
     second.append(one("b"), acks="all")
     failing.hook = sync_fails(0, for_ever=True, suffix="").hook
     suspect = os.stat(log_file(directory)).st_ino
-    published, late = second._writer.publish_durable, []
+    published, late = second.log.writer.publish_durable, []
 
     def publish(*arguments: Any) -> bool:
         if not late:
             late.append(1)
             with pytest.raises(OutcomeUnknown):
-                first.sync(second.latest_offset)
+                first.log.sync(second.latest_offset)
         return published(*arguments)
 
-    second._writer.publish_durable = publish  # type: ignore[union-attr, method-assign]
+    second.log.writer.publish_durable = publish  # type: ignore[union-attr, method-assign]
     second.append(one("c"), acks="all")
     assert late
     assert os.stat(log_file(directory)).st_ino != suspect
@@ -269,15 +269,17 @@ def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts
         if operation == "sync" and path.endswith(".log"):
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
-            second._durability._sync_active(second._writer.published())  # opens the old file, under the new version
+            second.log._durability._sync_active(
+                second.log.writer.published()
+            )  # opens the old file, under the new version
         if operation == "replaced" and path.endswith(".log"):
             raise Killed
 
-    second._writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # the lock is the dying one's
+    second.log.writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # the lock is the dying one's
     dying.hook = hook
     with pytest.raises(Killed):
         first.append(one("b"), acks="all")
-    del second._writer.rewrite_segment  # type: ignore[union-attr]
+    del second.log.writer.rewrite_segment  # type: ignore[union-attr]
     second.append(one("c"), acks="all")
     assert_durable(directory, filesystem)
     assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
@@ -293,9 +295,11 @@ def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_o
         if operation == "sync" and path.endswith(".log"):
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
-            second._writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # first has the lock
-            second._durability._sync_active(second._writer.published())  # opens the old file, under the new version
-            del second._writer.rewrite_segment  # type: ignore[union-attr]
+            second.log.writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # first has the lock
+            second.log._durability._sync_active(
+                second.log.writer.published()
+            )  # opens the old file, under the new version
+            del second.log.writer.rewrite_segment  # type: ignore[union-attr]
 
     failing.hook = hook
     first.append(one("b"), acks="all")
@@ -348,15 +352,15 @@ def test_a_closed_segment_deleted_while_it_is_synced_is_no_error(tmp_path: Path)
     filesystem = Faulty()
     partition, other = open_partition(directory, filesystem), open_partition(directory)
     partition.append(one("a"), acks=1)
-    partition.roll()
+    partition.log.roll()
     partition.append(one("b"), acks=1)
 
     def hook(operation: str, path: str) -> None:
         if (operation, path) == ("open", str(log_file(directory))):
-            other.delete_before(1)
+            other.log.delete_before(1)
 
     filesystem.hook = hook
-    partition.sync(2)
+    partition.log.sync(2)
     assert partition.durable_offset == 2
 
 
@@ -369,12 +373,12 @@ def test_an_active_segment_rolled_and_deleted_while_it_is_synced_is_no_error(tmp
     def hook(operation: str, path: str) -> None:
         if operation == "open" and path.endswith(".log"):
             filesystem.hook = lambda operation, path: None
-            other.roll()
+            other.log.roll()
             other.append(one("b"), acks=1)
-            other.delete_before(1)
+            other.log.delete_before(1)
 
     filesystem.hook = hook
-    partition.sync(1)
+    partition.log.sync(1)
     assert partition.durable_offset == 2
     assert [value for _, value in everything(partition)] == [b"b"]
 
@@ -387,9 +391,9 @@ def test_a_partition_directory_that_was_moved_is_missing(tmp_path: Path, call: s
     directory.rename(tmp_path / "moved")
     calls = {
         "append": lambda: [partition.append(one("x" * 500), acks=1) for _ in range(20)],
-        "roll": partition.roll,
-        "delete_before": lambda: [partition.roll(), partition.delete_before(1)],
-        "sync": lambda: partition.sync(1),
+        "roll": partition.log.roll,
+        "delete_before": lambda: [partition.log.roll(), partition.log.delete_before(1)],
+        "sync": lambda: partition.log.sync(1),
     }
     if call == "append":
         partition = open_partition(tmp_path / "moved", segment_bytes=1024)
@@ -413,7 +417,7 @@ def test_a_directory_that_is_gone_while_it_is_synced_is_missing(tmp_path: Path) 
 
     filesystem.hook = hook
     with pytest.raises(OutcomeUnknown, match="is missing, but the topic was not deleted"):
-        partition.sync(1)
+        partition.log.sync(1)
 
 
 def test_a_lock_that_is_taken_while_a_sync_failed_makes_the_outcome_unknown(tmp_path: Path) -> None:
@@ -440,7 +444,7 @@ def test_syncing_beyond_the_end_is_an_error(tmp_path: Path) -> None:
     filesystem = Faulty(Nth(1000, {"pread"}, lambda path: AssertionError("it reads for ever")))
     partition = open_partition(tmp_path / "t-0", filesystem)
     with pytest.raises(PylogError):
-        partition.sync(1)
+        partition.log.sync(1)
 
 
 # A disk that is full, at every write in turn
@@ -596,8 +600,8 @@ def test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync(tmp_path: Path,
     """Too many open files, say: nothing is known against the segment, so nobody copies it."""
     directory, filesystem = tmp_path / "t-0", Faulty()
     partition = open_partition(directory, filesystem)
-    partition.append_batch(batch(b"x", producer_id=1, epoch=0, sequence=0))
-    partition.roll()
+    partition.log.append_batch(batch(b"x", producer_id=1, epoch=0, sequence=0))
+    partition.log.roll()
     partition.append(one("y"), acks=1)
     before = log_file(directory).stat().st_ino
     opened = filesystem.open_appendable
@@ -609,10 +613,10 @@ def test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync(tmp_path: Path,
 
     filesystem.open_appendable = refuse  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown, match="Too many open files"):
-        partition.sync(2)
+        partition.log.sync(2)
     assert not list(directory.glob("*.unsynced"))
     filesystem.open_appendable = opened  # type: ignore[method-assign]
-    partition.sync(2)
+    partition.log.sync(2)
     assert log_file(directory).stat().st_ino == before
 
 
@@ -624,6 +628,6 @@ def test_a_record_that_a_failed_sync_of_another_process_took_back_is_of_unknown_
     def cut(_end_offset: int) -> None:
         raise OffsetOutOfRange("ends at offset 0", offset=1, latest=0)
 
-    monkeypatch.setattr(partition, "sync", cut)
+    monkeypatch.setattr(partition.log, "sync", cut)
     with pytest.raises(OutcomeUnknown, match="cut again by a failed sync"):
         partition.append(one("x"))

@@ -28,7 +28,7 @@ def fill(log: Log, topic: str, number: int) -> None:
     partition = log.partition(topic, number)
     for at in range((CLOSED + 1) * RECORDS):
         if at and at % RECORDS == 0:
-            partition.roll()
+            partition.log.roll()
         value = b"%s-%d %02d" % (topic[:1].encode(), number, at)
         partition.append([ProducerRecord(value, timestamp_ms=START_MS + at)], acks=1)
 
@@ -70,7 +70,7 @@ def damages(partition: Partition) -> Iterator[tuple[CorruptSegment, int]]:
     offset, name = 0, f"{partition.topic[:1]}-{partition.number} ".encode()
     while offset < partition.latest_offset:
         try:
-            fetched = partition.fetch(
+            fetched = partition.log.fetch(
                 Cursor(offset), max_bytes=1, isolation_level="read_uncommitted", visibility="written"
             )
         except CorruptSegment as damage:
@@ -147,7 +147,7 @@ def test_the_sealer_says_so_once_and_leaves_the_seal_that_accuses(root: Path, ca
     with Log(root) as log, caplog.at_level(logging.WARNING, "pylog.partition"):
         for _ in range(2):
             log.partition("orders", 0).append([ProducerRecord(b"one more")], acks=1)
-            log.partition("orders", 0).roll()
+            log.partition("orders", 0).log.roll()
     assert file_of(root / "orders-0", BASES[1], ".seal").read_bytes() == seal
     assert [record.getMessage().count("is of another partition") for record in caplog.records] == [1]
 
@@ -192,7 +192,7 @@ def test_a_segment_without_its_seal_belongs_where_it_lies(root: Path) -> None:
     with Log(root) as log:
         for number in (0, 1):
             log.partition("orders", number).append([ProducerRecord(b"one more")], acks=1)
-            log.partition("orders", number).roll()
+            log.partition("orders", number).log.roll()
             assert len(everything(log.partition("orders", number))) == (CLOSED + 1) * RECORDS + 1
         assert log.verify().ok
         for number in (0, 1):
@@ -221,7 +221,7 @@ def test_who_held_the_earlier_topic_seals_nothing_of_the_one_created_anew_though
         log.create_topic("orders", segment_bytes=40_000)
         partition = log.partition("orders", 0)
         while len(bases(directory)) < 2:
-            partition.append_batch(batch(b"x"))
+            partition.log.append_batch(batch(b"x"))
         assert not file_of(directory, 0, ".seal").exists()
         return partition
 
@@ -243,7 +243,7 @@ def test_seals_among_kafka_s_files_may_be_of_any_log(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0", topic_id="of-pylog")
     for value in "ab":
         partition.append([ProducerRecord(value.encode())], acks=1)
-        partition.roll()
+        partition.log.roll()
     partition.close()
     (tmp_path / "t-0" / ".commit").unlink()
     before = snapshot_of(tmp_path)

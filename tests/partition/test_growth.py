@@ -13,7 +13,7 @@ import pytest
 
 from pylog.catalog import TopicConfig
 from pylog.partition import Partition
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.read.published import PublishedView
 from pylog.storage import OsFileSystem
 from pylog.storage.os_filesystem import OsReadableFile
@@ -44,8 +44,8 @@ def copy(source: Path, theirs: Path) -> None:
 
 def view_of(directory: Path) -> PublishedView:
     filesystem = OsFileSystem()
-    place = Place(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "")
-    return PublishedView(place, foreign=True, log_start=0)
+    there = PartitionDirectory(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "")
+    return PublishedView(there, foreign=True, log_start=0)
 
 
 def test_every_look_finds_what_a_first_look_finds(source: Partition, theirs: Path, tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ def test_every_look_finds_what_a_first_look_finds(source: Partition, theirs: Pat
             append_encoded(source, marker(7, 0, commit=dice.random() < 0.5))
             is_open = False
         elif what == "roll":
-            source.roll()
+            source.log.roll()
         copy(tmp_path / "orders-0", theirs)
-        found = view.state()
-        assert found == view_of(theirs).state()
+        found = view.current()
+        assert found == view_of(theirs).current()
         assert found.log_end_offset == source.latest_offset
         assert (found.last_stable_offset < found.log_end_offset) is is_open
 
@@ -81,7 +81,7 @@ def test_a_look_reads_what_is_new(
         append_encoded(source, batch(os.urandom(10_000)))
     copy(tmp_path / "orders-0", theirs)
     view = view_of(theirs)
-    view.state()
+    view.current()
     append_encoded(source, batch(b"new"))
     copy(tmp_path / "orders-0", theirs)
     read: list[int] = []
@@ -93,7 +93,7 @@ def test_a_look_reads_what_is_new(
         return data
 
     monkeypatch.setattr(OsReadableFile, "pread", counted)
-    assert view.state().log_end_offset == 51
+    assert view.current().log_end_offset == 51
     assert sum(read) < 1000
 
 
@@ -108,28 +108,28 @@ def test_a_segment_that_was_cut_and_written_on_is_assessed_anew(
     append_encoded(source, batch(b"t", producer_id=7, epoch=0, sequence=0, transactional=True))
     copy(tmp_path / "orders-0", theirs)
     view = view_of(theirs)
-    assert view.state().last_stable_offset == 1
+    assert view.current().last_stable_offset == 1
     os.truncate(log_file(theirs), kept)
     with closing(open_partition(tmp_path / "other")) as other:
         append_encoded(other, batch(b"kept"))
         for value in behind:  # "t" is as long as what was cut
             append_encoded(other, batch(value))
         copy(tmp_path / "other", theirs)
-        assert view.state() == view_of(theirs).state()
-        assert view.state().last_stable_offset == other.latest_offset == 1 + len(behind)
+        assert view.current() == view_of(theirs).current()
+        assert view.current().last_stable_offset == other.latest_offset == 1 + len(behind)
 
 
 def test_a_torn_end_is_no_end_until_it_is_whole(source: Partition, theirs: Path, tmp_path: Path) -> None:
     append_encoded(source, batch(b"a"))
     copy(tmp_path / "orders-0", theirs)
     view = view_of(theirs)
-    assert view.state().log_end_offset == 1
+    assert view.current().log_end_offset == 1
     size = log_file(theirs).stat().st_size
     append_encoded(source, batch(b"b" * 100))
     copy(tmp_path / "orders-0", theirs)
     whole = log_file(theirs).read_bytes()
     for end in (size + 5, size + 80, len(whole)):
         log_file(theirs).write_bytes(whole[:end])
-        state = view.state()
+        state = view.current()
         assert (state.log_end_offset, state.written_end) == ((2, end) if end == len(whole) else (1, size))
-        assert state == view_of(theirs).state()
+        assert state == view_of(theirs).current()

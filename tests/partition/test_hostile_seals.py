@@ -33,7 +33,7 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     partition = open_partition(directory)
     for number in range(COUNT):
         append_encoded(partition, batch(b"v%d" % number, timestamp_ms=START_MS + number))
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"v%d" % COUNT, timestamp_ms=START_MS + COUNT))
     partition.close()
     return directory
@@ -61,7 +61,9 @@ def read_past_damage(partition: Partition) -> list[tuple[int, bytes]]:
     cursor, found = Cursor(0), []
     for _ in range(100):
         try:
-            fetched = partition.fetch(cursor, max_bytes=70, isolation_level="read_uncommitted", visibility="written")
+            fetched = partition.log.fetch(
+                cursor, max_bytes=70, isolation_level="read_uncommitted", visibility="written"
+            )
         except CorruptRecord as damage:
             behind = damage.facts.get("next_offset")
             following = Cursor(cursor.offset + 1 if behind is None else behind)
@@ -122,7 +124,7 @@ def test_seals_with_a_right_checksum_and_any_content(
         backwards = 0
         for offset in range(COUNT + 1):
             try:
-                fetched = partition.fetch(
+                fetched = partition.log.fetch(
                     Cursor(offset), max_bytes=1, isolation_level="read_uncommitted", visibility="written"
                 )
             except CorruptSegment as damage:
@@ -154,12 +156,12 @@ def test_a_seal_that_agrees_with_an_offset_gone_wrong_leads_nobody_backwards(lai
         crcs[3] = header_crc(data[right.positions[3] :])
         path.write_bytes(encode(right._replace(header_crcs=crcs)))
         partition = open_partition(directory)
-        cursor = partition.fetch(
+        cursor = partition.log.fetch(
             Cursor(1), max_bytes=1, isolation_level="read_uncommitted", visibility="written"
         ).cursor
         assert cursor.offset == 2
         with pytest.raises(CorruptSegment) as caught:
-            partition.fetch(cursor, max_bytes=1, isolation_level="read_uncommitted", visibility="written")
+            partition.log.fetch(cursor, max_bytes=1, isolation_level="read_uncommitted", visibility="written")
         assert caught.value.next_offset == 4
         read_past_damage(partition)
         assert verified(directory)

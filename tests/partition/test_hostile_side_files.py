@@ -167,7 +167,7 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     partition = open_partition(directory)
     for offset in range(6):
         if offset in (2, 4):
-            partition.roll()
+            partition.log.roll()
         append_encoded(partition, batch(b"v%d" % offset, producer_id=7, epoch=0, sequence=offset))
     partition.close()
     (directory / ".commit").unlink()
@@ -220,7 +220,7 @@ def test_a_segment_that_is_a_link_to_nowhere_is_a_typed_error(
     log_file(directory, base).unlink()
     log_file(directory, base).symlink_to("nowhere")
     partition = open_partition(directory, foreign=foreign, read_only=True)
-    partition.change_token()
+    partition.log.change_token()
     with pytest.raises(PylogError):
         everything(partition)
     partition.close()

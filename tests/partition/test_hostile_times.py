@@ -52,7 +52,7 @@ def times_file(directory: Path) -> Path:
 
 
 def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-    return partition._reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
+    return partition.log.reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
 
 
 def problems(directory: Path) -> list[str]:
@@ -125,7 +125,7 @@ def test_a_segment_is_sealed_though_its_times_cannot_be_read(directory: Path, ca
     times_file(directory).unlink()
     times_file(directory).mkdir()
     with caplog.at_level(logging.ERROR, "pylog"):
-        partition.roll()
+        partition.log.roll()
     partition.close()
     assert file_of(directory, 0, ".seal").exists()
     assert spans(open_partition(directory, read_only=True), START_MS, START_MS)[0][0] == 0
@@ -135,7 +135,7 @@ def test_a_sparse_segment_with_sparse_times_is_looked_at_at_once(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = open_partition(directory)
-    partition.roll()
+    partition.log.roll()
     partition.close()
     file_of(directory, 0, ".seal").unlink()
     os.truncate(log_file(directory), 1 << 40)
@@ -200,7 +200,7 @@ def test_a_batch_that_says_a_later_time_than_it_has_is_found_all_the_same(tmp_pa
 @pytest.mark.parametrize("field", ["least_ms", "greatest_ms"])
 def test_verify_finds_a_seal_whose_times_are_not_those_of_the_records(directory: Path, field: str) -> None:
     partition = open_partition(directory)
-    partition.roll()
+    partition.log.roll()
     partition.close()
     path = file_of(directory, 0, ".seal")
     right = seal.decode(path.read_bytes(), str(path))

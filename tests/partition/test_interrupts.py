@@ -15,7 +15,7 @@ import pytest
 
 from pylog.errors import NotAppended, OutcomeUnknown
 from pylog.partition import Partition
-from pylog.partition.write.writer import PartitionWriter
+from pylog.partition.write.log_end import LogEnd
 from tests.partition.logs import batch, everything, in_turn, one, open_partition
 
 ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "300"))
@@ -81,8 +81,8 @@ def test_a_batch_of_others_that_an_interrupt_left_half_taken_in_is_known_afterwa
     partition, other = (open_partition(tmp_path / "t-0") for _ in range(2))
     other.append(one("first"))
     for sequence in range(3):
-        partition.append_batch(batch(b"%d" % sequence, producer_id=7, epoch=0, sequence=sequence))
-    fold, folded = PartitionWriter._fold, []
+        partition.log.append_batch(batch(b"%d" % sequence, producer_id=7, epoch=0, sequence=sequence))
+    fold, folded = LogEnd.fold, []
 
     def interrupted_at_the_last(*args: Any) -> None:
         folded.append(args)
@@ -91,20 +91,20 @@ def test_a_batch_of_others_that_an_interrupt_left_half_taken_in_is_known_afterwa
         fold(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PartitionWriter, "_fold", interrupted_at_the_last)
+        patched.setattr(LogEnd, "fold", interrupted_at_the_last)
         with pytest.raises(Interrupted):
             other.append(one("second"))
-    other.roll()  # with a snapshot of what it knows of the producers
-    assert partition.append_batch(batch(b"2", producer_id=7, epoch=0, sequence=2)).duplicate
-    assert not partition.append_batch(batch(b"3", producer_id=7, epoch=0, sequence=3)).duplicate
+    other.log.roll()  # with a snapshot of what it knows of the producers
+    assert partition.log.append_batch(batch(b"2", producer_id=7, epoch=0, sequence=2)).duplicate
+    assert not partition.log.append_batch(batch(b"3", producer_id=7, epoch=0, sequence=3)).duplicate
     assert [value for _, value in everything(other)] == [b"first", b"0", b"1", b"2", b"3"]
 
 
 def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refused(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     with pytest.raises(NotAppended, match="signal handler"):
-        partition._writer._lock.holding(1000, lambda: partition.append(one("inside"), acks=1))
-    with in_turn(partition._durability._turn), pytest.raises(OutcomeUnknown, match="signal handler"):
+        partition.log.writer._lock.holding(1000, lambda _: partition.append(one("inside"), acks=1))
+    with in_turn(partition.log._durability.turn), pytest.raises(OutcomeUnknown, match="signal handler"):
         partition.append(one("synced inside"), acks="all")
     partition.append(one("after"), acks="all")
     assert [value for _, value in everything(partition)] == [b"synced inside", b"after"]
@@ -114,7 +114,7 @@ def test_a_signal_handler_that_closes_the_partition_it_interrupted_ends_it_witho
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
-    partition._writer._lock.holding(1000, partition.close)
+    partition.log.writer._lock.holding(1000, lambda _: partition.close())
     other = open_partition(directory)
     other.append(one("b"), acks=1, timeout_ms=1000)
     assert [value for _, value in everything(other)] == [b"a", b"b"]
@@ -126,11 +126,11 @@ def test_a_thread_that_waits_for_another_thread_gives_up_in_its_time(tmp_path: P
     partition = open_partition(tmp_path / "t-0")
     inside, done = threading.Event(), threading.Event()
 
-    def work() -> None:
+    def work(_: object) -> None:
         inside.set()
         done.wait()
 
-    thread = threading.Thread(target=lambda: partition._writer._lock.holding(1000, work))
+    thread = threading.Thread(target=lambda: partition.log.writer._lock.holding(1000, work))
     thread.start()
     try:
         inside.wait()

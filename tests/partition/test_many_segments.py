@@ -49,7 +49,7 @@ class Counting(StandIn):
 def roll(partition: Partition, times: int = 1) -> None:
     for _ in range(times):
         partition.append(one("x"), acks=1)
-        partition.roll()
+        partition.log.roll()
 
 
 def test_who_writes_alone_lists_no_names_to_roll_and_asks_as_little_with_many_segments(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_snapshots_inside_of_segments_go_when_they_are_closed_whoever_took_them(
             write(other, 10, 20)
         write(partition, producer_id + 100, 20)
         assert len(snapshots_in(directory)) > len(bases(directory))
-        partition.roll()
+        partition.log.roll()
         assert snapshots_in(directory) == bases(directory)[1:]
 
 
 def test_the_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     roll(partition, 6)
-    partition.delete_before(4)
+    partition.log.delete_before(4)
     assert bases(tmp_path / "t-0") == snapshots_in(tmp_path / "t-0") == [4, 5, 6]

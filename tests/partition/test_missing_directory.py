@@ -16,7 +16,6 @@ from pylog.log import Log
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.producer import Producer
 from pylog.spark.source.directory import LogDirectory
-from pylog.testing import ManualClock
 from tests.partition.logs import one
 
 MISSING = "the directory of partition 0 of 't' is missing, but the topic was not deleted: put .*t-0 back from a copy"
@@ -89,22 +88,6 @@ def test_a_partition_that_was_open_when_its_topic_was_deleted_is_gone(log: Log, 
         source.published()
     with Log(log.path) as used, pytest.raises(CorruptSegment, match=MISSING):
         use(used)
-
-
-def poll_on(consumer: Consumer) -> None:
-    """Poll until it raises. What is open is looked for again now and then."""
-    for _ in range(100):
-        consumer.poll(0.1)
-
-
-def test_a_consumer_that_reads_says_so_within_some_polls(log: Log) -> None:
-    with Log(log.path, clock=ManualClock()) as used, Consumer(used, auto_offset_reset="earliest") as consumer:
-        consumer.subscribe("t")
-        assert len(consumer.poll(0)) + len(consumer.poll(0)) == 2
-        shutil.rmtree(log.path / "t-0")
-        with pytest.raises(CorruptSegment, match=MISSING) as caught:
-            poll_on(consumer)
-        assert caught.value.facts.items() >= {"topic": "t", "partition": 0}.items()
 
 
 @pytest.mark.parametrize("command", [["stats"], ["consume", "t", "--from-beginning"], ["consume", "t", "--group", "g"]])

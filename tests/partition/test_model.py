@@ -21,6 +21,7 @@ from pylog.codec.batch import stamp
 from pylog.errors import OffsetConflict, OffsetOutOfRange
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
+from pylog.partition.directory import PartitionDirectory
 from tests.partition.logs import (
     START_MS,
     TP,
@@ -31,6 +32,7 @@ from tests.partition.logs import (
     boot_of,
     headers,
     log_file,
+    partition_in,
     prepare,
 )
 from tests.storage.filesystems import OtherBoot
@@ -61,11 +63,12 @@ class PartitionAgainstAList(RuleBasedStateMachine):
 
     def open(self, *, read_only: bool = False) -> Partition:
         filesystem = OtherBoot(self.boot)
-        return Partition(
-            filesystem, self.clock, str(self.directory), TP, lambda: self.config, boot_of(filesystem),
-            topic_id="id", read_only=read_only, foreign=False, log_start=0, notify=lambda: None,
-            sync_catalog=lambda: None,
-        )  # fmt: skip
+        return partition_in(
+            PartitionDirectory(
+                filesystem, self.clock, str(self.directory), TP, lambda: self.config, boot_of(filesystem), "id"
+            ),
+            read_only=read_only,
+        )
 
     def teardown(self) -> None:
         if hasattr(self, "root"):
@@ -104,12 +107,12 @@ class PartitionAgainstAList(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def roll(self, which: int) -> None:
-        self.handles[which].roll()
+        self.handles[which].log.roll()
 
     @rule(which=WHICH)
     def sync(self, which: int) -> None:
         if self.records:
-            self.handles[which].sync(len(self.records))
+            self.handles[which].log.sync(len(self.records))
             self.durable = len(self.records)
 
     @rule(which=WHICH, close=st.booleans())
@@ -121,7 +124,7 @@ class PartitionAgainstAList(RuleBasedStateMachine):
     @rule(which=WHICH, values=VALUES, keep=st.integers(0, 300), whole=st.booleans())
     def die_in_an_append(self, which: int, values: list[bytes], keep: int, whole: bool) -> None:
         """A writer dies with part of a batch behind the published end; the other handle goes on."""
-        state = self.handles[1 - which]._published()
+        state = self.handles[1 - which].log.current()
         path = log_file(self.directory, state.active_base)
         left = batch(*values, timestamp_ms=START_MS)
         stamp(left, len(self.records), 0)
@@ -163,12 +166,12 @@ class PartitionAgainstAList(RuleBasedStateMachine):
     def delete_records(self, which: int, share: float) -> None:
         before = int(share * self.durable)  # beyond the durable end: see test_partition.py
         self.start = max(self.start, before)
-        assert self.handles[which].delete_before(before) == self.start
+        assert self.handles[which].log.delete_before(before) == self.start
 
     @rule(beyond=st.integers(1, 5))
     def delete_beyond_the_end(self, beyond: int) -> None:
         with pytest.raises(OffsetOutOfRange):
-            self.handles[0].delete_before(len(self.records) + beyond)
+            self.handles[0].log.delete_before(len(self.records) + beyond)
 
     @rule(segment_bytes=st.integers(1024, 4096), append_time=st.booleans())
     def alter(self, segment_bytes: int, append_time: bool) -> None:
@@ -231,7 +234,7 @@ class PartitionAgainstAList(RuleBasedStateMachine):
     @invariant()
     def the_indexes_follow_from_the_log(self) -> None:
         if hasattr(self, "handles"):
-            state = self.handles[0]._published()
+            state = self.handles[0].log.current()
             if log_file(self.directory, state.active_base).stat().st_size == state.written_end:
                 assert_indexes_follow_from_the_log(self.directory, INTERVAL_BYTES)
 

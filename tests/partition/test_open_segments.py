@@ -34,7 +34,7 @@ def of_many_segments(directory: Path) -> tuple[Partition, Opened]:
     writer = open_partition(directory)
     for _ in range(SEGMENTS):
         writer.append(one("x"), acks=1)
-        writer.roll()
+        writer.log.roll()
     filesystem = Opened()
     return open_partition(directory, filesystem, read_only=True), filesystem
 
@@ -60,7 +60,7 @@ def test_reading_through_a_log_keeps_few_files_open(tmp_path: Path, open_files: 
     before, most = len(open_files()), 0
     cursor, read = reader.Cursor(0), 0
     while read < SEGMENTS:
-        fetched = partition.fetch(cursor, max_bytes=1, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
+        fetched = partition.log.fetch(cursor, max_bytes=1, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
         cursor, read = fetched.cursor, read + len(fetched.batches)
         most = max(most, len(open_files()) - before)
     assert len(filesystem.names_opened) == SEGMENTS

@@ -80,6 +80,6 @@ def test_a_snapshot_that_cannot_be_read_costs_one_interval_more(
     newest.write_bytes(newest.read_bytes()[:20])
     headers_read.clear()
     reopened = open_partition(tmp_path / "t-0")
-    assert reopened.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3199)).duplicate
-    assert reopened.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3200)).base_offset == 3200
+    assert reopened.log.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3199)).duplicate
+    assert reopened.log.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3200)).base_offset == 3200
     assert len(headers_read) <= HEADERS_MAX

@@ -56,7 +56,7 @@ def lay_out(directory: Path, *, durable: bool = False) -> tuple[bytes, bytes]:
     for number, size in enumerate(SIZES):
         append_encoded(partition, batch_of_size(size, number))
     if durable:
-        partition.sync(len(SIZES))
+        partition.log.sync(len(SIZES))
     partition.close()
     content = log_file(directory).read_bytes()
     assert len(content) == SEGMENT_BYTES == ENDS[-1]
@@ -87,7 +87,7 @@ def recover_all(directory: Path, lengths: range | list[int], *, with_slots: bool
         whole = bisect_right(ENDS, length)
         end = ENDS[whole - 1] if whole else 0
         writer = open_writer(directory, filesystem, config)
-        state = writer.state(1000)
+        state = writer.recovered(1000)
         seen = (state.log_end_offset, state.written_end, state.high_watermark, state.durable_offset)
         assert seen == (whole, end, whole, whole), f"prefix of {length} bytes: {seen}"
         assert os.pread(descriptor, SEGMENT_BYTES, 0) == content[:end], f"prefix of {length} bytes: other bytes kept"
@@ -165,7 +165,7 @@ def test_a_prefix_below_the_durable_end_is_an_error_and_nothing_is_cut(
         (directory / ".commit").write_bytes(slots)
         writer = open_writer(directory, OtherBoot(boot), TopicConfig())
         with pytest.raises(CorruptSegment) as caught:
-            writer.state(1000)
+            writer.recovered(1000)
         writer.close()
         assert caught.value.path == str(log_file(directory))
         assert log_file(directory).read_bytes() == content[:length], f"prefix of {length} bytes was changed"
@@ -181,7 +181,7 @@ def test_a_prefix_that_ends_with_a_batch_below_the_durable_end_is_an_error(
     log_file(directory).write_bytes(content[:length])
     writer = open_writer(directory, OtherBoot(boot), TopicConfig())
     with pytest.raises(CorruptSegment):
-        writer.state(1000)
+        writer.recovered(1000)
     assert log_file(directory).read_bytes() == content[:length]
 
 

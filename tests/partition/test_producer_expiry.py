@@ -21,7 +21,7 @@ OLD_MS = START_MS - PRODUCER_EXPIRATION_MS - 1
 def send_old(partition: Partition, sequence: int) -> bool:
     """Whether it was taken for a repeat."""
     made = batch(b"flight %d" % sequence, timestamp_ms=OLD_MS, producer_id=7, epoch=0, sequence=sequence)
-    return partition.append_batch(made).duplicate
+    return partition.log.append_batch(made).duplicate
 
 
 def reopened(partition: Partition, directory: Path) -> Partition:
@@ -34,8 +34,8 @@ def test_a_repeat_of_an_old_record_is_known_while_it_is_in_the_last_two_segments
     partition = open_partition(tmp_path / "p")
     assert not send_old(partition, 0)
     for _ in range(rolls):
-        partition.roll()
-        partition.append_batch(batch(b"of now"))
+        partition.log.roll()
+        partition.log.append_batch(batch(b"of now"))
     partition = reopened(partition, tmp_path / "p")
     assert send_old(partition, 0), "a batch was appended twice"
     with pytest.raises(OutOfOrderSequence):
@@ -46,8 +46,8 @@ def test_a_producer_of_old_records_before_those_is_forgotten(tmp_path: Path) -> 
     partition = open_partition(tmp_path / "p")
     send_old(partition, 0)
     for _ in range(2):
-        partition.roll()
-        partition.append_batch(batch(b"of now"))
+        partition.log.roll()
+        partition.log.append_batch(batch(b"of now"))
     partition = reopened(partition, tmp_path / "p")
     assert not send_old(partition, 5), "any sequence is a first one"
 
@@ -58,18 +58,18 @@ def test_of_very_many_producers_the_longest_idle_are_forgotten(tmp_path: Path, m
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     first = batch(b"in a transaction", producer_id=0, epoch=0, sequence=0, transactional=True)
-    partition.append_batch(first)
+    partition.log.append_batch(first)
     for producer_id in range(1, 100):
-        partition.append_batch(batch(b"x", producer_id=producer_id, epoch=0, sequence=0))
+        partition.log.append_batch(batch(b"x", producer_id=producer_id, epoch=0, sequence=0))
         if producer_id == 70:
-            partition.roll()
+            partition.log.roll()
     for _ in range(2):
         for producer_id in (99, 98, 70):
-            assert partition.append_batch(batch(b"x", producer_id=producer_id, epoch=0, sequence=0)).duplicate
+            assert partition.log.append_batch(batch(b"x", producer_id=producer_id, epoch=0, sequence=0)).duplicate
         partition = reopened(partition, directory)
-    partition.roll()
+    partition.log.roll()
     states = snapshots.read(OsFileSystem(), str(directory), partition.latest_offset)
     assert 36 <= len(states.entries) <= 44
     assert states.first_open_offset == 0, "a transaction is open"
     assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []
-    assert not partition.append_batch(batch(b"x", producer_id=1, epoch=0, sequence=0)).duplicate
+    assert not partition.log.append_batch(batch(b"x", producer_id=1, epoch=0, sequence=0)).duplicate

@@ -48,16 +48,16 @@ def test_records_are_deleted_on_a_full_disk_if_the_snapshot_that_is_left_was_syn
     partition = open_partition(tmp_path / "t-0", filesystem)
     for sequence in range(3):
         send(partition, sequence)
-        partition.roll()
+        partition.log.roll()
     if is_durable:
-        partition.sync(3)
+        partition.log.sync(3)
     filesystem.hook = no_room
     if not is_durable:
         with pytest.raises(StorageFull):
-            partition.delete_before(2)
+            partition.log.delete_before(2)
         assert partition.earliest_offset == 0
         return
-    assert partition.delete_before(2) == 2
+    assert partition.log.delete_before(2) == 2
     assert [segment.base_offset for segment in partition.segments] == [2, 3]
     filesystem.hook = nothing
     partition.close()
@@ -70,7 +70,7 @@ def send(
     partition: Partition, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7
 ) -> tuple[int, int, bool]:
     made = batch(*[b"s%d" % sequence] * count, producer_id=producer_id, epoch=epoch, sequence=sequence)
-    result = partition.append_batch(made)
+    result = partition.log.append_batch(made)
     return result.base_offset, result.last_offset, result.duplicate
 
 
@@ -192,7 +192,7 @@ def test_sequences_that_end_at_the_greatest_are_followed_by_zero(tmp_path: Path)
 def test_a_wrapped_sequence_survives_a_snapshot(tmp_path: Path, count: int) -> None:
     partition = open_partition(tmp_path / "t-0")
     send(partition, LAST, count)
-    partition.roll()
+    partition.log.roll()
     again = open_partition(tmp_path / "t-0")
     assert send(again, LAST, count) == (0, count - 1, True)
     assert send(again, count - 1) == (count, count, False)
@@ -218,7 +218,7 @@ def test_the_last_batch_before_a_snapshot_and_all_behind_it_are_recognised(tmp_p
     partition = open_partition(tmp_path / "t-0", OtherBoot(0))
     for number in range(3):
         send(partition, number)
-    partition.roll()
+    partition.log.roll()
     send(partition, 3)
     partition.close()
     again = open_partition(tmp_path / "t-0", OtherBoot(boot))
@@ -256,9 +256,9 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     send(partition, 0)
-    partition.roll()
+    partition.log.roll()
     send(partition, 1)
-    partition.roll()
+    partition.log.roll()
     partition.close()
     file_of(directory, 2, ".snapshot").write_bytes(b"\x00\x01 damaged, and long enough")
     again = open_partition(directory)
@@ -283,7 +283,7 @@ def test_a_snapshot_that_speaks_of_what_lay_ahead_gives_way_to_the_one_before(
     partition = open_partition(directory, OtherBoot(0))
     for number in range(2):
         send(partition, number)
-        partition.roll()
+        partition.log.roll()
     partition.close()
     file_of(directory, 2, ".snapshot").write_bytes(ahead(last_offset, transaction_start))
     again = open_partition(directory, OtherBoot(boot))
@@ -306,7 +306,7 @@ def test_what_read_committed_shows_never_comes_from_a_snapshot_that_looks_ahead(
     append_encoded(partition, batch(b"plain"))
     in_transaction(partition, b"open", 0)
     append_encoded(partition, batch(b"later"))
-    partition.roll()
+    partition.log.roll()
     partition.close()
     file_of(directory, 3, ".snapshot").write_bytes(ahead(1, transaction_start))
     reader = open_partition(directory, OtherBoot(1), read_only=True)
@@ -436,10 +436,10 @@ def aborted_over_segments(directory: Path) -> Partition:
     partition = open_partition(directory, OtherBoot(0))
     in_transaction(partition, b"no 0", 0)
     append_encoded(partition, batch(b"yes 1"))
-    partition.roll()
+    partition.log.roll()
     in_transaction(partition, b"no 2", 1)
     append_encoded(partition, batch(b"yes 3"))
-    partition.roll()
+    partition.log.roll()
     in_transaction(partition, b"no 4", 2)
     append_encoded(partition, marker(7, 0, commit=False))
     append_encoded(partition, batch(b"yes 6"))
@@ -458,7 +458,7 @@ def test_an_aborted_transaction_over_segments_stays_aborted(tmp_path: Path, boot
     again = open_partition(directory, OtherBoot(boot))
     assert committed(again) == YES
     assert again.last_stable_offset == 7
-    again.roll()
+    again.log.roll()
     assert committed(again) == YES
 
 
@@ -468,7 +468,7 @@ def test_a_transaction_stays_open_over_reopening_and_segments(tmp_path: Path, bo
     partition = open_partition(directory, OtherBoot(0))
     append_encoded(partition, batch(b"plain"))
     in_transaction(partition, b"open", 0)
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"more"))
     partition.close()
     again = open_partition(directory, OtherBoot(boot))
@@ -483,7 +483,7 @@ def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(tmp_path
     directory = tmp_path / "t-0"
     partition = aborted_over_segments(directory)
     if durable:
-        partition.sync(7)
+        partition.log.sync(7)
     partition.close()
     file_of(directory, 4, ".txnindex").unlink()  # as a loss of power leaves a file that was never synced
     assert committed(open_partition(directory, OtherBoot(1))) == YES
@@ -557,7 +557,7 @@ def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_m
     with file_of(directory, 0, ".txnindex").open("ab") as file:
         file.truncate(1 << 40)
     assert committed(partition) == [b"plain"]
-    partition.roll()
+    partition.log.roll()
     in_transaction(partition, b"no", 0)
     append_encoded(partition, marker(7, 0, commit=False))
     assert committed(partition) == [b"plain"]  # the other segment's index decides about this one's batches

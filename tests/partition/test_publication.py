@@ -79,8 +79,8 @@ def test_a_writer_waits_for_whoever_holds_the_lock_file(tmp_path: Path) -> None:
     assert lock.try_acquire()
     for call in (
         lambda: partition.append(one("a"), acks=1, timeout_ms=5),
-        lambda: partition._writer.roll(5),
-        lambda: partition._writer.delete_before(0, 5),
+        lambda: partition.log.writer.roll(5),
+        lambda: partition.log.writer.delete_before(0, 5),
     ):
         with pytest.raises(DeliveryTimeout):
             call()
@@ -145,7 +145,7 @@ def test_records_that_are_not_durable_are_not_shown_beside_those_that_are(tmp_pa
     partition.append(one("durable"), acks="all")
     partition.append(one("written"), acks=1)
     for visibility, wanted in (("written", [0, 1]), ("durable", [0])):
-        fetched = partition.fetch(
+        fetched = partition.log.fetch(
             Cursor(0), max_bytes=1 << 20, isolation_level="read_uncommitted", visibility=visibility
         )
         assert [view.base_offset for view in fetched.batches] == wanted
@@ -157,8 +157,8 @@ def test_a_result_says_when_it_was_appended_where_the_log_stamps_it(tmp_path: Pa
     partition = open_partition(tmp_path / "t-0", message_timestamp_type=kind)
     assert tuple(partition.append(one("a", timestamp_ms=5), acks=1)) == (0, 0, stamped, False)
     made = batch(b"b", timestamp_ms=5, producer_id=7, epoch=0, sequence=0)
-    assert tuple(partition.append_batch(bytearray(made))) == (1, 1, stamped, False)
-    assert tuple(partition.append_batch(bytearray(made))) == (1, 1, stamped, True)
+    assert tuple(partition.log.append_batch(bytearray(made))) == (1, 1, stamped, False)
+    assert tuple(partition.log.append_batch(bytearray(made))) == (1, 1, stamped, True)
 
 
 def test_of_two_that_expect_the_same_end_one_succeeds(tmp_path: Path) -> None:
@@ -183,15 +183,15 @@ def test_a_deletion_by_one_process_takes_segments_from_the_others_lists(tmp_path
     first, second, reader = (open_partition(directory, read_only=n == 2) for n in range(3))
     for number in range(3):
         first.append(one(f"{number}"), acks=1)
-        first.roll()
+        first.log.roll()
     everything(reader)
     assert len(second.segments) == len(reader.segments) == 4
-    assert first.delete_before(0) == 0
+    assert first.log.delete_before(0) == 0
     for outside in (-1, 4):
         with pytest.raises(OffsetOutOfRange):
-            first.delete_before(outside)
-    assert first.delete_before(2) == 2
-    assert first.delete_before(1) == 2
+            first.log.delete_before(outside)
+    assert first.log.delete_before(2) == 2
+    assert first.log.delete_before(1) == 2
     for handle in (first, second, reader):
         assert [segment.base_offset for segment in handle.segments] == [2, 3]
         assert everything(handle) == [(2, b"2")]

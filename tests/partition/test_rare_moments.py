@@ -160,7 +160,7 @@ def test_a_durable_end_that_cannot_be_published_is_published_with_the_next(
             assert lock.try_acquire()
 
     filesystem.hook = hook
-    partition.sync(1)
+    partition.log.sync(1)
     assert "durable end 1 not published" in caplog.text
     assert partition.durable_offset == 0
     filesystem.hook = lambda operation, path: None
@@ -242,7 +242,7 @@ def test_a_log_file_that_vanished_under_an_open_handle_is_recovered_from(tmp_pat
     directory = tmp_path / "t-0"
     first = open_partition(directory)
     first.append(one("a"), acks=1)
-    first.roll()
+    first.log.roll()
     first.append(one("b"), acks=1)
     log_file(directory, 1).unlink()
     second = open_partition(directory)
@@ -262,8 +262,8 @@ def test_a_rewrite_that_another_process_has_done_already_is_not_done_again(tmp_p
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
     inode = log_file(directory).stat().st_ino
-    assert partition._writer is not None
-    partition._writer.rewrite_segment(0, 1000)  # nothing distrusts it
+    assert partition.log.writer is not None
+    partition.log.writer.rewrite_segment(0, 1000)  # nothing distrusts it
     assert log_file(directory).stat().st_ino == inode
 
 
@@ -272,7 +272,7 @@ def test_a_reader_whose_directory_was_taken_away_says_that_it_is_missing(tmp_pat
     writer, reader = open_partition(directory), open_partition(directory, read_only=True)
     writer.append(one("a"), acks=1)
     assert len(everything(reader)) == 1
-    writer.roll()
+    writer.log.roll()
     directory.rename(tmp_path / "elsewhere")
     with pytest.raises(CorruptSegment, match="is missing, but the topic was not deleted"):
         everything(reader)
@@ -302,12 +302,12 @@ def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(t
 def test_a_sync_that_is_interrupted_by_its_own_thread_is_refused_and_closing_is_harmless(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    with in_turn(partition._durability._turn):
-        assert partition.is_syncing_here()
+    with in_turn(partition.log._durability.turn):
+        assert partition.log.is_syncing_here()
         with pytest.raises(OutcomeUnknown, match="signal handler"):
-            partition.sync(1)
-        partition._durability.close()
-    partition.sync(1)
+            partition.log.sync(1)
+        partition.log._durability.close()
+    partition.log.sync(1)
     assert partition.durable_offset == 1
 
 
@@ -316,7 +316,7 @@ def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_
     partition = open_partition(directory)
     for sequence in range(4):
         append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
-        partition.roll()
+        partition.log.roll()
 
     class Vanishing(OsFileSystem):
         def open_readable(self, path: str) -> Any:
@@ -325,9 +325,9 @@ def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_
             return super().open_readable(path)
 
     other = open_partition(directory, Vanishing())
-    assert other.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3)).duplicate
+    assert other.log.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3)).duplicate
     with pytest.raises(DeliveryTimeout):
-        other._writer._lock.holding(1000, lambda: other.append(one("inside"), acks=1))  # type: ignore[union-attr]
+        other.log.writer._lock.holding(1000, lambda _: other.append(one("inside"), acks=1))  # type: ignore[union-attr]
 
 
 def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(
@@ -347,7 +347,7 @@ def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(
         append_encoded(partition, batch(b"x" * 200, producer_id=7, epoch=0, sequence=sequence))
     assert "no producer snapshot at offset" in caplog.text
     again = open_partition(directory)
-    assert again.append_batch(batch(b"x" * 200, producer_id=7, epoch=0, sequence=2)).duplicate
+    assert again.log.append_batch(batch(b"x" * 200, producer_id=7, epoch=0, sequence=2)).duplicate
 
 
 @pytest.mark.parametrize(("error", "told"), [(io_error("x"), NotAppended), (KeyboardInterrupt(), KeyboardInterrupt)])
@@ -366,19 +366,19 @@ def test_a_roll_that_fails_leaves_the_log_as_it_was(
 
     filesystem.hook = hook
     with pytest.raises(told):
-        partition.roll()
+        partition.log.roll()
     assert len(partition.segments) == 1
     assert partition.append(one("b"), acks=1).base_offset == 1
-    partition.roll()
+    partition.log.roll()
     assert [segment.base_offset for segment in partition.segments] == [0, 2]
 
 
-@pytest.mark.parametrize("part", ["_durability", "_writer"])
+@pytest.mark.parametrize("part", ["_durability", "writer"])
 def test_an_interrupt_of_a_close_that_waits_for_another_thread_is_what_is_raised(tmp_path: Path, part: str) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    closed = getattr(partition, part)
-    turn = closed._turn if part == "_durability" else closed._lock._turn
+    closed = getattr(partition.log, part)
+    turn = closed.turn if part == "_durability" else closed._lock._turn
     is_held, is_over = threading.Event(), threading.Event()
 
     def work_slowly() -> None:

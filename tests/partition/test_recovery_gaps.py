@@ -11,7 +11,7 @@ from pylog.codec.batch import stamp
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.index import AbortedTransaction, encode_transactions
 from pylog.partition import Partition
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.repair.recovery import epochs_of
 from pylog.partition.segments import Segments
@@ -42,10 +42,10 @@ def three_segments(directory: Path, *, durable: int) -> None:
     partition = open_partition(directory, OtherBoot(1))
     for offset in range(30):
         if offset in (10, 20):
-            partition.roll()
+            partition.log.roll()
         append_encoded(partition, batch(b"%d" % offset, timestamp_ms=START_MS + offset))
         if offset == durable - 1:
-            partition.sync(durable)
+            partition.log.sync(durable)
     partition.close()
 
 
@@ -102,7 +102,7 @@ def test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self(tmp_path: Pa
     for offset in range(20, 24):
         partition.append(one(f"{offset}"), acks=1)
     assert not file_of(directory, 10, ".seal").exists()
-    partition.roll()
+    partition.log.roll()
     partition.append(one("24"), acks=1)
     assert everything(open_partition(directory, OtherBoot(2))) == [(n, b"%d" % n) for n in range(25)]
 
@@ -110,7 +110,7 @@ def test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self(tmp_path: Pa
 def test_deleted_records_stay_deleted_when_power_is_lost(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     three_segments(directory, durable=30)
-    open_partition(directory, OtherBoot(1)).delete_before(13)
+    open_partition(directory, OtherBoot(1)).log.delete_before(13)
     partition = open_after_power_was_lost(directory)
     assert partition.earliest_offset == 13
     partition.append(one("30"), acks=1)
@@ -124,7 +124,7 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> 
     partition = open_partition(directory, OtherBoot(1))
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number))
-    partition.delete_before(4)
+    partition.log.delete_before(4)
     partition.close()
     cut_before(directory, 0, 2)
     again = open_after_power_was_lost(directory)
@@ -139,15 +139,15 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> 
 
 
 def test_leader_epochs_made_again_are_those_of_the_batches(tmp_path: Path) -> None:
-    place = Place(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0, "id")
+    directory = PartitionDirectory(OsFileSystem(), ManualClock(), str(tmp_path), TP, TopicConfig, 0, "id")
     both = Segments((0, 2))
-    assert epochs_of(place, both).starts == []
+    assert epochs_of(directory, both).starts == []
     made = [batch(b"x") for _ in range(3)]
     for offset, (encoded, epoch) in enumerate(zip(made, (-1, 5, 6), strict=True)):
         stamp(encoded, offset, epoch)
     log_file(tmp_path).write_bytes(made[0] + made[1])
     log_file(tmp_path, 2).write_bytes(made[2])
-    assert epochs_of(place, both).starts == [(0, 0), (5, 1), (6, 2)]
+    assert epochs_of(directory, both).starts == [(0, 0), (5, 1), (6, 2)]
 
 
 def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(t
     partition = open_partition(directory, OtherBoot(1), index_interval_bytes=100)
     for offset in range(20):
         if offset in (8, 16):
-            partition.roll()
+            partition.log.roll()
         append_encoded(partition, batch(b"x" * 50, timestamp_ms=START_MS + offset))
-    partition.sync(20)
+    partition.log.sync(20)
     partition.close()
     for kind in (".index", ".timeindex"):
         file_of(directory, 0, kind).unlink()
@@ -172,13 +172,13 @@ def test_the_first_producer_id_is_an_id_like_any_other(tmp_path: Path) -> None:
     for sequence in range(4):
         made = batch(b"%d" % sequence, producer_id=0, epoch=0, sequence=sequence)
         handle, other = (first, second) if sequence % 2 else (second, first)
-        assert handle.append_batch(bytearray(made)).base_offset == sequence
-        assert tuple(other.append_batch(bytearray(made))[:2]) == (sequence, sequence)
-        assert handle.append_batch(bytearray(made)).duplicate
-    first.roll()
+        assert handle.log.append_batch(bytearray(made)).base_offset == sequence
+        assert tuple(other.log.append_batch(bytearray(made))[:2]) == (sequence, sequence)
+        assert handle.log.append_batch(bytearray(made)).duplicate
+    first.log.roll()
     for boot in (0, 7):
         reopened = open_partition(directory, OtherBoot(boot) if boot else None)
-        assert reopened.append_batch(batch(b"3", producer_id=0, epoch=0, sequence=3)).duplicate
+        assert reopened.log.append_batch(batch(b"3", producer_id=0, epoch=0, sequence=3)).duplicate
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_an_open_transaction_outlives_the_memory_of_its_producer(tmp_path: Path)
     partition = open_partition(directory, OtherBoot(1))
     append_encoded(partition, batch(b"undecided", producer_id=7, epoch=0, sequence=0, transactional=True))
     append_encoded(partition, batch(b"forgotten", producer_id=8, epoch=0, sequence=0))
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"of nobody"))  # what is in the last two segments is remembered whatever its time
-    partition.roll()
+    partition.log.roll()
     partition.close()
     clock = ManualClock()
     clock.seconds = 2 * 86_400
@@ -224,9 +224,9 @@ def test_an_open_transaction_outlives_the_memory_of_its_producer(tmp_path: Path)
         later.append(one("later"), acks=1)
         assert later.last_stable_offset == 0
         assert everything(later, "read_committed") == []
-        assert later._writer is not None
-        assert 7 in later._writer._producers.entries
-        assert boot == 2 or 8 not in later._writer._producers.entries
+        assert later.log.writer is not None
+        assert 7 in later.log.writer._end.producers.entries
+        assert boot == 2 or 8 not in later.log.writer._end.producers.entries
         later.close()
 
 
@@ -257,7 +257,7 @@ def test_producers_are_known_up_to_the_end_that_is_asked_for_and_no_further(tmp_
     for sequence in range(4):
         append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
         if sequence % 2:
-            partition.roll()
+            partition.log.roll()
     segments = Segments.list(OsFileSystem(), str(directory))
     assert segments.snapshots == (2, 4)
     for end in range(5):
@@ -272,18 +272,18 @@ def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_
     cut_before(tmp_path, 20, 25)
     again = open_after_power_was_lost(tmp_path)
     assert (again.leader_epoch, again.latest_offset) == (1, 25)
-    assert (again.end_of_leader_epoch(0), again.end_of_leader_epoch(1)) == (25, 25)
+    assert (again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (25, 25)
     again.append(one("x"), acks=1)
-    assert (again.end_of_leader_epoch(0), again.end_of_leader_epoch(1)) == (25, 26)
+    assert (again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (25, 26)
     again.close()
     assert list(verify_partition(OtherBoot(2), str(tmp_path), TP, dense=True)) == []
     cut_before(
         tmp_path, 20, 25
     )  # and the power took it again: nothing is left of epoch 1, whose number is not used anew
     again = open_partition(tmp_path, OtherBoot(3))
-    assert (again.leader_epoch, again.end_of_leader_epoch(0), again.end_of_leader_epoch(1)) == (2, 25, 25)
+    assert (again.leader_epoch, again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (2, 25, 25)
     again.append(one("y"), acks=1)
-    assert again.end_of_leader_epoch(1) == 25
+    assert again.log.end_of_leader_epoch(1) == 25
     again.close()
     assert list(verify_partition(OtherBoot(3), str(tmp_path), TP, dense=True)) == []
 

@@ -66,7 +66,7 @@ def test_the_seal_made_in_pieces_is_the_seal_made_at_once(tmp_path: Path) -> Non
                 partition.append(one("x"), acks=1)
         else:
             assert not has_seal(directory, 0)
-            partition.roll()
+            partition.log.roll()
         partition.close()
     one_seal, other = (file_of(tmp_path / name, 0, ".seal").read_bytes() for name in ("pieces-0", "once-0"))
     assert one_seal == other
@@ -78,7 +78,7 @@ def test_what_a_process_left_unsealed_the_next_roll_seals(tmp_path: Path) -> Non
     other = open_partition(directory, segment_bytes=SEGMENT_BYTES)
     other.append(one("x"), acks=1)
     assert not has_seal(directory, 0)
-    other.roll()
+    other.log.roll()
     assert has_seal(directory, 0)
 
 
@@ -96,7 +96,7 @@ def segments_of_one_record(directory: Path, count: int) -> None:
     partition = open_partition(directory)
     for _ in range(count):
         partition.append(one("x"), acks=1)
-        partition.roll()
+        partition.log.roll()
     partition.close()
 
 
@@ -110,7 +110,7 @@ def test_leftovers_anywhere_are_found_and_sealed_a_few_at_each_roll(tmp_path: Pa
     while unsealed:
         partition = open_partition(directory)  # a process that lives for one roll
         partition.append(one("x"), acks=1)
-        partition.roll()
+        partition.log.roll()
         partition.close()
         rolls += 1
         left = {base for base in range(12 + rolls) if not has_seal(directory, base)}
@@ -125,13 +125,13 @@ def test_one_process_finds_what_another_left_between_its_own_rolls(tmp_path: Pat
     partition = open_partition(directory)
     for value in "ab":
         partition.append(one(value), acks=1)
-        partition.roll()
+        partition.log.roll()
     segments_of_one_record(directory, 3)
     for base in (2, 3, 4):
         file_of(directory, base, ".seal").unlink()
     for value in "cd":
         partition.append(one(value), acks=1)
-        partition.roll()
+        partition.log.roll()
     assert [base for base in range(7) if not has_seal(directory, base)] == []
 
 
@@ -148,7 +148,7 @@ def test_a_seal_that_was_interrupted_is_made_after_the_next_append(
     with monkeypatch.context() as patch:
         patch.setattr(sealing, "SealBuilder", Interrupted)
         with pytest.raises(KeyboardInterrupt):
-            partition.roll()
+            partition.log.roll()
     assert not has_seal(directory, 0)
     for value in "yz":
         partition.append(one(value), acks=1)
@@ -190,7 +190,7 @@ def test_old_seals_are_checked_a_bounded_number_at_each_roll(tmp_path: Path, mon
     for _ in range(3):
         partition.append(one("x"), acks=1)
         before = len(checked)
-        partition.roll()
+        partition.log.roll()
         assert len(checked) - before <= 65
     assert sorted(checked) == list(range(103))
 
@@ -201,7 +201,7 @@ def test_a_seal_is_synced_under_a_name_of_its_own_before_it_takes_its_place(tmp_
     for _ in range(2):
         partition = open_partition(directory, Faulty(lambda operation, path: happened.append((operation, path))))
         partition.append(one("x"), acks=1)
-        partition.roll()
+        partition.log.roll()
     of_seals = [(operation, path) for operation, path in happened if ".seal" in path]
     steps = ("pwrite", "sync", "replace")
     assert [operation for operation, _ in of_seals if operation in steps] == [*steps, *steps]
@@ -228,7 +228,7 @@ def test_two_that_seal_one_segment_at_a_time_leave_a_whole_seal(
 
     slow = open_partition(directory, Faulty(other_seals))
     slow.append(one("x"), acks=1)
-    slow.roll()
+    slow.log.roll()
     assert hooked
     assert read_seal(OsFileSystem(), str(directory), 0, log_file(directory).stat().st_size) is not None
     assert [path.name for path in directory.iterdir() if path.name.endswith(".tmp")] == []
@@ -272,7 +272,7 @@ def test_a_damaged_segment_gets_no_seal_and_the_append_stands(tmp_path: Path, ca
         file.seek(62)
         file.write(b"\xff")
     with caplog.at_level(logging.WARNING, "pylog.partition"):
-        partition.roll()
+        partition.log.roll()
         offset = partition.append(one("y"), acks=1).base_offset
     assert offset == 1
     assert not has_seal(directory, 0)
@@ -289,7 +289,7 @@ def test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay(tmp_path: Path)
             log_file(directory).unlink()
 
     filesystem.hook = remove_segment
-    partition.roll()
+    partition.log.roll()
     assert not log_file(directory).exists()
     assert not has_seal(directory, 0), "the next segment of this name would be held to it"
 
@@ -303,7 +303,7 @@ def test_a_seal_that_stands_beside_the_active_segment_is_not_taken_for_its_own(t
         partition.append(one(value), acks=1)
         for seal in seals:
             file_of(directory, 0, ".seal").write_bytes(seal)
-        partition.roll()
+        partition.log.roll()
         seals.append(file_of(directory, 0, ".seal").read_bytes())
     assert seals[0] != seals[1]
     assert everything(open_partition(directory)) == [(0, b"y")]

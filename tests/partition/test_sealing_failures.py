@@ -40,7 +40,7 @@ def sealed(directory: Path) -> list[int]:
 def append_and_roll(partition: Partition, count: int = 1) -> None:
     for _ in range(count):
         partition.append(one("x"), acks=1)
-        partition.roll()
+        partition.log.roll()
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), io_error("t-0")], ids=["gone", "refused"])
@@ -55,7 +55,7 @@ def test_what_cannot_be_looked_at_spoils_no_roll_and_is_sealed_by_others(
     open_partition(directory).append(one("of another process"), acks=1)  # so that it looks for leftovers
     partition.append(one("x"), acks=1)
     setattr(filesystem, where, error)
-    partition.roll()
+    partition.log.roll()
     setattr(filesystem, where, None)
     append_and_roll(open_partition(directory), 2)
     assert sealed(directory) == [0, 1, 3, 4]
@@ -78,7 +78,7 @@ def test_an_interrupt_behind_the_look_for_leftovers_makes_nothing_be_done_twice(
 
     monkeypatch.setattr(Sealer, "_check_some", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        partition.roll()
+        partition.log.roll()
     append_and_roll(partition, 2)
     partition.close()
     assert sealed(directory) == [0, 1, 2]

@@ -77,7 +77,7 @@ def test_a_roll_counts_from_the_new_segment(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
     append(partition, 0, 7)
-    partition.roll()
+    partition.log.roll()
     taken = snapshots_seen(directory, partition, 7, 30)
     found, since = [], 0
     for position, header in headers(log_file(directory, 7)):
@@ -133,16 +133,16 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
         producer_id = random.randrange(30)
         sequence = following.get(producer_id, 0)
         made = batch(b"x", producer_id=producer_id, epoch=0, sequence=sequence)
-        assert not partition.append_batch(bytearray(made)).duplicate
+        assert not partition.log.append_batch(bytearray(made)).duplicate
         following[producer_id] = sequence + 1
         if random.random() < 0.1:
             partition = open_partition(directory)
-            assert partition.append_batch(made).duplicate
+            assert partition.log.append_batch(made).duplicate
     reopened = open_partition(directory)
-    assert {number: reopened.next_sequence(number) for number in range(30)} == {
+    assert {number: reopened.log.next_sequence(number) for number in range(30)} == {
         number: following.get(number) for number in range(30)
     }
-    states = partition._writer._producers  # type: ignore[union-attr]
+    states = partition.log.writer._end.producers  # type: ignore[union-attr]
     assert len(states) == len(following) == len(states.entries)
     assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []
 
@@ -166,5 +166,5 @@ def test_a_snapshot_that_was_begun_does_not_stay(tmp_path: Path, reason: str) ->
         filesystem.hook = refuse
         for _ in range(3):
             with pytest.raises(StorageFull):
-                partition.roll()
+                partition.log.roll()
     assert list(directory.glob("*.tmp")) == []

@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> Path:
     made = tmp_path / "t-0"
     partition = open_partition(made)
     append_encoded(partition, batch(b"a"))
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"b"))
     partition.close()
     return made
@@ -86,7 +86,7 @@ def test_a_roll_does_not_read_a_sparse_seal_to_its_end(directory: Path, log_byte
     reads = PatientHere(reads=1000)
     partition = open_partition(directory, reads)
     append_encoded(partition, batch(b"c"))
-    partition.roll()
+    partition.log.roll()
     assert seal.stat().st_size < 1000 or log_bytes is not None  # made anew, where its segment is right
     partition.close()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pylog.catalog import TopicConfig
-from pylog.partition.directory import Place, boot_of
-from pylog.partition.repair.sweeping import sweep
+from pylog.partition.directory import PartitionDirectory, boot_of
+from pylog.partition.repair.recovery import sweep
 from pylog.storage import FileSystem, OsFileSystem
 from tests.partition.logs import TP, ManualClock, everything, file_of, one, open_partition, snapshot_of
 from tests.storage.filesystems import Faulty, io_error
@@ -35,15 +35,15 @@ NOT_OURS = [
 ]
 
 
-def place_of(directory: Path, filesystem: FileSystem) -> Place:
-    return Place(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "id")
+def place_of(directory: Path, filesystem: FileSystem) -> PartitionDirectory:
+    return PartitionDirectory(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "id")
 
 
 def filled(directory: Path) -> Path:
     partition = open_partition(directory)
     for value in "abc":
         partition.append(one(value), acks=1)
-        partition.roll()
+        partition.log.roll()
     partition.close()
     return directory
 

@@ -62,7 +62,7 @@ def test_a_segment_that_is_damaged_is_not_replaced_by_a_copy(tmp_path: Path) -> 
     flip(log_file(directory), 66)
     before = log_file(directory).read_bytes()
     with pytest.raises(OutcomeUnknown, match="damaged at position 0"):
-        partition.sync(2)
+        partition.log.sync(2)
     assert log_file(directory).read_bytes() == before
     assert partition.durable_offset == 0
 
@@ -73,7 +73,7 @@ def test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes(tmp_
     for number in range(3):
         partition.append(one(f"{number}"), acks=1)
         if number < 2:
-            partition.roll()
+            partition.log.roll()
     partition.close()
     filesystem = Faulty()
     recovered = open_partition(directory, filesystem)
@@ -94,9 +94,9 @@ def test_the_new_log_start_is_on_the_medium_before_a_file_goes(tmp_path: Path) -
     partition = open_partition(directory, filesystem)
     for number in range(3):
         partition.append(one(f"{number}"), acks=1)
-        partition.roll()
+        partition.log.roll()
     filesystem.operations.clear()
-    partition.delete_before(2)
+    partition.log.delete_before(2)
     done = [step for step in steps(filesystem, directory) if step[0] in {"pwrite", "sync", "replace", "remove"}]
     at = done.index(("pwrite", ".commit"))
     assert done[at + 1 : at + 3] == [("pwrite", ".commit"), ("sync", ".commit")]

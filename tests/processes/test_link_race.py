@@ -89,10 +89,10 @@ def use(root: Path, draw: random.Random) -> int:
                 log.create_topic("t")
             partition = log.partition("t", 0)
             partition.append(many("a", "b"), acks=draw.choice([1, "all"]))
-            partition.roll()
+            partition.log.roll()
             partition.append(many("c"), acks=1)
             if draw.random() < 0.5:
-                partition.delete_before(partition.latest_offset)
+                partition.log.delete_before(partition.latest_offset)
             if draw.random() < 0.2:
                 log.manager.next_producer_id()
             if draw.random() < 0.3:

@@ -93,7 +93,7 @@ def use_everything(root: Path) -> int:
         sink.commit([sink.stage([b"staged"], batch_id)], batch_id)
         sink.stage([b"left"], batch_id + 1)
         partition.append([ProducerRecord(b"v")], acks="all")
-        partition.roll()
+        partition.log.roll()
         with Producer(log, acks="all") as producer:
             producer.send("t", b"v").result()
         with Consumer(log, group_id="h", auto_offset_reset="earliest") as consumer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pylog import Log, ProducerRecord
-from pylog.errors import CorruptSegment, NotAppended, StorageError, TopicNotFound
+from pylog.errors import CorruptSegment, NotAppended, TopicNotFound
 from pylog.model import AppendResult
 from pylog.partition import Partition
 
@@ -40,16 +40,15 @@ def take_turns(first: Partition, second: Partition, count: int = 60) -> tuple[di
     return acknowledged, refusals
 
 
-@pytest.mark.parametrize("name", [".commit", ".lock"])
-def test_two_processes_on_two_files_of_one_name_overwrite_nothing(tmp_log_dir: Path, name: str) -> None:
+def test_two_processes_on_two_lock_files_overwrite_nothing(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as one, Log(tmp_log_dir) as two:
         one.create_topic("t", **SMALL)
         first = one.partition("t", 0)
         offset = append(first, "before").base_offset
-        (tmp_log_dir / "t-0" / name).unlink()
+        (tmp_log_dir / "t-0" / ".lock").unlink()
         acknowledged, refusals = take_turns(first, two.partition("t", 0))
     acknowledged[offset] = "before"
-    assert refusals == {f"{name} was removed or replaced"}
+    assert refusals == {".lock was removed or replaced"}
     with Log(tmp_log_dir) as log:
         assert dict(enumerate(values(log.partition("t", 0)))) == acknowledged
         assert log.verify().problems == []
@@ -74,17 +73,6 @@ def test_a_writer_does_not_go_on_in_a_backup_that_was_put_in_its_place(tmp_log_d
         assert values(log.partition("t", 0)) == ["kept", "of the old one"]
 
 
-def test_a_roll_without_slots_at_their_place_makes_nothing(tmp_log_dir: Path) -> None:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
-        append(partition, "kept")
-        (tmp_log_dir / "t-0" / ".commit").unlink()
-        with pytest.raises(StorageError, match="was removed or replaced"):
-            partition.roll()
-        assert len(list((tmp_log_dir / "t-0").glob("*.log"))) == 1
-
-
 def test_a_directory_that_is_gone_when_it_is_opened_is_missing(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
@@ -101,14 +89,14 @@ def test_a_topic_that_is_another_when_it_is_opened_is_gone(tmp_log_dir: Path) ->
         other.delete_topic("t")
         other.create_topic("t")
         with pytest.raises(TopicNotFound, match="created again since"):
-            partition.roll()
+            partition.log.roll()
         assert other.partition("t", 0).latest_offset == 0
 
 
 def test_a_file_that_is_missing_while_the_lock_is_held_is_damage(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
-        writer = log.partition("t", 0)._writer
+        writer = log.partition("t", 0).log.writer
         assert writer is not None
         with pytest.raises(CorruptSegment, match="is missing"):
-            writer._lock.holding(1000, (tmp_log_dir / "t-0" / "none").read_bytes)
+            writer._lock.holding(1000, lambda _: (tmp_log_dir / "t-0" / "none").read_bytes())

@@ -44,7 +44,7 @@ def test_a_sync_between_publishing_a_new_segment_and_creating_its_file_covers_wh
         log.create_topic("events", segment_bytes=2000)
         partition, neighbour = log.partition("events", 0), other.partition("events", 0)
         neighbour.append([ProducerRecord(bytes(900))], acks=1)
-        waiting = neighbour._durability
+        waiting = neighbour.log._durability
         waiting._writer.publish_durable = lambda *_: True  # its lock is held by the one who rolls
         filesystem.look = lambda: waiting.sync(1)
         for _ in range(3):
@@ -59,7 +59,7 @@ def test_a_segment_whose_roller_died_before_sealing_is_sealed_by_the_next_roll(t
         partition = log.partition("events", 0)
         for _ in range(3):
             partition.append([ProducerRecord(b"x")], acks=1)
-            partition.roll()
+            partition.log.roll()
         seals = sorted((tmp_path / "log" / "events-0").glob("*.seal"))
         assert len(seals) == 3
         for seal in seals[1:]:
@@ -67,7 +67,7 @@ def test_a_segment_whose_roller_died_before_sealing_is_sealed_by_the_next_roll(t
     with Log(tmp_path / "log") as log:
         partition = log.partition("events", 0)
         partition.append([ProducerRecord(b"x")], acks=1)
-        partition.roll()
+        partition.log.roll()
         assert len(list((tmp_path / "log" / "events-0").glob("*.seal"))) == 4
 
 
@@ -77,7 +77,7 @@ def test_damage_at_the_end_of_a_closed_segment_deletes_no_later_one_when_the_slo
         log.create_topic("events")
         for _ in range(3):
             log.partition("events", 0).append([ProducerRecord(b"a"), ProducerRecord(b"b")])
-            log.partition("events", 0).roll()
+            log.partition("events", 0).log.roll()
     directory = tmp_path / "log" / "events-0"
     (directory / ".commit").unlink()
     segment = directory / f"{0:020d}.log"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from pylog.log import Log
 from pylog.model import AppendResult
 from pylog.partition.partition import Partition
 from pylog.partition.read.reader import PartitionReader
-from pylog.partition.write import writer
+from pylog.partition.segments import Segments
+from pylog.partition.write import deletion
 from pylog.partition.write.batch_input import encoded_batch
+from pylog.partition.write.log_end import LogEnd
 from pylog.partition.write.writer import PartitionWriter
-from pylog.partition.write.writer_view import WriterView
 from pylog.producer.producer import Producer
 from pylog.storage.os_filesystem import OsFileSystem
 from pylog.storage.os_lock import OsFileLock
@@ -49,12 +50,17 @@ def locks_exclude_nobody() -> None:
 
 
 def what_a_dead_writer_left_is_not_looked_at() -> None:
-    WriterView._repair_tail = lambda self, state, segment: None  # type: ignore[method-assign]
+    LogEnd._repair_tail = lambda self, state, segment: None  # type: ignore[method-assign]
 
 
 def a_segment_too_many_is_deleted() -> None:
-    right = writer.bisect_right
-    writer.bisect_right = lambda bases, offset: right(bases, offset) + 1  # type: ignore[assignment]
+    right = deletion.files_before
+
+    def files_before(names: list[str], offset: int) -> Iterator[str]:
+        following = Segments.among(names).after(offset)
+        return right(names, offset if following is None else following)
+
+    deletion.files_before = files_before
 
 
 def more_is_deleted_than_was_asked_for() -> None:
@@ -63,13 +69,13 @@ def more_is_deleted_than_was_asked_for() -> None:
 
 
 def an_end_is_not_published() -> None:
-    right = PartitionWriter._publish_end
+    right = LogEnd.publish_end
 
     def publish(self: Any, state: Any, segment: Any) -> None:
         if not now_and_then(0.2):
             right(self, state, segment)
 
-    PartitionWriter._publish_end = publish  # type: ignore[method-assign]
+    LogEnd.publish_end = publish  # type: ignore[method-assign]
 
 
 def a_reader_passes_a_batch_over() -> None:
@@ -134,7 +140,7 @@ def an_append_writes_nothing() -> None:
 
     def append(self: Any, *arguments: Any, **options: Any) -> AppendResult:
         if now_and_then():
-            end = self.state(1000).log_end_offset
+            end = self.recovered(1000).log_end_offset
             return AppendResult(end, end, -1, False)
         return right(self, *arguments, **options)
 

@@ -38,7 +38,7 @@ def log(tmpfs_dir: Path) -> Iterator[Log]:
         opened.create_topic("orders")
         partition = opened.partition("orders", 0)
         partition.append(one("v"), acks="all")
-        partition.roll()
+        partition.log.roll()
         with Consumer(opened, group_id="g", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("orders")
             consumer.poll(0)

@@ -38,6 +38,10 @@ class Late(NamedTuple):
 
 
 class FakePartition:
+    @property
+    def log(self) -> FakePartition:
+        return self
+
     def __init__(self, topic: str, number: int, topic_id: str) -> None:
         self.topic, self.number, self.topic_id = topic, number, topic_id
         self.batches: list[bytes] = []

@@ -36,7 +36,7 @@ def lay_out(directory: Path, *, sealed: bool) -> InMemory:
     for number in range(BATCHES):
         append_encoded(partition, batch_of_size(BATCH_BYTES, number))
     if sealed:
-        partition.roll()
+        partition.log.roll()
         append_encoded(partition, batch(b"in the next segment"))
     partition.close()
     filesystem = InMemory(str(directory))
@@ -101,7 +101,7 @@ def fetch_one(partition: Partition, offset: int) -> bytes:
     """The batch that holds the offset, fetched as a consumer does: from wherever the first fetch begins."""
     cursor = Cursor(offset)
     while True:
-        fetched = partition.fetch(
+        fetched = partition.log.fetch(
             cursor, max_bytes=BATCH_BYTES, isolation_level="read_uncommitted", visibility="written"
         )
         if fetched.batches[0].last_offset >= offset:
@@ -190,7 +190,7 @@ def check_active(directory: Path, bits: Iterable[int]) -> tuple[int, int, list[i
         cursor = Cursor(max(number - 1, 0))
         try:
             while cursor.offset < min(number + 2, BATCHES):
-                fetched = partition.fetch(
+                fetched = partition.log.fetch(
                     cursor, max_bytes=BATCH_BYTES, isolation_level="read_uncommitted", visibility="written"
                 )
                 cursor = fetched.cursor

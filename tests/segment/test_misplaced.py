@@ -41,7 +41,7 @@ def lay_out(directory: Path, batch_bytes: int, *, sealed: bool, generation: int 
     for at in range(SEGMENT_BYTES // batch_bytes):
         append_encoded(partition, bytearray(smallest_filled(batch_bytes, at + 1000 * generation)))
     if sealed:
-        partition.roll()
+        partition.log.roll()
         append_encoded(partition, batch(b"in the next segment"))
     partition.close()
     filesystem = InMemory(str(directory))

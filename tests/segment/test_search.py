@@ -123,7 +123,7 @@ def test_a_whole_batch_behind_some_made_up_headers_is_found() -> None:
 def test_a_segment_of_made_up_headers_is_damaged_and_never_cut(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     partition = open_partition(directory)
-    partition.append_batch(batch(b"first"))
+    partition.log.append_batch(batch(b"first"))
     partition.close()
     with log_file(directory).open("ab") as file:
         file.write(headers_that_claim_everything(20_000, 1))
@@ -131,7 +131,7 @@ def test_a_segment_of_made_up_headers_is_damaged_and_never_cut(tmp_path: Path) -
     before = log_file(directory).read_bytes()
     other_boot = open_partition(directory, OtherBoot())
     with pytest.raises(NotAppended, match="given up"):
-        other_boot.append_batch(batch(b"second"))
+        other_boot.log.append_batch(batch(b"second"))
     other_boot.close()
     assert log_file(directory).read_bytes() == before
     (found,) = verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=True)

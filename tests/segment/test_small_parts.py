@@ -21,9 +21,9 @@ from pylog.codec.format import (
 from pylog.errors import CorruptSegment, MissingCodec
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
-from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, read_seal, times, write_seal
+from pylog.segment import Seal, SealBuilder, SegmentScan, read_seal, times, write_seal
 from pylog.segment.seal import decode, encode
-from pylog.segment.writer import MAX_RELATIVE_OFFSET
+from pylog.segment.writer import MAX_RELATIVE_OFFSET, SegmentWriter
 from pylog.storage import OsFileSystem
 from tests.partition.logs import (
     START_MS,
@@ -316,7 +316,7 @@ def test_a_sealed_segment_that_was_cut_misses_records_by_name(tmp_path: Path) ->
     partition = open_partition(directory)
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number * 300, timestamp_ms=START_MS + number))
-    partition.roll()
+    partition.log.roll()
     append_encoded(partition, batch(b"6", timestamp_ms=START_MS + 6))
     partition.close()
     cut(log_file(directory), headers(log_file(directory))[4][0])

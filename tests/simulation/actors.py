@@ -190,14 +190,17 @@ class Actor:
         def work() -> None:
             partition = self.log.partition(name, 0)
             end = partition.latest_offset
-            partition.sync(end)
+            partition.log.sync(end)
             topic = self.world.ledger.topics[name]
             topic.durable_end = max(topic.durable_end, end)
 
         self.attempt(work)
 
     def roll(self, name: str) -> None:
-        self.attempt(lambda: self.log.partition(name, 0).roll())
+        def work() -> None:
+            self.log.partition(name, 0).log.roll()
+
+        self.attempt(work)
 
     def delete_before(self, name: str, most: int) -> None:
         """Delete the records before offset ``most``, or all where there are fewer."""
@@ -207,7 +210,7 @@ class Actor:
             partition = self.log.partition(name, 0)
             offset = min(most, partition.latest_offset)
             topic.start_asked = max(topic.start_asked, offset)
-            partition.delete_before(offset)
+            partition.log.delete_before(offset)
             topic.start_acknowledged = max(topic.start_acknowledged, offset)
 
         self.attempt(work)

@@ -30,7 +30,7 @@ def recover(machine: Machine) -> None:
     process = machine.process()
     with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
         for name in log.topics():
-            log.partition(name, 0).roll()
+            log.partition(name, 0).log.roll()
 
 
 def segments_of(machine: Machine) -> dict[str, bytes | None]:

@@ -180,7 +180,7 @@ def test_an_epoch_that_nobody_wrote_under_is_dropped_by_the_next_recovery() -> N
     process = machine.process()
     log = process.open_log(ROOT)
     committed = commit_all(log)
-    log.partition("t", 0).sync(committed)
+    log.partition("t", 0).log.sync(committed)
     log.close()
     epochs = LeaderEpochs([EpochStart(0, 0), EpochStart(1, 2), EpochStart(2, 4)])
     epochs.save(process.filesystem, DIRECTORY, durable=True)
@@ -220,7 +220,7 @@ def steps_after_a_failed_sync(machine: Machine, failing: int) -> int:
 
     machine.before_step.append(before)
     with suppress(PylogError):  # as it was meant to be
-        partition.sync(5)
+        partition.log.sync(5)
     machine.before_step.clear()
     return taken
 
@@ -240,7 +240,7 @@ def test_a_sync_that_meets_an_unfinished_recovery_finishes_it_before_it_acknowle
             begin_a_recovery(machine)
 
     machine.before_step.append(before)
-    partition.sync(6)
+    partition.log.sync(6)
     assert is_cut_short
     state = latest(machine.disk.contents()[f"{DIRECTORY}/.commit"] or b"")
     assert state is not None

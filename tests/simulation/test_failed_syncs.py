@@ -39,7 +39,7 @@ def with_a_closed_segment(machine: Machine) -> Log:
     partition = log.partition("t", 0)
     for number in range(4):
         partition.append([ProducerRecord(b"%d" % number * 40)], acks=1)
-    partition.roll()
+    partition.log.roll()
     partition.append([ProducerRecord(b"4" * 40)], acks=1)
     return log
 
@@ -65,7 +65,7 @@ def test_what_is_acknowledged_after_a_failed_sync_is_durable(suffix: str, behavi
     partition = log.partition("t", 0)
     is_of_a_log = suffix.endswith(".log")
     try:
-        partition.sync(5)
+        partition.log.sync(5)
         acknowledged = True
     except OutcomeUnknown:
         acknowledged = False
@@ -92,7 +92,7 @@ def test_no_file_of_a_segment_is_synced_again_after_it_failed(behaviour: str) ->
         machine.before_step.append(note)
         for _ in range(3):
             try:
-                log.partition("t", 0).sync(5)
+                log.partition("t", 0).log.sync(5)
             except OutcomeUnknown:
                 continue
         assert inodes.count(inodes[0]) == 1, suffix
@@ -102,10 +102,10 @@ def test_no_file_of_a_segment_is_synced_again_after_it_failed(behaviour: str) ->
 def test_slots_that_a_failed_sync_took_back_are_put_back(behaviour: str) -> None:
     machine = Machine()
     log = with_a_closed_segment(machine)
-    log.partition("t", 0).sync(5)
+    log.partition("t", 0).log.sync(5)
     machine.before_step.append(FailingSync(".commit", behaviour))
     with pytest.raises(StorageError):
-        log.partition("t", 0).delete_before(2)
+        log.partition("t", 0).log.delete_before(2)
     machine.before_step.clear()
     log.partition("t", 0).append([ProducerRecord(b"5" * 40)], acks="all")
     assert [record.offset for record in open_log(machine).partition("t", 0).scan()] == [2, 3, 4, 5]
@@ -118,9 +118,9 @@ def test_no_reader_sees_aborted_records_while_a_segment_is_made_again() -> None:
     log = open_log(machine)
     log.create_topic("t")
     partition = log.partition("t", 0)
-    partition.append_batch(batch(b"aborted", producer_id=7, epoch=0, sequence=0, transactional=True))
-    partition.append_batch(marker(7, 0, commit=False))
-    partition.roll()
+    partition.log.append_batch(batch(b"aborted", producer_id=7, epoch=0, sequence=0, transactional=True))
+    partition.log.append_batch(marker(7, 0, commit=False))
+    partition.log.roll()
     partition.append([ProducerRecord(b"plain")], acks=1)
     reader = open_log(machine).partition("t", 0)
     failing, seen, looking = FailingSync("0000.log", "clean"), set(), []
@@ -132,7 +132,7 @@ def test_no_reader_sees_aborted_records_while_a_segment_is_made_again() -> None:
             looking.clear()
 
     machine.before_step += [failing, look]
-    partition.sync(3)
+    partition.log.sync(3)
     assert failing.synced
     assert seen == {(b"plain",)}
 
@@ -142,8 +142,8 @@ def test_deleting_records_again_finishes_what_a_failed_sync_left() -> None:
     log = with_a_closed_segment(machine)
     machine.before_step.append(FailingSync(".commit", "clean"))
     with pytest.raises(StorageError):
-        log.partition("t", 0).delete_before(4)
-    assert log.partition("t", 0).delete_before(4) == 4
+        log.partition("t", 0).log.delete_before(4)
+    assert log.partition("t", 0).log.delete_before(4) == 4
     assert "/log/t-0/00000000000000000000.log" not in machine.disk.contents()
     for image in machine.power_losses():
         assert open_log(image).partition("t", 0).earliest_offset == 4
@@ -155,8 +155,8 @@ def test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_
     log = with_a_closed_segment(machine)
     machine.before_step.append(FailingSync(".commit", behaviour))
     with pytest.raises(StorageError):
-        log.partition("t", 0).delete_before(3)
-    assert open_log(machine).partition("t", 0).delete_before(2) == 3
+        log.partition("t", 0).log.delete_before(3)
+    assert open_log(machine).partition("t", 0).log.delete_before(2) == 3
     for image in machine.power_losses():
         assert open_log(image).partition("t", 0).earliest_offset == 3
 
@@ -174,9 +174,9 @@ def test_slots_whose_sync_failed_for_a_process_that_died_are_written_before_they
 
     machine.before_step += [kill, failing]
     with pytest.raises(Killed):
-        log.partition("t", 0).delete_before(3)
+        log.partition("t", 0).log.delete_before(3)
     machine.before_step.clear()
-    start = open_log(machine).partition("t", 0).delete_before(2)
+    start = open_log(machine).partition("t", 0).log.delete_before(2)
     assert start >= 2
     for image in machine.power_losses():
         assert open_log(image).partition("t", 0).earliest_offset == start

@@ -28,7 +28,7 @@ def two_segments(machine: Machine, *, acks: int | str) -> Log:
     for value in (b"first", b"second"):
         partition = log.partition("t", 0)
         partition.append([ProducerRecord(value)], acks=acks)
-        partition.roll()
+        partition.log.roll()
     return log
 
 
@@ -52,10 +52,10 @@ def test_the_seal_of_a_segment_that_was_lost_does_not_accuse_the_next_of_its_nam
     log = open_log(again)
     partition = log.partition("t", 0)
     assert partition.latest_offset == 1
-    partition.roll()
+    partition.log.roll()
     assert SEAL_OF_LOST not in again.disk.contents()
     partition.append([ProducerRecord(b"another")])
-    partition.roll()
+    partition.log.roll()
     assert [record.value for record in partition.scan()] == [b"first", b"another"]
     assert log.verify().problems == []
 
@@ -92,7 +92,7 @@ def test_epochs_made_again_hold_for_the_records_before_the_log_start_too() -> No
     log = open_log(machine)
     log.create_topic("t")
     log.partition("t", 0).append([ProducerRecord(b"first"), ProducerRecord(b"second")], acks="all")
-    log.partition("t", 0).delete_before(1)
+    log.partition("t", 0).log.delete_before(1)
     again = Machine(1, disk=machine.copy().disk, boot=2)
     again.process().filesystem.open_appendable("/log/t-0/leader-epoch-checkpoint").truncate(0)
     log = open_log(again)
@@ -105,7 +105,7 @@ def test_files_of_deleted_records_that_a_loss_of_power_brought_back_go() -> None
     log = two_segments(machine, acks=1)
     log.partition("t", 0).append([ProducerRecord(b"third")], acks=1)
     first = machine.disk.contents()["/log/t-0/00000000000000000000.log"]
-    log.partition("t", 0).delete_before(2)
+    log.partition("t", 0).log.delete_before(2)
     again = powered_off(machine)
     assert first is not None
     again.process().filesystem.open_appendable("/log/t-0/00000000000000000000.log").pwrite(first, 0)
@@ -226,14 +226,14 @@ def test_what_producers_sent_in_deleted_records_is_known_after_a_loss_of_power()
     log = open_log(machine)
     log.create_topic("t")
     partition = log.partition("t", 0)
-    partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0))
-    partition.roll()
+    partition.log.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0))
+    partition.log.roll()
     partition.append([ProducerRecord(b"another")], acks=1)
-    partition.delete_before(1)
+    partition.log.delete_before(1)
     for image in machine.power_losses():
         partition = open_log(image).partition("t", 0)
         assert partition.earliest_offset == 1
-        assert partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0)).duplicate
+        assert partition.log.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0)).duplicate
 
 
 def test_a_deletion_cut_off_is_finished_by_who_creates_the_topic_again() -> None:
@@ -263,17 +263,17 @@ def test_a_snapshot_of_the_end_that_is_an_older_one_does_not_hide_what_a_produce
     log.create_topic("t")
     partition = log.partition("t", 0)
     for sequence in range(2):
-        partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=sequence))
+        partition.log.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=sequence))
         if sequence == 0:
-            partition.roll()
-    partition.sync(2)
+            partition.log.roll()
+    partition.log.sync(2)
     older = machine.disk.contents()[SNAPSHOT]
     assert older is not None
     again = powered_off(machine)
     again.process().filesystem.open_appendable("/log/t-0/00000000000000000002.snapshot").pwrite(older, 0)
     for _ in range(2):
         partition = open_log(again).partition("t", 0)
-        assert partition.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=1)).duplicate
+        assert partition.log.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=1)).duplicate
 
 
 def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_closed() -> None:
@@ -291,7 +291,7 @@ def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_close
             file.pwrite(seal, 0)
             file.sync()
             filesystem.sync_directory("/log/t-0")
-        partition.roll()
+        partition.log.roll()
         seal = machine.disk.contents()["/log/t-0/00000000000000000000.seal"]
     partition.append([ProducerRecord(b"z")], acks=1)
     for image in machine.power_losses():

@@ -296,7 +296,7 @@ class Worker:
         return tidy
 
     def roll(self, log: Log) -> None:
-        log.partition(TOPIC, self.random.choice(self.partitions)).roll()
+        log.partition(TOPIC, self.random.choice(self.partitions)).log.roll()
 
     def delete(self, log: Log) -> None:
         number = self.random.choice(self.partitions)

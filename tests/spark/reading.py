@@ -52,4 +52,4 @@ def offsets(found: list[dict[str, Any]]) -> list[int]:
 
 
 def append_view(log: Log, view: BatchView, topic: str = "orders", partition: int = 0) -> None:
-    log.partition(topic, partition).append_batch(bytearray(view.buffer))
+    log.partition(topic, partition).log.append_batch(bytearray(view.buffer))

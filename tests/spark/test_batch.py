@@ -127,7 +127,7 @@ def test_offsets_are_fixed_when_the_query_is_planned(log: Log) -> None:
     before = scanned(log, "orders")
     for _ in range(5):
         append_view(log, view_of(CORNERS))
-    log.partition(*TP).roll()
+    log.partition(*TP).log.roll()
     append_view(log, view_of(CORNERS))
     assert list(read_ranges(ranges)) == before
     assert len(read(log.path)) == len(before) + 6 * len(CORNERS)

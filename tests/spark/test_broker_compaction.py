@@ -30,7 +30,7 @@ def segments(path: Path) -> list[bytes]:
         for number in range(30):
             append_encoded(partition, batch(b"v"))
             if number in (9, 19):
-                partition.roll()
+                partition.log.roll()
         return [log_file(Path(path, "orders-0"), base).read_bytes() for base in (0, 10, 20)]
 
 

@@ -303,12 +303,12 @@ def test_sequences_go_on_from_the_beginning_behind_the_last_there_is(log: Log) -
     write_state(place(log), SinkState(0, producer_id + 1))
     near = bytearray(one_record())
     number(near, producer_id + 1, 0, MAX_SEQUENCE - 2)
-    log.partition("orders", 0).append_batch(near)
+    log.partition("orders", 0).log.append_batch(near)
     with pytest.raises(Killed):
         Driver(log.path, around=dies_at("pwrite", "/state"), batchBytes=82).write([[b"b", b"c", b"d", b"e"]], 1)
     Driver(log.path).write([[b"b", b"c", b"d", b"e"]], 1)
     assert values(log) == [[b"a", b"x", b"b", b"c", b"d", b"e"]]
-    assert log.partition("orders", 0).next_sequence(producer_id + 1) == 2
+    assert log.partition("orders", 0).log.next_sequence(producer_id + 1) == 2
 
 
 def one_record() -> bytes:
@@ -525,9 +525,9 @@ def test_a_log_restored_without_its_sinks_is_told_from_one_that_goes_on(log: Log
     (producer_id,) = (state.producer_id for state in [read_state(place(log))] if state)
     batch = bytearray(one_record())
     number(batch, producer_id, 0, 1)
-    log.partition("orders", 0).append_batch(batch)
+    log.partition("orders", 0).log.append_batch(batch)
     number(batch, producer_id, 0, 2)
-    log.partition("orders", 0).append_batch(batch)
+    log.partition("orders", 0).log.append_batch(batch)
     with pytest.raises(CorruptSegment, match=r"orders-0 expects sequence 3 of producer .*, the commit has 1 from 1 on"):
         Driver(log.path).write([[b"b"]], 1)
 

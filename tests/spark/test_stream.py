@@ -348,16 +348,16 @@ def test_what_was_lost_fails_the_query_or_is_passed_over(
     strict, lenient = Query(log.path, **how), Query(log.path, **how, failOnDataLoss=False)
     for query in (strict, lenient):
         query.batch()
-    log.partition("orders", 0).roll()
+    log.partition("orders", 0).log.roll()
     append(log, 2)
     if loss in ("planned", "anew when planned"):
         strict.plan()
         lenient.plan()
     if loss == "retention":
-        log.partition("orders", 0).delete_before(5)
+        log.partition("orders", 0).log.delete_before(5)
         problem = r"offsets 3 to 7 of orders-0 were asked for, read_committed can read 5 to 7: retention has removed"
     elif loss == "planned":
-        log.partition("orders", 0).delete_before(7)
+        log.partition("orders", 0).log.delete_before(7)
         problem = r"offsets 3 to 6 of orders-0 were asked for, read_committed can read 7 to 7: retention has removed"
     else:
         log.delete_topic("orders")
@@ -410,8 +410,8 @@ def test_what_is_gone_does_not_count_towards_a_limit(log: Log) -> None:
     append(log, 50)
     query = Query(log.path, startingOffsets="earliest", failOnDataLoss=False, maxOffsetsPerTrigger=5)
     query.batch()
-    log.partition("orders", 0).roll()
-    log.partition("orders", 0).delete_before(50)
+    log.partition("orders", 0).log.roll()
+    log.partition("orders", 0).log.delete_before(50)
     append(log, 4)
     assert offsets(query.batch()) == [50, 51, 52, 53]
 
@@ -462,8 +462,8 @@ def test_a_partition_that_comes_without_its_first_records_is_a_loss(log: Log) ->
     query.batch()
     log.create_topic("late", segment_bytes=1024)
     append(log, 5, "late")
-    log.partition("late", 0).roll()
-    log.partition("late", 0).delete_before(5)
+    log.partition("late", 0).log.roll()
+    log.partition("late", 0).log.delete_before(5)
     append(log, 1, "late")
     with pytest.raises(OffsetOutOfRange, match="offsets 0 to 6 of late-0 were asked for"):
         query.batch()

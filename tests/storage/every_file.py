@@ -87,14 +87,14 @@ def live(root: Path, **options: object) -> Watched:
         append_encoded(partition, batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True))
         append_encoded(partition, marker(7, 0, commit=False))
         for _ in range(3):
-            partition.roll()
+            partition.log.roll()
             partition.append([ProducerRecord(b"v")], acks="all")
         filesystem.syncs_fail = True
         partition.append([ProducerRecord(b"v")], acks="all")
         partition.append([ProducerRecord(b"v")], acks=1)
-        partition.roll()
+        partition.log.roll()
         filesystem.syncs_fail = True  # of a closed segment
-        partition.sync(partition.latest_offset)
+        partition.log.sync(partition.latest_offset)
         log.delete_records(TopicPartition("t", 0), partition.latest_offset)
         log.create_topic("u")
         log.delete_topic("u")

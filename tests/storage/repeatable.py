@@ -45,7 +45,7 @@ def write(root: Path) -> None:
         partition = log.partition("t", 0)
         append_encoded(partition, batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True))
         append_encoded(partition, marker(7, 0, commit=False))
-        partition.roll()
+        partition.log.roll()
         partition.append([ProducerRecord(None, b"key"), ProducerRecord(b"", b"", [("", b"")])], acks=1)
         log.manager.next_producer_id()
         log.delete_records(("none", 0), 10)

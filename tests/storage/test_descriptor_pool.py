@@ -210,7 +210,7 @@ def test_a_reader_whose_segment_was_deleted_while_it_was_closed_is_told(few: Non
         partition, reader = log.partition("t", 0), other.partition("t", 0)
         for number in range(3):
             partition.append([ProducerRecord(b"%d" % number)])
-            partition.roll()
+            partition.log.roll()
         assert [record.offset for record in reader.read(0)][:1] == [0]
         close_all()
         log.delete_records(TopicPartition("t", 0), 2)

@@ -180,7 +180,7 @@ def test_a_partition_behind_a_link_is_neither_read_nor_written_and_hides_no_othe
         with pytest.raises(NotAppended, match="is a symbolic link"):
             log.partition("t", 0).append(one("v"))
         with pytest.raises(StorageError, match="is a symbolic link"):
-            log.partition("t", 0).delete_before(1)
+            log.partition("t", 0).log.delete_before(1)
         log.partition("u", 0).append(one("v"))
         (problem,) = log.verify().problems
         assert (problem.topic, problem.partition, problem.kind) == ("t", 0, "directory")
@@ -218,7 +218,7 @@ def test_a_link_that_takes_the_place_of_an_open_partition_leads_nobody_out(tmp_l
         (tmp_log_dir / "t-0").symlink_to(linked)
         names = sorted(os.listdir(linked))
         with pytest.raises(StorageError, match="is a symbolic link"):
-            partition.roll()
+            partition.log.roll()
         with pytest.raises(NotAppended, match="is a symbolic link"):
             partition.append(one("w"), acks="all")
         assert sorted(os.listdir(linked)) == names

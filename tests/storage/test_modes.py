@@ -102,7 +102,7 @@ def test_a_lock_that_chmod_opened_to_readers_is_closed_to_them_again(tmp_log_dir
         path.chmod(mode_of(path) | (0o055 if path.is_dir() else 0o044))
     with Log(tmp_log_dir) as log:
         log.partition("t", 0).append(one("v"), acks=1)
-        log.partition("t", 0).roll()
+        log.partition("t", 0).log.roll()
         log.create_topic("u")
     modes_of = {path.name: mode_of(path) for path in (tmp_log_dir / "t-0").iterdir()}
     assert modes_of.pop(".lock") == mode_of(tmp_log_dir / ".pylog" / "catalog.lock") == 0o600

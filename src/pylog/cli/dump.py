@@ -123,7 +123,7 @@ def _base_offset(path: str) -> int:
 
 def _batches(file: ReadableFile, end: int, render: Render | None) -> Iterator[Item]:
     from pylog.codec.format import INT32_MAX
-    from pylog.partition.verify import resume_behind
+    from pylog.partition.read.resync import resume_after
     from pylog.segment import SegmentScan
 
     position = next_offset = 0
@@ -142,7 +142,7 @@ def _batches(file: ReadableFile, end: int, render: Render | None) -> Iterator[It
             yield _damage(position, end, f"{scan.problem}; {_too_large(end, 'a segment')}", "")
             return
         try:
-            position, offset = resume_behind(file, position, end, next_offset)
+            position, offset = resume_after(file, position, end, next_offset)
             behind = "nothing whole behind it" if offset is None else f"goes on at position {position}, offset {offset}"
         except CorruptSegment as given_up:
             position, behind = end, str(given_up)

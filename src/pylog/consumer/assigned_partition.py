@@ -21,7 +21,8 @@ from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from pylog.consumer.subscription import TopicId
-    from pylog.partition import Cursor, Fetched, Partition
+    from pylog.partition import Cursor, Fetched
+    from pylog.partition.partition_log import PartitionLog
 
 
 class Budget:
@@ -74,7 +75,7 @@ class AssignedPartition:
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.partition: Partition | None = None  # opened when first needed, and again when the topic was replaced
+        self.partition: PartitionLog | None = None  # opened when first needed, and again when the topic was replaced
         self.position: int | None = None
         self.cursor: Cursor | None = None  # where the next fetch starts; None: at the position
         self.paused = False

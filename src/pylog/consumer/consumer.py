@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from pylog.consumer.group_assignment import GroupAssignment
     from pylog.manager.access import ConsumerLog, LogFace
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError | None], object]
@@ -556,7 +556,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             if position is not None
         }
 
-    def _opened(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, Partition]]:
+    def _opened(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, PartitionLog]]:
         with self._call():
             return [(name, self._log.partition(*name)) for name in partitions_of(partitions)]
 

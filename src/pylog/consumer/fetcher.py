@@ -27,7 +27,7 @@ from pylog.partition import Cursor
 
 if TYPE_CHECKING:
     from pylog.manager.access import ConsumerLog
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -147,7 +147,7 @@ class Fetcher:
             return True
         return False
 
-    def watched_partitions(self) -> tuple[Partition, ...]:
+    def watched_partitions(self) -> tuple[PartitionLog, ...]:
         """The partitions that a wait is for."""
         assigned = self.assigned.values()
         return tuple(item.partition for item in assigned if item.partition is not None and not item.paused)
@@ -271,7 +271,7 @@ class Fetcher:
             assigned.quiet_token = fetched.token
         return bool(fetched.batches)
 
-    def _reset_position(self, assigned: AssignedPartition, partition: Partition, error: OffsetOutOfRange) -> None:
+    def _reset_position(self, assigned: AssignedPartition, partition: PartitionLog, error: OffsetOutOfRange) -> None:
         """Apply ``auto_offset_reset`` to a position that is not in the log (any more)."""
         position = self._lookup.start_position(partition)
         if position is None or position == assigned.position:

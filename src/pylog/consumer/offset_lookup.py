@@ -10,7 +10,7 @@ from pylog.model import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from pylog.clock import Clock
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 
 class OffsetLookup:
@@ -23,18 +23,18 @@ class OffsetLookup:
         self._clock = clock
         self._reset = OffsetReset.parse(config.auto_offset_reset)
 
-    def end(self, partition: Partition) -> int:
+    def end(self, partition: PartitionLog) -> int:
         """One past the last offset this consumer may read now."""
         return partition.end_offset(self._config.isolation_level, self._config.visibility)
 
-    def locate(self, partition: Partition, target: int) -> int:
+    def locate(self, partition: PartitionLog, target: int) -> int:
         """The offset of ``target``: ``EARLIEST``, ``LATEST``, or a timestamp (the end if no record is as late)."""
         if target == EARLIEST:
             return partition.earliest_offset
         found = None if target == LATEST else partition.offset_for_time(target)
         return self.end(partition) if found is None else found.offset
 
-    def start_position(self, partition: Partition) -> int | None:
+    def start_position(self, partition: PartitionLog) -> int | None:
         """Where ``auto_offset_reset`` puts a consumer without a position; None if it is ``none``."""
         if self._reset.raises:
             return None

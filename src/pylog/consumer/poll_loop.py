@@ -12,7 +12,7 @@ from pylog.interrupts import own
 
 if TYPE_CHECKING:
     from pylog.manager.access import ConsumerLog
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
     from pylog.storage import Watch
 
 _ASK_AGAIN_S = 5.0  # for a watch that could not be had; no wait is longer
@@ -29,7 +29,7 @@ class PollLoop:
         self._fetcher = fetcher
         self._woken = False
         self._watch: Watch | None = None
-        self._watched: tuple[Partition | str, ...] | None = None
+        self._watched: tuple[PartitionLog | str, ...] | None = None
         self._ask_again_s = 0.0
 
     def wake(self) -> None:

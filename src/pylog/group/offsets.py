@@ -37,7 +37,8 @@ from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_ch
 from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES, RECORDS_AT_ONCE
 from pylog.model import ProducerRecord, TopicPartition
-from pylog.partition import Cursor, Partition
+from pylog.partition.partition_log import PartitionLog
+from pylog.partition.read.reader import Cursor
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child, while_holding
 
@@ -57,7 +58,7 @@ Offsets = dict[TopicPartition, Committed]
 class _Known:
     """What is known of one partition of the offsets topic."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: PartitionLog) -> None:
         self.partition = partition
         self.cursor = Cursor(0)
         self.checkpoint_offset = 0
@@ -234,7 +235,7 @@ class OffsetStore:
         ]
         check_held()
         try:
-            end = known.partition.append(records, acks=1, timeout_ms=int(timeout_s * 1000)).last_offset + 1
+            end = known.partition.append_records(records, timeout_ms=int(timeout_s * 1000)).last_offset + 1
         except own(DeliveryTimeout) as error:
             raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
         known.end_offset = end
@@ -271,7 +272,7 @@ class OffsetStore:
     def sync(self, group: str, end_offset: int | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Return when commits of the group below this offset of its log, or all of them, are on the medium.
 
-        ``timeout_s``: as of ``Partition.sync``.
+        ``timeout_s``: as of ``PartitionLog.sync``.
         """
         known = self._known_of(group)
         if known is not None:

@@ -16,12 +16,12 @@ from pylog.group.offset_records import Committed
 from pylog.interrupts import own
 
 if TYPE_CHECKING:
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.group")
 
 
-def next_offset(partition: Partition, committed: Committed) -> int:
+def next_offset(partition: PartitionLog, committed: Committed) -> int:
     """The committed offset, or the end of what is left of the log that it was reached in."""
     end = partition.latest_offset  # before the epoch: what a recovery changes in between is then seen
     if NO_LEADER_EPOCH < committed.leader_epoch < partition.leader_epoch:
@@ -32,10 +32,10 @@ def next_offset(partition: Partition, committed: Committed) -> int:
     return min(committed.offset, end)
 
 
-def make_records_durable(partition: Partition, offset: int, timeout_s: float | None = None) -> None:
+def make_records_durable(partition: PartitionLog, offset: int, timeout_s: float | None = None) -> None:
     """Everything before the offset: a durable commit would else outlive the records it speaks of.
 
-    ``timeout_s``: as of ``Partition.sync``. A writer that is stopped keeps no commit waiting for longer.
+    ``timeout_s``: as of ``PartitionLog.sync``. A writer that is stopped keeps no commit waiting for longer.
     """
     durable_offset = partition.durable_offset
     if durable_offset >= offset:

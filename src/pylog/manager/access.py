@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pylog.clock import Clock
     from pylog.manager.manager import LogManager
     from pylog.model import AppendResult, Flushable
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
     from pylog.storage import Watch
 
 Part = TypeVar("Part")
@@ -51,7 +51,7 @@ class ProducerPartition(Protocol):
     topic_id: str
 
     def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int | None) -> AppendResult:
-        """See ``Partition.append_batch``."""
+        """See ``PartitionLog.append_batch``."""
 
     def is_syncing_here(self) -> bool:
         """Whether this very thread was interrupted in ``sync``."""
@@ -82,13 +82,13 @@ class ConsumerLog(OpenedLog, Protocol):
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
 
-    def partition(self, topic: str, number: int) -> Partition:
+    def partition(self, topic: str, number: int) -> PartitionLog:
         """``TopicNotFound``, ``InvalidPartition``."""
 
     def wake(self) -> None:
         """End the waits of this process, so that each asks again whether it is ready."""
 
-    def watch(self, partitions: Collection[Partition], more: Collection[str] = ()) -> Watch | None:
+    def watch(self, partitions: Collection[PartitionLog], more: Collection[str] = ()) -> Watch | None:
         """A watch of these partitions, of the topics and of ``more`` files; None if there can be none."""
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:

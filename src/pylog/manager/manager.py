@@ -28,9 +28,8 @@ from pylog.manager.notify import Changes
 from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.manager.producer_ids import ProducerIds
 from pylog.model import Flushable, TopicPartition
-from pylog.partition import Partition
-from pylog.partition.directory import boot_of
-from pylog.partition.lifecycle import prepare_directory, retire_directory
+from pylog.partition.directory import PartitionDirectory, boot_of
+from pylog.partition.partition_log import PartitionLog
 from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class LogManager:
         check_topic_options(topic_defaults)
         self._defaults = TopicConfig().with_changes(topic_defaults)
         self._forget_commits = forget_commits
-        self._partitions: dict[TopicPartition, Partition] = {}
+        self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
@@ -192,17 +191,17 @@ class LogManager:
         return self._catalog
 
     def _prepare(self, directory: str, topic_id: str) -> None:
-        prepare_directory(self.filesystem, directory, topic_id, self.boot)
+        PartitionDirectory.create(self.filesystem, directory, topic_id, self.boot)
 
     def _retire(self, directory: str, timeout_s: float = _LOCK_TIMEOUT_S) -> None:
-        retire_directory(self.filesystem, self.clock, directory, timeout_s)
+        PartitionDirectory.retire(self.filesystem, self.clock, directory, timeout_s)
 
     def _forget(self, topic: str) -> None:
         self._forget_commits(self, topic, _LOCK_TIMEOUT_S)
 
     # Partitions
 
-    def partition(self, topic: str, number: int) -> Partition:
+    def partition(self, topic: str, number: int) -> PartitionLog:
         """One partition. ``TopicNotFound``, ``InvalidPartition``."""
         described = self.describe_topic(topic)
         if not isinstance(number, int) or isinstance(number, bool) or number not in described.numbers:
@@ -221,14 +220,16 @@ class LogManager:
             outdated.close()
         return partition
 
-    def _open_partition(self, key: TopicPartition, topic: TopicDescription) -> Partition:
-        return Partition(
-            self.filesystem, self.clock, self.layout.partition(*key), key,
-            partial(self._config_of, key, topic.id),
-            self.boot,
+    def _open_partition(self, key: TopicPartition, topic: TopicDescription) -> PartitionLog:
+        settings = partial(self._config_of, key, topic.id)
+        sealed_for = "" if self.is_kafka_directory else topic.id  # what stands in Kafka's files may be of any log
+        directory = PartitionDirectory(
+            self.filesystem, self.clock, self.layout.partition(*key), key, settings, self.boot, sealed_for
+        )
+        return PartitionLog(
+            directory,
             topic_id=topic.id,
-            read_only=self.read_only,
-            why_read_only=self._why_read_only,
+            why_read_only=self._why_read_only if self.read_only else None,
             foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
@@ -286,7 +287,7 @@ class LogManager:
         """Have waiters of this process ask again: something has changed that is in no file."""
         self._changes.wake()
 
-    def watch(self, partitions: Collection[Partition], more: Collection[str] = ()) -> Watch | None:
+    def watch(self, partitions: Collection[PartitionLog], more: Collection[str] = ()) -> Watch | None:
         """To wait for what is published of these partitions, changes of topics and ``more`` files. None: look instead."""
         if self.is_kafka_directory or type(self.clock) is not SystemClock:  # published elsewhere; a test moves time
             return None

@@ -131,14 +131,23 @@ class CommitSlotsReader:
 
     def read(self) -> CommitState | None:
         """What is published, or None where neither slot is valid."""
-        return self.look()[1]
+        try:
+            raw = self._file.pread(FILE_BYTES, 0)
+        except own(FileNotFoundError):
+            raw = b""
+        known = self._known
+        return known[1] if raw == known[0] else self._decoded(raw)[1]
 
     def look(self) -> tuple[bytes, CommitState | None]:
         """What is published, with the bytes that say so, of one and the same read."""
-        raw = self.raw()
+        try:
+            raw = self._file.pread(FILE_BYTES, 0)
+        except own(FileNotFoundError):
+            raw = b""
         known = self._known
-        if raw == known[0]:
-            return known
+        return known if raw == known[0] else self._decoded(raw)
+
+    def _decoded(self, raw: bytes) -> tuple[bytes, CommitState | None]:
         state = latest(raw)
         for _ in range(_TORN_READS_MAX):
             if state is not None or len(raw) < FILE_BYTES:

@@ -1,20 +1,37 @@
-"""Where a partition is and what surrounds it: passed whole to the parts that work on its directory."""
+"""One partition's directory: where it is, what surrounds it, how it is created and retired."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pylog.clock import Clock
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
+from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState
+from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.segments import Segments
-from pylog.partition.settings import PartitionSettings
-from pylog.segment import SegmentWriter
-from pylog.segment.naming import file_path
-from pylog.storage import FileSystem
+from pylog.segment.naming import COMMIT_SLOTS, LOCK, LOG, PARTITION_METADATA, file_path
+from pylog.storage import FileSystem, while_holding, write_atomically
+
+
+class PartitionSettings(Protocol):
+    """Limits and policies of one topic, in the units of their names: what a partition needs of a ``TopicConfig``."""
+
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def segment_ms(self) -> int: ...
+    @property
+    def segment_index_bytes(self) -> int: ...
+    @property
+    def index_interval_bytes(self) -> int: ...
+    @property
+    def max_message_bytes(self) -> int: ...
+    @property
+    def message_timestamp_type(self) -> str: ...
 
 
 def boot_of(filesystem: FileSystem) -> int:
@@ -28,62 +45,89 @@ def another_boot(boot: int) -> int:
 
 
 def home_of(topic_id: str, number: int) -> str:
-    """What the seals of a partition say of where they belong. Empty where the topic's id is not known, and they say nothing."""
+    """What the seals of a partition say of where they belong. Empty if the topic's id is not known."""
     return f"{topic_id}-{number}" if topic_id else ""
 
 
-class Place(NamedTuple):
-    """One partition directory. ``boot`` is ``boot_of`` its filesystem. ``topic_id`` is empty where nothing vouches for it.
+class PartitionDirectory(NamedTuple):
+    """One partition directory, at ``path``. ``boot`` is ``boot_of`` its filesystem.
 
-    ``settings`` raises ``TopicNotFound`` where the topic is gone, or another one has its name. So does ``find_topic``, for a
-    place whose settings say nothing of that.
+    ``topic_id`` is empty if nothing vouches for it. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another
+    one has its name. So does ``find_topic``, for a directory whose settings do not tell.
     """
 
     filesystem: FileSystem
     clock: Clock
-    directory: str
+    path: str
     topic_partition: TopicPartition
     settings: Callable[[], PartitionSettings]
     boot: int
     topic_id: str
     find_topic: Callable[[], object] | None = None
 
+    @staticmethod
+    def create(filesystem: FileSystem, path: str, topic_id: str, boot: int) -> None:
+        """Lay out an empty partition. Its slots say "empty, as of this boot": a later recovery then knows of a power loss.
+
+        Durable on return.
+        """
+        metadata = f"version: 0\ntopic_id: {topic_id}"
+        write_atomically(filesystem, f"{path}/{PARTITION_METADATA}", metadata.encode(), durable=False)
+        epochs = LeaderEpochs([])
+        epochs.assigned(0, 0)
+        epochs.save(filesystem, path, durable=False)
+        filesystem.open_appendable(file_path(path, 0, LOG)).close()
+        slots = CommitSlots(filesystem.open_appendable(f"{path}/{COMMIT_SLOTS}"))
+        try:
+            slots.publish(CommitState(1, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+            slots.publish(CommitState(2, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+            slots.sync()
+        finally:
+            slots.close()
+        filesystem.sync_directory(path)
+
+    @staticmethod
+    def retire(filesystem: FileSystem, clock: Clock, path: str, timeout_s: float) -> None:
+        """Wait for an append under way, then spoil the slots, so that writers with open files find the partition gone.
+
+        ``LogLocked`` if it has not ended after ``timeout_s`` seconds.
+        """
+
+        def spoil() -> None:
+            slots = filesystem.open_appendable(f"{path}/{COMMIT_SLOTS}")
+            try:
+                slots.pwrite(bytes(FILE_BYTES), 0)
+            finally:
+                slots.close()
+
+        while_holding(filesystem, clock, f"{path}/{LOCK}", spoil, timeout_s)
+
     @property
     def home(self) -> str:
         return home_of(self.topic_id, self.topic_partition.partition)
 
-    def path(self, base: int, kind: str) -> str:
-        return file_path(self.directory, base, kind)
+    def file_path(self, base: int, kind: str) -> str:
+        """The file of this kind of the segment at ``base``."""
+        return file_path(self.path, base, kind)
 
     def names(self) -> list[str]:
-        return self.filesystem.names(self.directory)
+        return self.filesystem.names(self.path)
 
     def segments(self) -> Segments:
-        return Segments.list(self.filesystem, self.directory)
-
-    def segment_writer(self, base: int, index_suffix: str = "") -> SegmentWriter:
-        settings = self.settings()
-        return SegmentWriter(
-            self.filesystem,
-            self.directory,
-            base,
-            index_interval_bytes=settings.index_interval_bytes,
-            index_max_bytes=settings.segment_index_bytes,
-            index_suffix=index_suffix,
-        )
+        return Segments.list(self.filesystem, self.path)
 
     def check_topic(self) -> None:
-        """``TopicNotFound`` where another topic of the same name has the directory now.
+        """``TopicNotFound`` if another topic of the same name has the directory now.
 
-        For whoever opens files there anew: what they remember of the old ones does not hold for these.
+        For callers that open files there again: what they remember of the old ones does not hold for these.
         """
         self.settings()
 
     def missing(self, error: FileNotFoundError) -> PylogError:
         """What it means that a file was not found: the topic is gone, or the partition is damaged."""
-        if not self.filesystem.is_directory(self.directory):
+        if not self.filesystem.is_directory(self.path):
             return self.gone()
-        return CorruptSegment(f"a file of {self.directory} is missing: {error}", path=self.directory, position=0)
+        return CorruptSegment(f"a file of {self.path} is missing: {error}", path=self.path, position=0)
 
     def gone(self) -> PylogError:
         """What it means that the directory is missing: the topic was deleted, or only the directory was removed.
@@ -93,8 +137,8 @@ class Place(NamedTuple):
         topic, number = self.topic_partition
         if not self.topic_id:
             return TopicNotFound(
-                f"partition {number} of {topic!r} is gone: the topic was deleted, or {self.directory} was moved or removed",
-                topic=topic, partition=number, path=self.directory,
+                f"partition {number} of {topic!r} is gone: the topic was deleted, or {self.path} was moved or removed",
+                topic=topic, partition=number, path=self.path,
             )  # fmt: skip
         try:
             (self.find_topic or self.settings)()
@@ -103,7 +147,7 @@ class Place(NamedTuple):
                 f"partition {number} of {topic!r} is gone: the topic was deleted", topic=topic, partition=number
             )
         return CorruptSegment(
-            f"the directory of partition {number} of {topic!r} is missing, but the topic was not deleted: put {self.directory} "
+            f"the directory of partition {number} of {topic!r} is missing, but the topic was not deleted: put {self.path} "
             "back from a copy, or delete the topic if nobody needs its records",
-            path=self.directory, position=0, topic=topic, partition=number,
+            path=self.path, position=0, topic=topic, partition=number,
         )  # fmt: skip

@@ -1,10 +1,12 @@
-"""One segment: a ``.log`` file, its indexes and its seal. Knows batches, not topics, producers or other segments."""
+"""One segment: a ``.log`` file, its indexes and its seal. Knows batches, not topics, producers or other segments.
+
+What appends to one is ``writer.py``, which a process that only reads does not load.
+"""
 
 from pylog.segment.reader import BATCH_LIMIT_BYTES, SegmentReader
 from pylog.segment.scan import SegmentScan, find_next_batch
 from pylog.segment.seal import Seal, SealBuilder, check_home, check_seal, read_seal, write_seal
 from pylog.segment.timed_reader import TimedSegmentReader
-from pylog.segment.writer import SegmentWriter
 
 __all__ = [
     "BATCH_LIMIT_BYTES",
@@ -12,7 +14,6 @@ __all__ = [
     "SealBuilder",
     "SegmentReader",
     "SegmentScan",
-    "SegmentWriter",
     "TimedSegmentReader",
     "check_home",
     "check_seal",

@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "no sync of the directory for a new segment",
         "partition/write/durability.py",
-        "            self._filesystem.sync_directory(self._directory)\n",
+        "            self._filesystem.sync_directory(self._path)\n",
         "",
         "an acknowledged record is lost with the power, because the name of its file was never on the medium",
         (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
@@ -50,10 +50,10 @@ MUTANTS = (
     Mutant(
         "no sync of the directory after a copy took a segment's place",
         "partition/repair/rewrite.py",
-        "    place.filesystem.sync_directory(place.directory)\n",
+        "    directory.filesystem.sync_directory(directory.path)\n",
         "",
         "after a failed sync the durable copy is lost with the power, and the file that cannot be trusted is back",
-        (f"{_ORDER}::test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted",),
+        (f"{_ORDER}::test_the_copy_of_a_segment_takes_its_directory_durably_before_it_is_trusted",),
     ),
     Mutant(
         "a copy takes a segment's place before it was synced",
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "no sync of the directory at the end of recovery",
         "partition/repair/recovery.py",
-        "    place.filesystem.sync_directory(place.directory)\n",
+        "    directory.filesystem.sync_directory(directory.path)\n",
         "",
         "what recovery calls durable is in files whose names may be lost",
         (f"{_ORDER}::test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes",),
@@ -74,15 +74,15 @@ MUTANTS = (
     Mutant(
         "recovery publishes what it did not sync",
         "partition/repair/recovery.py",
-        "        failure = distrust.try_to_sync(segment.file, base)\n        if failure is None:\n",
+        "        failure = failed_syncs.try_to_sync(segment.file, base)\n        if failure is None:\n",
         "        failure = None\n        if failure is None:\n",
         "a second loss of power takes records that were published as durable after the first",
         (f"{_ORDER}::test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes",),
     ),
     Mutant(
         "no sync of a new partition's directory",
-        "partition/lifecycle.py",
-        "    filesystem.sync_directory(directory)\n",
+        "partition/directory.py",
+        "    filesystem.sync_directory(path)\n",
         "",
         "a topic that was created has no files after a loss of power",
         (f"{_ORDER}::test_a_new_partition_is_durable_when_it_is_laid_out",),
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "acknowledged before it is synced",
         "partition/partition.py",
-        "                self.sync(result.last_offset + 1)\n",
+        "                self.log.sync(result.last_offset + 1)\n",
         "                pass\n",
         "acks='all' means no more than acks=1",
         (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
@@ -130,7 +130,7 @@ MUTANTS = (
     Mutant(
         "a sync that failed is tried again",
         "partition/repair/failed_syncs.py",
-        "            self.put_on(base)\n            return error\n",
+        "                self.mark(base)\n                return error\n",
         "            file.sync()\n",
         "the second sync succeeds although the pages of the first are gone",
         (f"{_DURABILITY}::test_a_sync_that_failed_once_is_answered_with_a_new_file",),
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "other processes' failed syncs are not heard of",
         "partition/write/durability.py",
-        "        if not self._writer.distrust.holds(base):\n",
+        "        if not self._writer.failed_syncs.is_marked(base):\n",
         "        if True:\n",
         "a process syncs, without an error, a file whose pages another one's failed sync has lost",
         (f"{_DURABILITY}::test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied",),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "a sync counts although another process saw the file fail",
         "partition/write/writer.py",
-        "        if any(self.distrust.holds(base) for base in synced):\n            return False\n",
+        "        if any(map(self.failed_syncs.is_marked, synced)):\n            return False\n",
         "",
         "a durable end is published for pages that a failed sync has dropped",
         (f"{_DURABILITY}::test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again",),
@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         "the new log start is not synced before files go",
         "partition/write/writer.py",
-        "        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed\n",
+        "        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed\n",
         "",
         "after a loss of power the log begins at offsets whose segments are gone",
         (f"{_ORDER}::test_the_new_log_start_is_on_the_medium_before_a_file_goes",),
@@ -178,8 +178,8 @@ MUTANTS = (
     Mutant(
         "a log start that is there already is taken to be durable",
         "partition/write/writer.py",
-        "        self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed\n",
-        "        if offset >= state.log_start_offset:\n            self._lock.slots.sync()\n",
+        "        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed\n",
+        "        if offset >= state.log_start_offset:\n            grant.sync_slots()\n",
         "after a loss of power the log begins before the offset that delete_records has returned",
         (
             "tests/simulation/test_failed_syncs.py::test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_relied_on",
@@ -357,8 +357,8 @@ MUTANTS = (
     Mutant(
         "a side file whose sync failed is synced again",
         "partition/write/durability.py",
-        "                failure = self._writer.distrust.try_to_sync(file, base)\n",
-        "                if self._writer.distrust.try_to_sync(file, base) is not None:\n                    file.sync()\n",
+        "            if failure is None:\n                failure = self._writer.failed_syncs.try_to_sync(file, base)\n",
+        "            if self._writer.failed_syncs.try_to_sync(file, base) is not None:\n                file.sync()\n",
         "an index that is not on the medium counts as durable, and recovery does not make it again",
         (f"{_SYNCS}::test_no_file_of_a_segment_is_synced_again_after_it_failed",),
     ),
@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "what was cut meanwhile is published as durable",
         "partition/write/writer.py",
-        "(state.log_end_offset < end_offset or state.boot != self._place.boot)",
-        "state.boot != self._place.boot",
+        "(state.log_end_offset < end_offset or state.boot != self._directory.boot)",
+        "state.boot != self._directory.boot",
         "records that a failed sync has taken back are acknowledged as durable",
         (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),
     ),

@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         "a new leader epoch may be lost with the power",
         "partition/repair/recovery.py",
-        "    epochs.save(place.filesystem, place.directory, durable=slots is not None)\n",
-        "    epochs.save(place.filesystem, place.directory, durable=False)\n",
+        "    epochs.save(directory.filesystem, directory.path, durable=slots is not None)\n",
+        "    epochs.save(directory.filesystem, directory.path, durable=False)\n",
         "the same number names two epochs",
         (_POWER,),
     ),

@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last stable offset ignores open transactions",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "                end if open_offset is None else open_offset,\n",
         "                end,\n",
         "records are read whose transaction may still be aborted",
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "abort markers are not indexed",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "            segment.add_aborted(aborted)\n",
         "            pass\n",
         "read_committed shows aborted records to everybody who opens the log later",

@@ -38,8 +38,8 @@ MUTANTS = (
     ),
     Mutant(
         "a seal that stands beside the active segment is kept when that is closed",
-        "partition/write/writer.py",
-        "            self._place.filesystem.remove(self._place.path(base, SEAL))\n",
+        "partition/write/log_end.py",
+        "            self._directory.filesystem.remove(self._directory.file_path(base, SEAL))\n",
         "",
         "a segment is said to be another one's",
         (
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "recovery keeps the index of aborted transactions",
         "partition/repair/recovery.py",
-        "        write_atomically(place.filesystem, path, encode_transactions(aborted), durable=False)\n",
+        "        write_atomically(directory.filesystem, path, encode_transactions(aborted), durable=False)\n",
         "        pass\n",
         "what power has left of the index hides records, or shows aborted ones",
         ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_power_has_spoilt_is_made_anew",),
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "the seal of a segment that grows again stays",
         "partition/repair/recovery.py",
-        "    place.filesystem.remove(place.path(found.active_base, SEAL))",
+        "    grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))",
         "    pass",
         "a good batch is called damaged because an old seal does not know it",
         ("tests/partition/test_recovery_gaps.py::test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self",),
@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         "the log start is ignored by readers",
         "partition/read/reader.py",
-        "        if not state.log_start_offset <= offset <= state.log_end_offset:\n",
-        "        if not 0 <= offset <= state.log_end_offset:\n",
+        "            if not state.log_start_offset <= cursor.offset <= state.log_end_offset:\n",
+        "            if not 0 <= cursor.offset <= state.log_end_offset:\n",
         "deleted records are read, or damage is reported where records were deleted",
         ("tests/test_log.py::test_a_reader_follows_a_writer_through_rolls_and_deletions",),
     ),
@@ -164,16 +164,16 @@ MUTANTS = (
     ),
     Mutant(
         "the files of a deletion go whatever the slots say by then",
-        "partition/write/writer.py",
-        " or state.log_start_offset < offset:\n            return False\n",
+        "partition/write/deletion.py",
+        " or state.log_start_offset < offset:\n        return False\n",
         " or state.log_start_offset < offset:\n            pass\n",
         "files go of a log that is to be recovered, or of a topic that is being deleted",
         (f"{_DELETING}::test_files_go_only_while_the_log_says_that_they_may",),
     ),
     Mutant(
         "a deletion gives nobody else a turn",
-        "partition/write/writer.py",
-        "                    self._lock.give_way()\n",
+        "partition/write/deletion.py",
+        "                lock.give_way()\n",
         "                    pass\n",
         "appends wait until thousands of files are gone",
         (f"{_DELETING}::test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_lock",),
@@ -205,7 +205,7 @@ MUTANTS = (
     Mutant(
         "the seal of a segment that is gone stays",
         "partition/repair/recovery.py",
-        "    _remove_orphans(place, segments)\n",
+        "    _remove_orphans(directory, segments)\n",
         "",
         "a later segment of that name is held to it, and called damaged",
         (f"{_LEFT}::test_the_seal_of_a_segment_that_was_lost_does_not_accuse_the_next_of_its_name",),
@@ -220,8 +220,8 @@ MUTANTS = (
     ),
     Mutant(
         "a seal that was removed can be put back by a loss of power",
-        "partition/write/writer.py",
-        "            self._place.filesystem.sync_directory(self._place.directory)  # else the power could put it back\n",
+        "partition/write/log_end.py",
+        "            self._directory.filesystem.sync_directory(self._directory.path)  # else the power could put it back\n",
         "",
         "acknowledged records are said to be another partition's",
         (f"{_LEFT}::test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_closed",),
@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         "snapshots that power has torn stay",
         "partition/repair/recovery.py",
-        "    snapshots.remove(place.filesystem, place.directory, torn)\n",
+        "    snapshots.remove(directory.filesystem, directory.path, torn)\n",
         "",
         "verify calls a log damaged that has lost nothing",
         (f"{_LEFT}::test_a_snapshot_inside_a_segment_that_a_loss_of_power_has_torn_is_removed",),
@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         "a recovery within one boot does not say that it has begun",
         "partition/repair/recovery.py",
-        "        slots = publish(slots.successor(boot=another_boot(place.boot)))\n",
+        "        slots = grant.publish(slots.successor(boot=another_boot(directory.boot)))\n",
         "        pass\n",
         "an error in its middle leaves the epoch checkpoint ahead of the log, and indexes without entries, for ever",
         (
@@ -262,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         "an error in the repair of a dead writer's tail leaves the view ahead of what is published",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        self._state = None  # the segment is ahead of it: after an error here, the next use begins again\n",
         "",
         "the next append recovers the whole partition and begins a leader epoch, though nothing was lost",
@@ -279,16 +279,16 @@ MUTANTS = (
     Mutant(
         "an unfinished recovery is taken for published state by who syncs",
         "partition/write/writer.py",
-        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):\n"
+        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):\n"
         "            return False\n",
-        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._place.boot):\n"
+        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):\n"
         "            return True\n",
         "records are acknowledged as durable, and the published durable end does not say so",
         (f"{_CUT_SHORT}::test_a_sync_that_meets_an_unfinished_recovery_finishes_it_before_it_acknowledges",),
     ),
     Mutant(
         "a log is closed without a closing entry in the time index",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "            segment.finish()\n",
         "            pass\n",
         "Kafka does not find the newest records by time after a clean shutdown",
@@ -296,7 +296,7 @@ MUTANTS = (
     ),
     Mutant(
         "who closes a log writes a closing entry whatever others have appended",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:\n",
         "        if True:\n",
         "a time index has an entry that is not that of the segment's end",

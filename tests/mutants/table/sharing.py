@@ -15,7 +15,7 @@ _INTERRUPTS = "tests/test_interrupts.py"
 MUTANTS = (
     Mutant(
         "no look at the tail that a dead writer left",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        if size > state.written_end:\n",
         "        if False:\n",
         "what a killed writer left stands behind the next record, and is found there by recovery",
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         "the checksum of an adopted tail is not looked at",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "scan = self._adopt_up_to(segment, size, check_crc=True)",
         "scan = self._adopt_up_to(segment, size, check_crc=False)",
         "a batch that a killed writer has written in part becomes a record",
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "the tail's checksum is never computed",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "next_offset=segment.next_offset, dense=True, check_crc=check_crc",
         "next_offset=segment.next_offset, dense=True, check_crc=False",
         "a batch of the right length with other bytes in it is adopted from a killed writer",
@@ -48,23 +48,24 @@ MUTANTS = (
     Mutant(
         "the lock is on a data file",
         "partition/write/lock.py",
-        'lock = place.filesystem.lock(f"{place.directory}/{LOCK}")',
-        'lock = place.filesystem.lock(f"{place.directory}/{COMMIT_SLOTS}")',
+        'lock = directory.filesystem.lock(f"{directory.path}/{LOCK}")',
+        'lock = directory.filesystem.lock(f"{directory.path}/{COMMIT_SLOTS}")',
         "whoever deletes the topic, or runs another version, does not exclude this writer",
         (f"{_PUBLICATION}::test_a_writer_waits_for_whoever_holds_the_lock_file",),
     ),
     Mutant(
         "the lock is released before what was appended is published",
         "partition/write/writer.py",
-        "without two calls\n            self._publish_end(state, segment)\n",
-        "without two calls\n            self._lock._to_release.release()\n            self._publish_end(state, segment)\n",
+        "without two calls\n            self._end.publish_end(grant, state, segment)\n",
+        "without two calls\n            self._lock._to_release.release()\n"
+        "            self._end.publish_end(grant, state, segment)\n",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
     Mutant(
         "the lock is not taken at all",
         "partition/write/lock.py",
-        "        if not lock.try_acquire():  # as a rule it is free: one call less\n            self._wait(lock, timeout_ms)\n",
+        "                if not lock.try_acquire():\n                    self._wait(lock, timeout_ms)\n",
         "",
         "two processes append at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
@@ -198,8 +199,8 @@ MUTANTS = (
     ),
     Mutant(
         "the boot's name is not compared by writers",
-        "partition/write/writer_view.py",
-        "        if state is None or state.boot != self._place.boot:\n",
+        "partition/write/log_end.py",
+        "        if state is None or state.boot != self._directory.boot:\n",
         "        if state is None:\n",
         "after a loss of power the ends of the last boot are believed, and zeros are records",
         (f"{_WRITER}[power lost, a page inside a batch]",),
@@ -207,23 +208,23 @@ MUTANTS = (
     Mutant(
         "the boot's name is not compared by readers",
         "partition/read/published.py",
-        "return state if state is not None and state.boot == self._boot else self._assess(state)",
-        "return state if state is not None else self._assess(state)",
+        "        if state is not None and state.boot == self._boot:\n            return state\n",
+        "        if state is not None:\n            return state\n",
         "after a loss of power a reader believes the ends of the last boot",
         (f"{_READER}[power lost, a page inside a batch]",),
     ),
     Mutant(
         "a roll is published after its file was made",
-        "partition/write/writer.py",
-        "        segment.finish()\n        self._state = state = self._lock.slots.publish(\n",
+        "partition/write/log_end.py",
+        "        segment.finish()\n        self._state = state = grant.publish(\n",
         "        segment.finish()\n        self._place.segment_writer(end).close()\n"
-        "        self._state = state = self._lock.slots.publish(\n",
+        "        self._state = state = grant.publish(\n",
         "a writer killed in between leaves a segment that nothing points to",
         (f"{_PUBLICATION}::test_a_roll_is_published_before_its_file_is_made",),
     ),
     Mutant(
         "what others appended is not taken in",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "                self._adopt_up_to(self._segment, state.written_end, check_crc=False)\n",
         "                pass\n",
         "every append after another process's is a recovery, or lands on its records",
@@ -231,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         "that others appended is not noticed",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        elif state.sequence != known.sequence:\n",
         "        elif False:\n",
         "what another process published, such as a durable end, is taken back by the next append",
@@ -244,23 +245,13 @@ MUTANTS = (
         "        if False:\n",
         "two processes write at once, each under a lock of its own",
         (
-            "tests/processes/test_removed_files.py::test_two_processes_on_two_files_of_one_name_overwrite_nothing[.lock]",
+            "tests/processes/test_removed_files.py::test_two_processes_on_two_lock_files_overwrite_nothing",
             "tests/processes/test_removed_files.py::test_a_writer_does_not_go_on_in_a_backup_that_was_put_in_its_place",
         ),
     ),
     Mutant(
-        "a roll does not ask whether others read the slots it publishes to",
-        "partition/write/writer.py",
-        "        if is_due:\n            self._check_before_roll()\n",
-        "",
-        "where .commit was removed, two processes roll to one offset, and one truncates what the other has appended",
-        (
-            "tests/processes/test_removed_files.py::test_two_processes_on_two_files_of_one_name_overwrite_nothing[.commit]",
-        ),
-    ),
-    Mutant(
         "a batch of others that is half taken in counts as known",
-        "partition/write/writer_view.py",
+        "partition/write/log_end.py",
         "        known, self._state = self._state, None  # an exception",
         "        known = self._state  # an exception",
         "Ctrl-C in the midst of it makes a repeat be appended twice",
@@ -268,8 +259,8 @@ MUTANTS = (
     ),
     Mutant(
         "producers of others are not taken in",
-        "partition/write/writer_view.py",
-        "            segment.adopt(position, header)\n            self._fold(segment, position, header)\n"
+        "partition/write/log_end.py",
+        "            segment.adopt(position, header)\n            self.fold(segment, position, header)\n"
         "        self._state = known",
         "            segment.adopt(position, header)\n        self._state = known",
         "a repeat that comes through another process is appended twice",
@@ -277,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         "the bytes of a failed append stay",
-        "partition/write/writer.py",
+        "partition/write/log_end.py",
         "                segment.cut(before.written_end, before.log_end_offset)\n",
         "",
         "what was said not to be appended is adopted by the next writer",
@@ -285,23 +276,23 @@ MUTANTS = (
     ),
     Mutant(
         "a failed append keeps what it thought it knew",
-        "partition/write/writer.py",
-        "        self._state = self._segment = None  # the next use reads everything anew\n",
+        "partition/write/log_end.py",
+        "        self._state = self._segment = None  # the next use reads everything again\n",
         "",
         "the next append goes behind bytes that are gone",
         (f"{_FULL}[pwrite]",),
     ),
     Mutant(
         "an append that was perhaps published is said not to be there",
-        "partition/write/writer.py",
-        "            if before is None or self._lock.slots.read() != before:\n",
+        "partition/write/log_end.py",
+        "            if before is None or grant.slots.read() != before:\n",
         "            if before is None:\n",
         "a record that others have read is cut, and is said not to be appended",
         (f"{_PUBLICATION}::test_an_append_that_fails_behind_its_publication_has_an_unknown_outcome",),
     ),
     Mutant(
         "a deleted partition's writers go on",
-        "partition/lifecycle.py",
+        "partition/directory.py",
         "            slots.pwrite(bytes(FILE_BYTES), 0)\n",
         "            pass\n",
         "a process with open files appends to a topic that is gone, and acknowledges it",
@@ -371,7 +362,7 @@ MUTANTS = (
     Mutant(
         "a failed sync is forgotten if a signal handler raises before the answer",
         "partition/repair/failed_syncs.py",
-        "                self.put_on(base)\n            raise\n",
+        "                self.mark(base)\n            raise\n",
         "                pass\n            raise\n",
         "the next sync succeeds although the pages of the first are gone",
         (f"{_INTERRUPTS}::test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file",),

@@ -1,112 +1,159 @@
-"""What is published of a partition, for a reader that may not repair anything.
+"""What is published of a partition, for readers: they take no lock and change nothing.
 
 Valid commit slots of this boot say it. Otherwise (another boot, lost slots, a Kafka directory) the segments are assessed
-without touching them; the answer is kept until something there changes.
+without touching them, and the answer is kept until something there changes; or the partition's writer, if there is one,
+recovers them.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple, Protocol
 
-from pylog.errors import CorruptSegment, StorageError, TopicNotFound
+from pylog.codec.format import HEADER_BYTES
+from pylog.errors import Closed, CorruptSegment
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
-from pylog.partition.read.kafka_tail import Known, grown, remembered
 from pylog.partition.segments import Segments
+from pylog.segment import SegmentScan
 from pylog.segment.naming import COMMIT_SLOTS, LOG, file_path
+from pylog.storage import FileSystem, ReadableFile
 
 _NO_SLOTS = b""
 _LISTINGS_MAX = 5
 
 
-class PublishedView:
-    """Reads the commit slots of one directory, and assesses the segments where they say nothing."""
+class Published(Protocol):
+    """What a reader may see: a ``PublishedView``, or what one has said once."""
 
-    def __init__(self, place: Place, *, foreign: bool, log_start: int) -> None:
-        """``foreign`` marks a directory of Kafka's: no slots, gaps allowed, closed segments trusted until they are read."""
-        self._place = place
-        self._filesystem = place.filesystem
-        self._directory = place.directory
-        self._boot = place.boot
+    def current(self) -> CommitState: ...
+    def current_with_token(self) -> tuple[CommitState, object]: ...
+
+
+class PublishedOnce(NamedTuple):
+    """A state that does not change any more, whatever is appended."""
+
+    state: CommitState
+
+    def current(self) -> CommitState:
+        return self.state
+
+    def current_with_token(self) -> tuple[CommitState, object]:
+        return self.state, None
+
+
+class PublishedView:
+    """Reads the commit slots of one directory, and assesses the segments if the slots do not tell."""
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        *,
+        foreign: bool,
+        log_start: int,
+        recover: Callable[[], CommitState] | None = None,
+    ) -> None:
+        """``foreign`` marks a directory of Kafka's: no slots, gaps allowed, closed segments trusted until they are read.
+
+        ``recover`` returns what is published after a repair. Without it the segments are assessed.
+        """
+        self._directory = directory
+        self._filesystem = directory.filesystem
+        self._path = directory.path
+        self._boot = directory.boot
         self._foreign = foreign
         self._log_start = log_start
+        self._recover = recover
         self._slots: CommitSlotsReader | None = None
+        self._is_closed = False
         self._assessed: tuple[tuple[object, ...], CommitState] | None = None
-        self._known: deque[Known] = deque(maxlen=1)  # a foreign directory's; a thread that goes on from it takes it out
+        # What is known of a Kafka directory. A thread that continues from it takes it out.
+        self._tail: deque[_KafkaTail] = deque(maxlen=1)
 
-    def state(self) -> CommitState:
-        """What is visible. ``CorruptSegment`` for damage that assessment may not pass over."""
+    def current(self) -> CommitState:
+        """What is visible. ``CorruptSegment`` for damage that assessment may not skip, ``Closed`` after ``close``."""
+        slots = self._slots
+        state = None if slots is None else slots.read()
+        return state if state is not None and state.boot == self._boot else self._current()
+
+    def current_with_token(self) -> tuple[CommitState, object]:
+        """What is visible, and the ``token`` of that moment: by one read, if the slots tell."""
+        slots = self._slots
+        if slots is not None:
+            raw, state = slots.look()
+            if state is not None and state.boot == self._boot:
+                return state, (raw,)
+        token = self.token()  # before: it changes with what is repaired, or comes meanwhile
+        return self._current(), token
+
+    def _current(self) -> CommitState:
+        """The same with slots that are to be opened, that do not tell, or that are not there."""
         if self._foreign:
+            self.check_open()
             return self._assess(None)
         state = self._slots_reader().read()
         if state is None:
-            self._slots = None  # spoiled: the topic may have been deleted, and created anew under its name
+            self._slots = None  # spoiled: the topic may have been deleted, and created again under its name
             state = self._slots_reader().read()
-        return state if state is not None and state.boot == self._boot else self._assess(state)
+        if state is not None and state.boot == self._boot:
+            return state
+        return self._assess(state) if self._recover is None else self._recover()
 
-    def published(self) -> CommitState | None:
-        """What is visible, where the slots alone say it."""
-        state = None if self._foreign else self._slots_reader().read()
-        return state if state is not None and state.boot == self._boot else None
-
-    def look(self) -> tuple[CommitState | None, tuple[object, ...]]:
-        """``published`` and ``token``, by one read of the slots."""
-        if not self._foreign:
-            raw, state = self._slots_reader().look()
-            if state is not None and state.boot == self._boot:
-                return state, (raw,)
-        return None, self.token()
-
-    def token(self) -> tuple[object, ...]:
-        """Something that changes with every publication, as cheap as can be."""
-        if not self._foreign:
-            raw = self._slots_reader().raw()
-            if raw:
-                return (raw,)
+    def token(self) -> object:
+        """A value that differs whenever something was published since. Costs one read of 128 bytes."""
+        slots = self._slots
+        if slots is None:
+            self.check_open()
+            slots = _NOTHING if self._foreign else self._slots_reader()
+        raw = slots.raw()
+        if raw:
+            return (raw,)
         segments = self._list()
         last = segments.bases[-1] if segments.bases else None
         try:
-            return last, self._filesystem.size(file_path(self._directory, last, LOG)) if last is not None else 0
+            return last, self._filesystem.size(self._directory.file_path(last, LOG)) if last is not None else 0
         except own(FileNotFoundError):  # removed meanwhile, or a link that leads nowhere
             return last, -1
 
     def let_go(self) -> None:
-        """Close the slots, when the last thread that reads them is done; who asks again opens what stands there then."""
+        """Close the slots, when the last thread that reads them is done. The next call opens what stands there then."""
         self._slots = None
 
-    def look_anew(self) -> None:
-        """Read the slots that stand there now: those that are open may have been replaced, or removed, by hand."""
-        known, self._slots = self._slots, None
-        if known is None:
-            return
-        try:
-            self._slots_reader()
-        except own(TopicNotFound):
-            pass  # who asks next is told
-        except own(StorageError):  # no descriptor is left: those that are open will do
-            self._slots = known
+    def close(self) -> None:
+        """Close the slots for good."""
+        self._is_closed = True
+        self._slots = None
+
+    def check_open(self) -> None:
+        """``Closed`` after ``close``."""
+        if self._is_closed:
+            self._directory.check_topic()  # it may have been closed because its topic is gone: then that is the error
+            raise Closed(f"{self._path} has been closed", path=self._path)
 
     def _slots_reader(self) -> CommitSlotsReader:
         slots = self._slots
         if slots is None:
+            self.check_open()
             try:
-                slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}"))
+                slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._path}/{COMMIT_SLOTS}"))
             except own(FileNotFoundError):
-                return _NothingPublished()
-            self._place.check_topic()
+                return _NOTHING
+            self._directory.check_topic()
             slots.close_when_idle()
             self._slots = slots
         return slots
 
     def _list(self) -> Segments:
         try:
-            return self._place.segments()
+            return self._directory.segments()
         except own(FileNotFoundError) as error:
-            raise self._place.gone() from error
+            raise self._directory.gone() from error
 
     def _assess(self, slots: CommitState | None) -> CommitState:
         for _ in range(_LISTINGS_MAX - 1):
@@ -115,23 +162,23 @@ class PublishedView:
         try:
             return self._assess_listed(slots)
         except own(FileNotFoundError) as error:  # a link that leads nowhere
-            raise self._place.missing(error) from error
+            raise self._directory.missing(error) from error
 
     def _assess_listed(self, slots: CommitState | None) -> CommitState:
         segments = self._list()
         if not segments.bases:
             if slots is not None and slots.durable_offset > slots.log_start_offset:
                 raise CorruptSegment(
-                    f"{self._directory} has no segment, but was durable up to offset {slots.durable_offset}; "
+                    f"{self._path} has no segment, but was durable up to offset {slots.durable_offset}; "
                     "restore it from a copy",
-                    path=self._directory,
+                    path=self._path,
                     position=0,
                     durable_offset=slots.durable_offset,
                 )
             start = slots.log_start_offset if slots is not None else self._log_start
             return CommitState(0, self._boot, -1, start, 0, start, start, start, start, start, 0)
         last = segments.bases[-1]
-        seen = (slots, segments, self._filesystem.size(file_path(self._directory, last, LOG)))
+        seen = (slots, segments, self._filesystem.size(self._directory.file_path(last, LOG)))
         known = self._assessed
         if known is not None and known[0] == seen:
             return known[1]
@@ -170,28 +217,70 @@ class PublishedView:
         """Where the log ends, and its producers there."""
         found = assess(
             self._filesystem,
-            self._directory,
+            self._path,
             segments,
             durable_offset=durable,
             known_durable=known_durable,
             dense=not self._foreign,
         )
         kept = segments.up_to(found.active_base)
-        return found, snapshots.load(self._filesystem, self._directory, kept, found.log_end_offset, now_ms=0)
+        return found, snapshots.load(self._filesystem, self._path, kept, found.log_end_offset, now_ms=0)
 
     def _foreign_end(self, segments: Segments) -> tuple[Assessment, int | None]:
         """Where a directory of Kafka's ends, and its first open offset: its last segment is read once, then what comes to it."""
-        known: Known | None = None
+        tail: _KafkaTail | None = None
         with suppress(IndexError):  # nothing is known, or another thread is at it
-            before = self._known.pop()
+            before = self._tail.pop()
             if before.found.active_base == segments.bases[-1]:
-                known = grown(self._filesystem, self._directory, before)
-        if known is None:
+                tail = before.grown(self._filesystem, self._path)
+        if tail is None:
             found, producers = self._end(segments, segments.bases[-1], known_durable=True)
-            known = remembered(self._filesystem, self._directory, found, producers)
-        end = known.found, known.producers.first_open_offset
-        self._known.append(known)  # from here on they may be another thread's
+            tail = _KafkaTail.of(self._filesystem, self._path, found, producers)
+        end = tail.found, tail.producers.first_open_offset
+        self._tail.append(tail)  # from here on it may be another thread's
         return end
+
+
+class _KafkaTail(NamedTuple):
+    """What was assessed of a Kafka directory, so that only what is new there has to be read.
+
+    A reader looks again and again there, since no commit slots say what is published. Kafka appends to the last segment; a
+    follower may cut it, too, and write on. So what was assessed counts only while its last batch stands where it stood.
+
+    ``last_header`` is of that batch, as bytes. ``producers`` change in ``grown``, so it is for one thread, which takes it
+    away from all others.
+    """
+
+    found: Assessment
+    producers: ProducerStates
+    last_header: bytes
+
+    @classmethod
+    def of(cls, filesystem: FileSystem, path: str, found: Assessment, producers: ProducerStates) -> _KafkaTail:
+        """What to continue from later."""
+        with closing(filesystem.open_readable(file_path(path, found.active_base, LOG))) as file:
+            return cls(found, producers, _header(file, found.last_position))
+
+    def grown(self, filesystem: FileSystem, path: str) -> _KafkaTail | None:
+        """The same with all that has come to its last segment. None: everything is to be assessed again."""
+        found = self.found
+        with closing(filesystem.open_readable(file_path(path, found.active_base, LOG))) as file:
+            size = file.size()
+            if size < found.written_end or _header(file, found.last_position) != self.last_header:
+                return None
+            scan = SegmentScan(file, found.written_end, size, next_offset=found.log_end_offset, dense=False)
+            last = found.last_position
+            for last, header in scan:
+                snapshots.fold(self.producers, header, last, file)
+            if scan.problem is not None:
+                return None
+            ahead = found._replace(written_end=size, log_end_offset=scan.next_offset, cut_bytes=0, last_position=last)
+            return _KafkaTail(ahead, self.producers, _header(file, last))
+
+
+def _header(file: ReadableFile, position: int) -> bytes:
+    """Nothing if there is no batch yet."""
+    return file.pread(HEADER_BYTES, position) if position >= 0 else b""
 
 
 class _NothingPublished(CommitSlotsReader):
@@ -208,3 +297,6 @@ class _NothingPublished(CommitSlotsReader):
 
     def raw(self) -> bytes:
         return _NO_SLOTS
+
+
+_NOTHING = _NothingPublished()

@@ -7,7 +7,7 @@ list changed. A file that vanishes under it was deleted: the list is read again,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -17,10 +17,11 @@ from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own, suppress
-from pylog.limits import RECORDS_AT_ONCE
+from pylog.limits import FETCH_BYTES, RECORDS_AT_ONCE
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
 from pylog.partition.read.visibility import (
@@ -33,7 +34,7 @@ from pylog.partition.read.visibility import (
 )
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.segment import TimedSegmentReader
-from pylog.segment.naming import LOG, TRANSACTION_INDEX, file_path, offset_of
+from pylog.segment.naming import LOG, TRANSACTION_INDEX, offset_of
 
 T = TypeVar("T")
 
@@ -64,25 +65,14 @@ class Fetched(NamedTuple):
 class PartitionReader:
     """Reads what ``published`` says is there."""
 
-    def __init__(
-        self,
-        place: Place,
-        published: Callable[[], CommitState],
-        *,
-        dense: bool,
-        look: Callable[[], tuple[CommitState, object]] | None = None,
-    ) -> None:
-        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction).
-
-        ``look`` says what is published with the change token of that moment.
-        """
-        self._place = place
-        self._filesystem = place.filesystem
-        self._directory = place.directory
-        self._topic_partition = place.topic_partition
-        self._home = place.home
-        self._published = published
-        self._look = look or (lambda: (published(), None))
+    def __init__(self, directory: PartitionDirectory, published: Published, *, dense: bool) -> None:
+        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction)."""
+        self._directory = directory
+        self._filesystem = directory.filesystem
+        self._path = directory.path
+        self._topic_partition = directory.topic_partition
+        self._home = directory.home
+        self.published = published
         self._dense = dense
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
@@ -91,9 +81,6 @@ class PartitionReader:
 
     # What is there
 
-    def state(self) -> CommitState:
-        return self._published()
-
     def segments(self, state: CommitState) -> Segments:
         """The segment list that belongs to ``state``."""
         wanted = (state.active_base, state.segments_version)
@@ -101,9 +88,9 @@ class PartitionReader:
         if listed is not None and listed[0] == wanted:
             return listed[1]
         try:
-            segments = self._place.segments().ending_with(state.active_base)
+            segments = self._directory.segments().ending_with(state.active_base)
         except own(FileNotFoundError) as error:
-            raise self._place.gone() from error
+            raise self._directory.gone() from error
         self._open, self._without_aborts = {}, set()
         self._listed = wanted, segments
         return segments
@@ -119,14 +106,14 @@ class PartitionReader:
                 return look()
             except own(FileNotFoundError, OffsetOutOfRange):
                 self._listed = None
-        raise CorruptSegment(f"{self._directory}: a segment file is missing", path=self._directory, position=0)
+        raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
 
     def _segment_infos(self) -> tuple[SegmentInfo, ...]:
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state)
         found = []
         for base in segments.bases:
-            path = file_path(self._directory, base, LOG)
+            path = self._directory.file_path(base, LOG)
             following = segments.after(base)
             size = state.written_end if following is None else self._filesystem.size(path)
             found.append(SegmentInfo(base, state.log_end_offset if following is None else following, size, path))
@@ -134,18 +121,18 @@ class PartitionReader:
 
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
         """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
-        state = self.state()
-        return list(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes))
+        state = self.published.current()
+        return list(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes))
 
     def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
         """The first of them, else ``end``. Looks at no more of the range than lies before it."""
-        state = self.state()
-        return next(cuts(self._place, self._segments_since(state, start), state, start, end, piece_bytes), end)
+        state = self.published.current()
+        return next(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes), end)
 
     def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
         """About how many bytes of segments hold this range, by the indexes. ``enough``: more need not be counted."""
-        state = self.state()
-        return size_bytes(self._place, self._segments_since(state, start), state, start, end, enough)
+        state = self.published.current()
+        return size_bytes(self._directory, self._segments_since(state, start), state, start, end, enough)
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
         """Those that may hold the offset or later ones. For what is new no directory of thousands of files is listed."""
@@ -163,10 +150,11 @@ class PartitionReader:
         """
         is_reopened = False
         for _ in range(_REREADS_MAX):
-            state, token = self._look()
+            state, token = self.published.current_with_token()
             if token is not None and token == quiet_token:
                 return Fetched([], cursor, cursor.offset, token)
-            self._check_range(cursor.offset, state)
+            if not state.log_start_offset <= cursor.offset <= state.log_end_offset:
+                raise self._out_of_range(cursor.offset, state)
             limit = visible_end(state, isolation_level, visibility)
             try:
                 batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level)
@@ -184,13 +172,30 @@ class PartitionReader:
             self._listed = None
             cursor = Cursor(cursor.offset)
         raise CorruptSegment(
-            f"{self._directory}: the segment that holds offset {cursor.offset} is missing",
-            path=self._directory, position=0, offset=cursor.offset, **self._topic_partition._asdict(),
+            f"{self._path}: the segment that holds offset {cursor.offset} is missing",
+            path=self._path, position=0, offset=cursor.offset, **self._topic_partition._asdict(),
         )  # fmt: skip
+
+    def batches(self, start: int, end: int) -> Iterator[BatchView]:
+        """The batches that hold offsets from ``start`` to ``end``, up to the visible end if that comes first."""
+        for fetched in self.fetches(start, end):
+            yield from fetched.batches
+
+    def fetches(
+        self, start: int, end: int, *, max_bytes: int = FETCH_BYTES, isolation_level: str = READ_UNCOMMITTED
+    ) -> Iterator[Fetched]:
+        """The same, in the pieces in which they are read. A piece may be empty: its batches have no records left."""
+        cursor = Cursor(start)
+        while cursor.offset < end:
+            fetched = self.fetch(cursor, max_bytes=max_bytes, isolation_level=isolation_level, visibility=WRITTEN)
+            yield fetched
+            if fetched.cursor.offset <= cursor.offset:
+                return
+            cursor = fetched.cursor
 
     def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
         """Where whole batches go on behind ``damage``, met on the way to ``offset``; at the latest with the next segment."""
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state)
         path = damage.facts.get("path", "")
         base = offset_of(path.rpartition("/")[2], LOG)
@@ -199,21 +204,20 @@ class PartitionReader:
         following = None if base is None else segments.after(base)
         end_offset = state.log_end_offset if following is None else following
         found = None
-        if base is not None and path == file_path(self._directory, base, LOG):
+        if base is not None and path == self._directory.file_path(base, LOG):
             with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
                 segment, end = self._segment(base, state, following)
                 found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
         return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
 
-    def _check_range(self, offset: int, state: CommitState) -> None:
-        if not state.log_start_offset <= offset <= state.log_end_offset:
-            topic, number = self._topic_partition
-            raise OffsetOutOfRange(
-                f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
-                f"to {state.log_end_offset}",
-                topic=topic, partition=number, offset=offset,
-                earliest=state.log_start_offset, latest=state.log_end_offset,
-            )  # fmt: skip
+    def _out_of_range(self, offset: int, state: CommitState) -> OffsetOutOfRange:
+        topic, number = self._topic_partition
+        return OffsetOutOfRange(
+            f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
+            f"to {state.log_end_offset}",
+            topic=topic, partition=number, offset=offset,
+            earliest=state.log_start_offset, latest=state.log_end_offset,
+        )  # fmt: skip
 
     def _fetch(
         self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str
@@ -259,8 +263,9 @@ class PartitionReader:
             if batches:
                 if self._dense and batches[0].header.base_offset > offset:
                     raise self._missing(base, position, offset, batches[0].header.base_offset)
-                end_position = position + sum(view.header.size_bytes for view in batches)
-                return batches, Cursor(batches[-1].header.last_offset + 1, base, end_position)
+                for view in batches:
+                    position += len(view.buffer)
+                return batches, Cursor(batches[-1].header.last_offset + 1, base, position)
             if following is not None and self._dense and offset < following:
                 raise self._missing(base, position, offset, following)
             cursor, base = Cursor(max(offset, following or 0), base), following
@@ -268,7 +273,7 @@ class PartitionReader:
         return [], cursor
 
     def _missing(self, base: int, position: int, offset: int, found: int) -> CorruptSegment:
-        path = file_path(self._directory, base, LOG)
+        path = self._directory.file_path(base, LOG)
         return CorruptSegment(
             f"{path}: offsets {offset} to {found - 1} are missing at position {position}",
             path=path,
@@ -286,9 +291,9 @@ class PartitionReader:
         segment = opened.get(key)
         if segment is None:
             segment = TimedSegmentReader(
-                self._filesystem, self._directory, base, closed=closed, dense=self._dense,
+                self._filesystem, self._path, base, closed=closed, dense=self._dense,
                 home=self._home, end_offset=following,
-                batch_limit_bytes=lambda: self._place.settings().max_message_bytes,
+                batch_limit_bytes=lambda: self._directory.settings().max_message_bytes,
             )  # fmt: skip
             segment.close_when_idle()
         if next(reversed(opened), None) != key:  # the one used last stands last
@@ -310,14 +315,14 @@ class PartitionReader:
             if (first is None or base >= first) and base not in self._without_aborts:
                 try:
                     index = TransactionIndexReader(
-                        self._filesystem.open_readable(file_path(self._directory, base, TRANSACTION_INDEX))
+                        self._filesystem.open_readable(self._directory.file_path(base, TRANSACTION_INDEX))
                     )
                 except own(FileNotFoundError):
                     if base != state.active_base:
                         self._without_aborts.add(base)
                     continue
                 try:
-                    segment_bytes = self._filesystem.size(file_path(self._directory, base, LOG))
+                    segment_bytes = self._filesystem.size(self._directory.file_path(base, LOG))
                     index.refuse_more_than(segment_bytes // HEADER_BYTES + 1)
                     yield from index.entries(offset)
                 finally:
@@ -330,7 +335,7 @@ class PartitionReader:
         return self._reread(lambda: self._offset_for_time(timestamp_ms))
 
     def _offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state)
         first = segments.floor(state.log_start_offset)
         for base in segments.bases:
@@ -345,7 +350,7 @@ class PartitionReader:
 
         What is damaged, or was deleted meanwhile, is among them: who reads it says so.
         """
-        state = self.state()
+        state = self.published.current()
         segments = self.segments(state).since(start)
         found: list[tuple[int, int]] = []
         for base, following in pairwise([*segments.bases, state.log_end_offset]):
@@ -379,19 +384,13 @@ class PartitionReader:
         )
 
     def _first_since(self, offset: int, end: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        cursor = Cursor(offset)
-        while cursor.offset < end:
-            fetched = self.fetch(cursor, max_bytes=1 << 20, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
-            for view in fetched.batches:
-                if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
-                    decoder = view.decoder(*self._topic_partition)
-                    while records := decoder.take(RECORDS_AT_ONCE):
-                        for record in records:
-                            if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
-                                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
-            if fetched.cursor.offset == cursor.offset:
-                return None  # pragma: no cover - only where the log is cut at this moment
-            cursor = fetched.cursor
+        for view in self.batches(offset, end):
+            if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
+                decoder = view.decoder(*self._topic_partition)
+                while records := decoder.take(RECORDS_AT_ONCE):
+                    for record in records:
+                        if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
+                            return OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return None
 
     def close(self) -> None:

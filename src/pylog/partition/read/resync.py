@@ -1,10 +1,12 @@
-"""Where a segment can be read again behind damage: for readers that are told to take what is whole and go on.
+"""Where a segment can be read again after damage: for readers that skip it, and for the check of a whole log.
 
 A seal knows every batch. Without one the next is looked for, and judged by its neighbour: a checksum does not cover offsets, so
-a whole batch is believed where the header behind it follows on, or is itself no header that could say otherwise.
+a whole batch is believed if the header after it follows on, or is not a header that could say otherwise.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
 from pylog.codec.format import HEADER_BYTES
@@ -24,7 +26,7 @@ def next_whole(
     *,
     dense: bool,
 ) -> tuple[int, int] | None:
-    """Position and base offset of the first batch behind ``damage`` that is whole and reaches ``offset``; None without one.
+    """Position and base offset of the first batch after ``damage`` that is whole and reaches ``offset``; None without one.
 
     ``end`` is where the segment's published part ends, ``end_offset`` the offset there. Each step is further than the last.
     """
@@ -51,20 +53,42 @@ def next_whole(
 
 
 def _candidate(file: ReadableFile, position: int, end: int, least_offset: int, *, dense: bool) -> int | None:
-    """Where a whole batch may follow the damaged one at ``position``: where its length leads, if its offsets lead there, too."""
-    header = _header(file, position, end)
-    following = None if header is None else _header(file, position + header.size_bytes, end)
-    if header is not None and following is not None:
+    """Where a whole batch may follow the damaged one at ``position``."""
+
+    def continues(header: BatchHeader, following: BatchHeader) -> bool:
         expected = header.last_offset + 1
-        if following.base_offset == expected if dense else following.base_offset >= expected:
-            return position + header.size_bytes
-    if position + HEADER_BYTES >= end:
-        return None
+        return following.base_offset == expected if dense else following.base_offset >= expected
+
     try:
-        found = find_next_batch(file, position + 1, end, least_offset)
+        found, offset = resume_after(file, position, end, least_offset, continues)
     except own(CorruptSegment):  # too much looks like batches and is none
         return None
-    return None if found is None else found[0]
+    return None if offset is None else found
+
+
+def resume_after(
+    file: ReadableFile,
+    position: int,
+    end: int,
+    least_offset: int,
+    continues: Callable[[BatchHeader, BatchHeader], bool] | None = None,
+) -> tuple[int, int | None]:
+    """Where batches go on after damage at ``position``, and at which offset; ``end`` and None if nowhere.
+
+    That is where the length of the damaged batch leads, if that is right: if ``continues(its header, the next header)``, by
+    default if the next one's offset is at least ``least_offset``. Else the next whole batch is looked for.
+    ``CorruptSegment`` if too much looks like batches and is none.
+    """
+    header = _header(file, position, end)
+    following = None if header is None else _header(file, position + header.size_bytes, end)
+    if (
+        header is not None
+        and following is not None
+        and (following.base_offset >= least_offset if continues is None else continues(header, following))
+    ):
+        return position + header.size_bytes, following.base_offset
+    found = find_next_batch(file, position + 1, end, least_offset)
+    return (end, None) if found is None else (found[0], found[1].base_offset)
 
 
 def _header(file: ReadableFile, position: int, end: int) -> BatchHeader | None:

@@ -13,45 +13,53 @@ from itertools import pairwise
 from pylog.index import OffsetIndexReader
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.segments import Segments
 from pylog.segment.naming import LOG, OFFSET_INDEX
 
 
-def cuts(place: Place, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int) -> Iterator[int]:
+def cuts(
+    directory: PartitionDirectory, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int
+) -> Iterator[int]:
     """Offsets between ``start`` and ``end``, rising, with about ``piece_bytes`` of segments between one and the next.
 
     Each costs the segments and index entries up to it, none after it.
     """
     last = start
-    for cut in _all_cuts(place, segments, state, start, end, piece_bytes):
+    for cut in _all_cuts(directory, segments, state, start, end, piece_bytes):
         if last < cut < end:
             yield cut
             last = cut
 
 
 def _all_cuts(
-    place: Place, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int
+    directory: PartitionDirectory, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int
 ) -> Iterator[int]:
     left = piece_bytes  # until the next cut
     for base, following in pairwise([*segments.since(start).bases, state.log_end_offset]):
         if base >= end:
             break
-        left = yield from _cuts_in_segment(place, state, base, following, (start, end), piece_bytes, left)
+        left = yield from _cuts_in_segment(directory, state, base, following, (start, end), piece_bytes, left)
         if left <= 0:
             yield following
             left = piece_bytes
 
 
 def _cuts_in_segment(
-    place: Place, state: CommitState, base: int, following: int, wanted: tuple[int, int], piece_bytes: int, left: int
+    directory: PartitionDirectory,
+    state: CommitState,
+    base: int,
+    following: int,
+    wanted: tuple[int, int],
+    piece_bytes: int,
+    left: int,
 ) -> Generator[int, None, int]:
     """The cuts of one segment; returns how many bytes are left until the next, after it."""
     start, end = wanted
     try:
         is_active = base == state.active_base
-        size = state.written_end if is_active else place.filesystem.size(place.path(base, LOG))
-        index = OffsetIndexReader(place.filesystem.open_readable(place.path(base, OFFSET_INDEX)), base)
+        size = state.written_end if is_active else directory.filesystem.size(directory.file_path(base, LOG))
+        index = OffsetIndexReader(directory.filesystem.open_readable(directory.file_path(base, OFFSET_INDEX)), base)
     except own(FileNotFoundError):  # deleted meanwhile, or an index that was lost: who reads it goes without
         return left
     with closing(index):
@@ -68,7 +76,12 @@ def _cuts_in_segment(
 
 
 def size_bytes(
-    place: Place, segments: Segments, state: CommitState, start: int, end: int, enough: int | None = None
+    directory: PartitionDirectory,
+    segments: Segments,
+    state: CommitState,
+    start: int,
+    end: int,
+    enough: int | None = None,
 ) -> int:
     """About how many bytes of segments hold the offsets from ``start`` to ``end``, by the indexes.
 
@@ -80,9 +93,15 @@ def size_bytes(
             break
         low = high = 0
         try:
-            high = state.written_end if base == state.active_base else place.filesystem.size(place.path(base, LOG))
+            high = (
+                state.written_end
+                if base == state.active_base
+                else directory.filesystem.size(directory.file_path(base, LOG))
+            )
             if start > base or end < following:
-                index = OffsetIndexReader(place.filesystem.open_readable(place.path(base, OFFSET_INDEX)), base)
+                index = OffsetIndexReader(
+                    directory.filesystem.open_readable(directory.file_path(base, OFFSET_INDEX)), base
+                )
                 with closing(index):
                     low = index.floor(start).position if start > base else 0
                     high = index.floor(end).position if end < following else high

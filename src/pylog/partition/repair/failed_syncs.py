@@ -13,57 +13,59 @@ import logging
 
 from pylog.errors import StorageError
 from pylog.interrupts import own, was_raised_meanwhile
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.segment.naming import UNSYNCED
 from pylog.storage import AppendableFile
 
 logger = logging.getLogger("pylog.partition")
 
 
-class Distrust:
-    """The distrusted segments of one partition, by base offset."""
+class FailedSyncs:
+    """The segments of one partition whose sync has failed, by base offset."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, directory: PartitionDirectory) -> None:
+        self._directory = directory
+        self._path_of = -1, ""  # of the marker that was asked for last
         self._unmarked: set[int] = set()  # known to this process alone: the disk took no marker either
 
     def try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
-        """Sync a file of the segment. If the system refuses, its error: the segment is distrusted then.
+        """Sync a file of the segment. If the system refuses, its error: the segment is marked then.
 
         So it is, too, if a signal handler raises before the refusal is noted. An error on the way to the sync
         (no descriptor was left) is raised: no sync has failed.
         """
         try:
-            return self._try_to_sync(file, base)
+            try:
+                file.sync()
+            except own(StorageError) as error:
+                if error.facts.get("reopening"):
+                    raise
+                self.mark(base)
+                return error
         except BaseException as error:
             if was_raised_meanwhile(error, OSError):
-                self.put_on(base)
+                self.mark(base)
             raise
-
-    def _try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
-        try:
-            file.sync()
-        except own(StorageError) as error:
-            if error.facts.get("reopening"):
-                raise
-            self.put_on(base)
-            return error
         return None
 
-    def put_on(self, base: int) -> None:
+    def mark(self, base: int) -> None:
         """The segment's sync has failed."""
         self._unmarked.add(base)
         try:
-            self._place.filesystem.open_appendable(self._place.path(base, UNSYNCED)).close()
+            self._directory.filesystem.open_appendable(self._directory.file_path(base, UNSYNCED)).close()
         except own(StorageError) as error:
             logger.warning("%s; only this process knows that the segment's sync failed", error)
         else:
             self._unmarked.discard(base)
 
-    def holds(self, base: int) -> bool:
-        return base in self._unmarked or self._place.filesystem.exists(self._place.path(base, UNSYNCED))
+    def is_marked(self, base: int) -> bool:
+        """Whether a sync of the segment has failed, in whatever process."""
+        path_of = self._path_of
+        if path_of[0] != base:
+            self._path_of = path_of = base, self._directory.file_path(base, UNSYNCED)
+        return base in self._unmarked or self._directory.filesystem.exists(path_of[1])
 
-    def lift(self, base: int) -> None:
+    def clear(self, base: int) -> None:
         """The segment was replaced by a copy that is durable."""
-        self._place.filesystem.remove(self._place.path(base, UNSYNCED))
+        self._directory.filesystem.remove(self._directory.file_path(base, UNSYNCED))
         self._unmarked.discard(base)

@@ -8,26 +8,26 @@ slots from which no writer goes on: the next one recovers, too, and makes again 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
-from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import encode_transactions
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitState, next_version
-from pylog.partition.directory import Place, another_boot
+from pylog.partition.directory import PartitionDirectory, another_boot
 from pylog.partition.epochs import EpochStart, LeaderEpochs
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
 from pylog.partition.repair.closed_files import closed_since, sync_closed
-from pylog.partition.repair.failed_syncs import Distrust
+from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.repair.rewrite import rewrite
-from pylog.partition.repair.sweeping import sweep
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentReader, SegmentScan, SegmentWriter
+from pylog.segment import SegmentReader, SegmentScan
 from pylog.segment.naming import (
     DELETED,
     LOG,
@@ -38,10 +38,11 @@ from pylog.segment.naming import (
     TIMES,
     TRANSACTION_INDEX,
     UNSYNCED,
+    is_leftover,
     offsets_of,
     segment_files,
 )
-from pylog.segment.writer import INDEX_ENTRY_BYTES
+from pylog.segment.writer import INDEX_ENTRY_BYTES, SegmentWriter
 from pylog.storage import write_atomically
 
 logger = logging.getLogger("pylog.partition")
@@ -55,28 +56,23 @@ class Recovered(NamedTuple):
     state: CommitState
 
 
-def recover(
-    place: Place,
-    slots: CommitState | None,
-    distrust: Distrust,
-    check_held: Callable[[], None],
-    publish: Callable[[CommitState], CommitState],
-) -> Recovered:
+def recover(grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs) -> Recovered:
     """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
-    noted in ``distrust``. ``publish`` is told before the first change that a recovery of this boot's slots has begun.
+    noted in ``failed_syncs``. Before the first change it is published that a recovery of this boot's slots has begun.
 
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
     """
-    listed = segments = place.segments()
+    directory = grant.directory
+    listed = segments = directory.segments()
     start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0
     durable = slots.durable_offset if slots is not None else start
     segments = listed.since(start)
     deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # but a crash has left their files
-    found = _assessed(place, segments, start, durable, known_durable=slots is not None)
+    found = _assessed(directory, segments, start, durable, known_durable=slots is not None)
     if found.problem is not None:
         logger.warning(
             "%r: cut at offset %d (%d bytes, %d later segments): %s",
-            place.directory,
+            directory.path,
             found.log_end_offset,
             found.cut_bytes,
             len(found.dropped),
@@ -85,24 +81,26 @@ def recover(
     if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
         segments = segments._replace(bases=())  # else those removed would be made again, empty
-    check_held()
-    if slots is not None and slots.boot == place.boot:
-        slots = publish(slots.successor(boot=another_boot(place.boot)))
-    sweep(place)
-    names = set(place.names())
+    grant.check()
+    if slots is not None and slots.boot == directory.boot:
+        slots = grant.publish(slots.successor(boot=another_boot(directory.boot)))
+    sweep(directory)
+    names = set(directory.names())
     for base in deleted:
-        remove_segment(place, names, base)
+        remove_segment(directory, names, base)
     for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
-        remove_segment(place, names, base)
-    _remove_orphans(place, segments)
-    return _rebuild_from(place, slots, found, segments, start, durable, distrust, check_held)
+        remove_segment(directory, names, base)
+    _remove_orphans(directory, segments)
+    return _rebuild_from(grant, slots, found, segments, start, durable, failed_syncs)
 
 
-def _assessed(place: Place, segments: Segments, start: int, durable: int, *, known_durable: bool) -> Assessment:
+def _assessed(
+    directory: PartitionDirectory, segments: Segments, start: int, durable: int, *, known_durable: bool
+) -> Assessment:
     if segments.bases:
         return assess(
-            place.filesystem,
-            place.directory,
+            directory.filesystem,
+            directory.path,
             segments,
             durable_offset=durable,
             known_durable=known_durable,
@@ -110,8 +108,8 @@ def _assessed(place: Place, segments: Segments, start: int, durable: int, *, kno
         )
     if durable > start:
         raise CorruptSegment(
-            f"{place.directory} has no segment, but was durable up to offset {durable}; restore it from a copy",
-            path=place.directory,
+            f"{directory.path} has no segment, but was durable up to offset {durable}; restore it from a copy",
+            path=directory.path,
             position=0,
             offset=start,
             durable_offset=durable,
@@ -120,34 +118,34 @@ def _assessed(place: Place, segments: Segments, start: int, durable: int, *, kno
 
 
 def _rebuild_from(
-    place: Place,
+    grant: Grant,
     slots: CommitState | None,
     found: Assessment,
     segments: Segments,
     start: int,
     durable: int,
-    distrust: Distrust,
-    check_held: Callable[[], None],
+    failed_syncs: FailedSyncs,
 ) -> Recovered:
+    directory = grant.directory
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
-    epochs = _epochs(place, slots, kept, end)
+    epochs = _epochs(directory, slots, kept, end)
     bases = _bases_to_rebuild(kept, durable)
-    torn = snapshots.unsynced(place.filesystem, place.directory, kept, max(durable, start))
-    snapshots.remove(place.filesystem, place.directory, torn)
-    producers = snapshots.load(place.filesystem, place.directory, kept, bases[0], place.clock.now_ms())
+    torn = snapshots.unsynced(directory.filesystem, directory.path, kept, max(durable, start))
+    snapshots.remove(directory.filesystem, directory.path, torn)
+    producers = snapshots.load(directory.filesystem, directory.path, kept, bases[0], directory.clock.now_ms())
     for base in bases[:-1]:
-        _rebuild_closed(place, base, producers, distrust, check_held)
+        _rebuild_closed(grant, base, producers, failed_syncs)
     for base in kept.bases:
-        if base < bases[0] and not _has_indexes(place, base):
-            _reindex(place, base)
-    segment = _rebuild_active(place, found, producers, distrust, check_held)
-    place.filesystem.sync_directory(place.directory)
+        if base < bases[0] and not _has_indexes(directory, base):
+            _reindex(grant, base)
+    segment = _rebuild_active(grant, found, producers, failed_syncs)
+    directory.filesystem.sync_directory(directory.path)
     open_offset = producers.first_open_offset
     version = next_version(slots.segments_version if slots is not None else 0)
     state = CommitState(
         slots.sequence if slots is not None else 0,
-        place.boot,
+        directory.boot,
         epochs.latest,
         found.active_base,
         found.written_end,
@@ -161,17 +159,35 @@ def _rebuild_from(
     return Recovered(segment, producers, state)
 
 
-def _remove_orphans(place: Place, segments: Segments) -> None:
+def sweep(directory: PartitionDirectory) -> list[str]:
+    """Remove unfinished copies and files on their way out, which nothing reads; the names of those removed.
+
+    The lock excludes those who rename and copy, but not a process that writes a seal at this moment. It does so under a name
+    that nobody else uses: if that file is taken from it, it cannot put its seal in place, and the segment is sealed another
+    time. What the system refuses to remove stays, with a warning. Nothing is synced: what a loss of power brings back is
+    swept by the next writer that recovers.
+    """
+    removed = []
+    for name in filter(is_leftover, directory.names()):
+        try:
+            directory.filesystem.remove(f"{directory.path}/{name}")
+            removed.append(name)
+        except own(StorageError) as error:
+            logger.warning("a leftover of a crash stays: %s", error)
+    return removed
+
+
+def _remove_orphans(directory: PartitionDirectory, segments: Segments) -> None:
     """Remove what belongs to no log file: a later segment of that name would be held to the seal of an earlier one."""
     there = set(segments.bases)
-    names = place.names()
+    names = directory.names()
     for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED):
         for base in offsets_of(names, kind):
             if base not in there:
-                place.filesystem.remove(place.path(base, kind))
+                directory.filesystem.remove(directory.file_path(base, kind))
 
 
-def _epochs(place: Place, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
+def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
     """The leader epochs up to the end, and another one from there on where slots tell of a loss of power. That is durable then.
 
     Records behind the end may have been read, and their offsets committed, before they were lost. Others will get these
@@ -179,25 +195,25 @@ def _epochs(place: Place, slots: CommitState | None, kept: Segments, end: int) -
     of a loss, and another process may append with those it has open.
     """
     try:
-        epochs = LeaderEpochs.load(place.filesystem, place.directory)
+        epochs = LeaderEpochs.load(directory.filesystem, directory.path)
     except own(CorruptSegment, FormatVersionError) as damage:
         logger.warning("%s; making it again from the segments", damage)
         epochs = LeaderEpochs([])
     if not epochs.starts:
-        epochs = epochs_of(place, kept)
+        epochs = epochs_of(directory, kept)
     newest = epochs.latest
-    while epochs.starts and _nobody_wrote(place, kept, epochs.starts[-1], end):
+    while epochs.starts and _nobody_wrote(directory, kept, epochs.starts[-1], end):
         epochs.starts.pop()
     if slots is None:
         epochs.end_at(end)
         epochs.assigned(0, end)
     else:
         epochs.begin_another(end, max(newest, slots.leader_epoch))
-    epochs.save(place.filesystem, place.directory, durable=slots is not None)
+    epochs.save(directory.filesystem, directory.path, durable=slots is not None)
     return epochs
 
 
-def _nobody_wrote(place: Place, segments: Segments, start: EpochStart, end: int) -> bool:
+def _nobody_wrote(directory: PartitionDirectory, segments: Segments, start: EpochStart, end: int) -> bool:
     """Whether the batch at the start of this epoch is of an earlier one.
 
     A recovery that was cut short had begun it, and the next writer did not know of that. Batches decide, and not the file.
@@ -205,10 +221,10 @@ def _nobody_wrote(place: Place, segments: Segments, start: EpochStart, end: int)
     base = segments.floor(start.start_offset)
     if base is None or start.start_offset >= end:
         return False
-    reader = SegmentReader(place.filesystem, place.directory, base, closed=False, dense=True)
+    reader = SegmentReader(directory.filesystem, directory.path, base, closed=False, dense=True)
     try:
         size = reader.size()
-        with closing(place.filesystem.open_readable(place.path(base, LOG))) as file:
+        with closing(directory.filesystem.open_readable(directory.file_path(base, LOG))) as file:
             position = reader.locate(start.start_offset, size)
             scan = SegmentScan(file, position, size, next_offset=0, dense=False, check_crc=False)
             return any(header.leader_epoch < start.epoch for _, header in islice(scan, 1))
@@ -218,11 +234,14 @@ def _nobody_wrote(place: Place, segments: Segments, start: EpochStart, end: int)
         reader.close()
 
 
-def epochs_of(place: Place, segments: Segments) -> LeaderEpochs:
+def epochs_of(directory: PartitionDirectory, segments: Segments) -> LeaderEpochs:
     """The leader epochs of the batches themselves."""
     epochs = LeaderEpochs([])
     for base in segments.bases:
-        with suppress(FileNotFoundError), closing(place.filesystem.open_readable(place.path(base, LOG))) as file:
+        with (
+            suppress(FileNotFoundError),
+            closing(directory.filesystem.open_readable(directory.file_path(base, LOG))) as file,
+        ):
             for _, header in SegmentScan(file, 0, file.size(), next_offset=base, check_crc=False):
                 epochs.assigned(max(header.leader_epoch, 0), header.base_offset)
     return epochs
@@ -233,98 +252,111 @@ def _bases_to_rebuild(kept: Segments, durable: int) -> list[int]:
     return [*closed_since(kept, durable, kept.bases[-1]), kept.bases[-1]]
 
 
-def _has_indexes(place: Place, base: int) -> bool:
+def _has_indexes(directory: PartitionDirectory, base: int) -> bool:
     """Whether both indexes are there and of whole entries: all that is asked of those that were synced."""
     try:
         return all(
-            place.filesystem.size(place.path(base, kind)) % size == 0 for kind, size in INDEX_ENTRY_BYTES.items()
+            directory.filesystem.size(directory.file_path(base, kind)) % size == 0
+            for kind, size in INDEX_ENTRY_BYTES.items()
         )
     except own(FileNotFoundError):
         return False
 
 
-def _reindex(place: Place, base: int) -> None:
+def _reindex(grant: Grant, base: int) -> None:
     """Make a closed segment's offset and time index again."""
-    segment = place.segment_writer(base)
+    segment = grant.segment_writer(base)
     segment.rebuild_start()
     for position, header in SegmentScan(segment.file, 0, segment.file.size(), next_offset=base, check_crc=False):
         segment.adopt(position, header)
     segment.finish()
     following = segment.next_offset
     segment.close()
-    sync_closed(place.filesystem, place.directory, base, following)
+    sync_closed(grant.directory.filesystem, grant.directory.path, base, following)
 
 
-def remake_side_files(place: Place, base: int, check_held: Callable[[], None]) -> None:
+def remake_side_files(grant: Grant, base: int) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
-    For a segment one of whose syncs has failed. The caller holds the lock. ``StorageError`` where the disk refuses again: then
+    For a segment one of whose syncs has failed. ``StorageError`` if the disk refuses again: then
     each file is the old one or the new one.
     """
-    producers = snapshots.load(place.filesystem, place.directory, place.segments(), base, place.clock.now_ms())
-    check_held()
-    segment = place.segment_writer(base, REWRITE)
-    _rebuild(place, segment, segment.file.size(), producers)
-    _finish_closed(place, segment, producers, REWRITE)
+    directory = grant.directory
+    producers = snapshots.load(
+        directory.filesystem, directory.path, directory.segments(), base, directory.clock.now_ms()
+    )
+    segment = grant.segment_writer(base, REWRITE)
+    _rebuild(directory, segment, segment.file.size(), producers)
+    _finish_closed(directory, segment, producers, REWRITE)
 
 
-def _finish_closed(place: Place, segment: SegmentWriter, producers: ProducerStates, index_suffix: str = "") -> None:
+def _finish_closed(
+    directory: PartitionDirectory, segment: SegmentWriter, producers: ProducerStates, index_suffix: str = ""
+) -> None:
     """Make durable what is beside a closed segment whose batches were all taken in."""
     base, following = segment.base_offset, segment.next_offset
     segment.finish()
     segment.close()
     if index_suffix:
         for kind in INDEX_ENTRY_BYTES:
-            place.filesystem.replace(place.path(base, kind + index_suffix), place.path(base, kind))
-    snapshots.save(place.filesystem, place.directory, producers, following)
-    sync_closed(place.filesystem, place.directory, base, following)
+            directory.filesystem.replace(
+                directory.file_path(base, kind + index_suffix), directory.file_path(base, kind)
+            )
+    snapshots.save(directory.filesystem, directory.path, producers, following)
+    sync_closed(directory.filesystem, directory.path, base, following)
 
 
 def _rebuild_closed(
-    place: Place, base: int, producers: ProducerStates, distrust: Distrust, check_held: Callable[[], None]
+    grant: Grant,
+    base: int,
+    producers: ProducerStates,
+    failed_syncs: FailedSyncs,
 ) -> None:
-    segment = place.segment_writer(base)
+    segment = grant.segment_writer(base)
     end = segment.file.size()
-    _rebuild(place, segment, end, producers)
-    segment = _make_durable(place, segment, end, segment.next_offset, distrust, check_held)
-    _finish_closed(place, segment, producers)
+    _rebuild(grant.directory, segment, end, producers)
+    segment = _make_durable(grant, segment, end, segment.next_offset, failed_syncs)
+    _finish_closed(grant.directory, segment, producers)
 
 
 def _rebuild_active(
-    place: Place, found: Assessment, producers: ProducerStates, distrust: Distrust, check_held: Callable[[], None]
+    grant: Grant,
+    found: Assessment,
+    producers: ProducerStates,
+    failed_syncs: FailedSyncs,
 ) -> SegmentWriter:
-    segment = place.segment_writer(found.active_base)
-    _rebuild(place, segment, found.written_end, producers)
-    check_held()
+    segment = grant.segment_writer(found.active_base)
+    _rebuild(grant.directory, segment, found.written_end, producers)
+    grant.check()
     segment.cut(found.written_end, found.log_end_offset)
-    place.filesystem.remove(place.path(found.active_base, SEAL))  # it may have been closed before: it grows again
-    return _make_durable(place, segment, found.written_end, found.log_end_offset, distrust, check_held)
+    # The segment may have been closed before: it grows again.
+    grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))
+    return _make_durable(grant, segment, found.written_end, found.log_end_offset, failed_syncs)
 
 
 def _make_durable(
-    place: Place,
+    grant: Grant,
     segment: SegmentWriter,
     end: int,
     next_offset: int,
-    distrust: Distrust,
-    check_held: Callable[[], None],
+    failed_syncs: FailedSyncs,
 ) -> SegmentWriter:
     """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
     base = segment.base_offset
-    if not distrust.holds(base):
-        failure = distrust.try_to_sync(segment.file, base)
+    if not failed_syncs.is_marked(base):
+        failure = failed_syncs.try_to_sync(segment.file, base)
         if failure is None:
             return segment
         logger.warning("%s; copying the segment to a new file", failure)
     segment.close()
-    rewrite(place, base, end, next_offset, check_held)
-    distrust.lift(base)
-    segment = place.segment_writer(base)
+    rewrite(grant, base, end, next_offset)
+    failed_syncs.clear(base)
+    segment = grant.segment_writer(base)
     segment.attach(end, next_offset)
     return segment
 
 
-def _rebuild(place: Place, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
+def _rebuild(directory: PartitionDirectory, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
     """Make the indexes of a segment again from its batches, and take those into the producers' state."""
     segment.rebuild_start()
     aborted = []
@@ -333,19 +365,19 @@ def _rebuild(place: Place, segment: SegmentWriter, end: int, producers: Producer
         transaction = snapshots.fold(producers, header, position, segment.file)
         if transaction is not None:
             aborted.append(transaction)
-    path = place.path(segment.base_offset, TRANSACTION_INDEX)
+    path = directory.file_path(segment.base_offset, TRANSACTION_INDEX)
     if aborted:  # in one step: a reader must not take a transaction for committed in between
-        write_atomically(place.filesystem, path, encode_transactions(aborted), durable=False)
+        write_atomically(directory.filesystem, path, encode_transactions(aborted), durable=False)
     else:
-        place.filesystem.remove(path)
+        directory.filesystem.remove(path)
 
 
-def remove_segment(place: Place, names: Collection[str], base: int) -> None:
+def remove_segment(directory: PartitionDirectory, names: Collection[str], base: int) -> None:
     """Remove a segment's files, the log first: indexes without a log mean nothing, a log without indexes still reads.
 
     Rename, then remove: a crash in between leaves ``.deleted`` files, which nothing reads.
     """
     for name in sorted(segment_files(names, base), key=lambda name: not name.endswith(LOG)):
-        path = f"{place.directory}/{name}"
-        place.filesystem.replace(path, path + DELETED)
-        place.filesystem.remove(path + DELETED)
+        path = f"{directory.path}/{name}"
+        directory.filesystem.replace(path, path + DELETED)
+        directory.filesystem.remove(path + DELETED)

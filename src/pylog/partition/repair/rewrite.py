@@ -7,24 +7,23 @@ page cache still has them. Every batch is checked on the way. A crash leaves the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pylog.errors import StorageError
-from pylog.partition.directory import Place
+from pylog.partition.grant import Grant
 from pylog.segment import SegmentScan
 from pylog.segment.naming import LOG, REWRITE
 
 _PIECE_BYTES = 1 << 20
 
 
-def rewrite(place: Place, base: int, end: int, next_offset: int, check_held: Callable[[], None]) -> None:
+def rewrite(grant: Grant, base: int, end: int, next_offset: int) -> None:
     """Replace the segment's log by a copy of its first ``end`` bytes, which reach up to ``next_offset``.
 
-    Durable on return. The caller holds the lock. ``StorageError`` where the page cache has not kept them either, as on btrfs.
+    Durable on return. ``StorageError`` if the page cache has not kept them either, as on btrfs.
     """
-    path = place.path(base, LOG)
-    source = place.filesystem.open_readable(path)
-    target = place.filesystem.open_appendable(path + REWRITE)
+    directory = grant.directory
+    path = directory.file_path(base, LOG)
+    source = directory.filesystem.open_readable(path)
+    target = directory.filesystem.open_appendable(path + REWRITE)
     try:
         target.truncate(0)
         scan = SegmentScan(source, 0, end, next_offset=base)
@@ -44,6 +43,6 @@ def rewrite(place: Place, base: int, end: int, next_offset: int, check_held: Cal
     finally:
         source.close()
         target.close()
-    check_held()
-    place.filesystem.replace(path + REWRITE, path)
-    place.filesystem.sync_directory(place.directory)
+    grant.check()
+    directory.filesystem.replace(path + REWRITE, path)
+    directory.filesystem.sync_directory(directory.path)

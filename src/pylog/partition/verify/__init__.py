@@ -13,7 +13,6 @@ at what was published when it began.
 from pylog.partition.verify.findings import UNCHECKED, Problem, VerifyReport
 from pylog.partition.verify.partition import verify_partition
 from pylog.partition.verify.producer_ids import ProducerIdCheck, ProducerIdRange
-from pylog.partition.verify.segment import resume_behind
 
 __all__ = [
     "UNCHECKED",
@@ -21,6 +20,5 @@ __all__ = [
     "ProducerIdCheck",
     "ProducerIdRange",
     "VerifyReport",
-    "resume_behind",
     "verify_partition",
 ]

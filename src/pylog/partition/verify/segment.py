@@ -14,11 +14,12 @@ from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, Miss
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE
+from pylog.partition.read.resync import resume_after
 from pylog.partition.verify.block_times import BlockTimesCheck, SealTimesCheck
 from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
-from pylog.segment import Seal, SegmentReader, check_home, find_next_batch, read_seal
+from pylog.segment import Seal, SegmentReader, check_home, read_seal
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
 from pylog.storage import FileSystem, ReadableFile
 
@@ -183,7 +184,7 @@ class SegmentCheck:
         if may_end_early(expected, False):
             return True
         try:
-            return resume_behind(file, position, self._place.end, expected)[1] is None
+            return resume_after(file, position, self._place.end, expected)[1] is None
         except own(CorruptSegment):
             return False  # recovery gives up there, too, and cuts nothing
 
@@ -194,7 +195,7 @@ class SegmentCheck:
         given_up = None
         if next_position is None or next_position <= position:
             try:
-                next_position, next_offset = resume_behind(file, position, end, self.expected)
+                next_position, next_offset = resume_after(file, position, end, self.expected)
             except own(CorruptSegment) as error:
                 next_position, given_up = end, error
         if next_offset is None:
@@ -298,19 +299,3 @@ class SegmentCheck:
         self, kind: str, position: int, first_offset: int | None, end_offset: int | None, problem: str, file: str = LOG
     ) -> Finding:
         return Finding(kind, self._beside(file), position, first_offset, end_offset, problem)
-
-
-def resume_behind(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, int | None]:
-    """Where whole batches go on behind damage at ``position``, and at which offset; ``end`` and None if nowhere.
-
-    ``CorruptSegment`` where too much looks like batches and is none.
-    """
-    front = file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
-    if len(front) == HEADER_BYTES and check_header(header := read_header(front)) is None:
-        following = position + header.size_bytes  # if its length is right, only what it holds is damaged
-        if following + HEADER_BYTES <= end:
-            header = read_header(file.pread(HEADER_BYTES, following))
-            if check_header(header) is None and header.base_offset >= minimum_offset:
-                return following, header.base_offset
-    found = find_next_batch(file, position + 1, end, minimum_offset)
-    return (end, None) if found is None else (found[0], found[1].base_offset)

@@ -8,15 +8,47 @@ same ones.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
-from pylog.interrupts import suppress
-from pylog.partition.directory import Place
+from pylog.errors import Closed, DeliveryTimeout, TopicNotFound
+from pylog.interrupts import own, suppress
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.partition.segments import Segments
+from pylog.partition.write.lock import WriteLock
 from pylog.segment.naming import DELETED, LOG, SEAL, SNAPSHOT, file_name, is_leftover, segment_files
 
+logger = logging.getLogger("pylog.partition")
+
 FILES_AT_ONCE = 32  # half a millisecond
+
+
+def remove_before(
+    directory: PartitionDirectory, lock: WriteLock, names: list[str], offset: int, timeout_ms: int
+) -> None:
+    """Remove those of the files ``names`` that hold no records any more. Others append in between."""
+    try:
+        for number, some in enumerate(at_once(files_before(names, offset))):
+            if number:
+                lock.give_way()
+            if not lock.holding(timeout_ms, partial(_take_away_if_published, some, offset)):
+                return
+            free(directory, some)
+        free_leftovers(directory, names)
+    except own(DeliveryTimeout, TopicNotFound, Closed) as error:
+        logger.warning("files of deleted records stay until the next deletion: %s", error)
+
+
+def _take_away_if_published(names: list[str], offset: int, grant: Grant) -> bool:
+    """False if the log that these are of is no more, or is to be recovered, which removes them too."""
+    state = grant.slots.read()
+    if state is None or state.boot != grant.directory.boot or state.log_start_offset < offset:
+        return False
+    take_away(grant, names)
+    return True
 
 
 def files_before(names: list[str], offset: int) -> Iterator[str]:
@@ -45,26 +77,28 @@ def at_once(names: Iterator[str]) -> Iterator[list[str]]:
     return iter(lambda: list(islice(names, FILES_AT_ONCE)), [])
 
 
-def take_away(place: Place, names: Sequence[str]) -> None:
-    """Take the names of these files from them. The caller holds the lock."""
+def take_away(grant: Grant, names: Sequence[str]) -> None:
+    """Take the names of these files from them."""
+    grant.check()
+    directory = grant.directory
     for name in names:
-        path = f"{place.directory}/{name}"
+        path = f"{directory.path}/{name}"
         if name.endswith(SNAPSHOT):
-            place.filesystem.remove(path)
+            directory.filesystem.remove(path)
             continue
         with suppress(FileNotFoundError):  # another process has done it
-            place.filesystem.replace(path, path + DELETED)
+            directory.filesystem.replace(path, path + DELETED)
 
 
-def free(place: Place, names: Sequence[str]) -> None:
+def free(directory: PartitionDirectory, names: Sequence[str]) -> None:
     """Remove what ``take_away`` has left of these. Needs no lock: nothing else has such names, in whatever directory."""
     for name in names:
         if not name.endswith(SNAPSHOT):
-            place.filesystem.remove(f"{place.directory}/{name}{DELETED}")
+            directory.filesystem.remove(f"{directory.path}/{name}{DELETED}")
 
 
-def free_leftovers(place: Place, names: Sequence[str]) -> None:
+def free_leftovers(directory: PartitionDirectory, names: Sequence[str]) -> None:
     """Remove what a crash in the midst of a deletion has left of files whose names were taken away."""
     for name in names:
         if name.endswith(DELETED) and is_leftover(name):
-            place.filesystem.remove(f"{place.directory}/{name}")
+            directory.filesystem.remove(f"{directory.path}/{name}")

@@ -1,9 +1,10 @@
 """Makes what was published durable: one fdatasync serves every thread that waits for it (group commit).
 
-Outside the partition's lock, so that appends go on meanwhile. A sync covers what was published before it began, by
-whichever process: the page cache is one. After a sync that failed, its file is never synced again, by any process (see
-``distrust.py``), since the system may have dropped the bytes and report success the next time: the segment is copied from
-the page cache, each batch checked, to a new file, which is synced and takes the old one's place.
+Outside the partition's lock, so that appends go on meanwhile. A sync covers what was published before it
+began, by whichever process: the page cache is one. After a sync that failed, its file is never synced again,
+by any process (see ``repair/failed_syncs.py``), since the system may have dropped the bytes and report success
+the next time: the segment is copied from the page cache, each batch checked, to a new file, which is synced
+and takes the old one's place.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from functools import partial
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.repair.closed_files import closed_since, open_side_files
 from pylog.partition.write.writer import PartitionWriter
-from pylog.segment.naming import LOG, file_path
+from pylog.segment.naming import LOG
 from pylog.storage import AppendableFile, after_fork_in_child
 from pylog.turn import NOT_MINE, Turn, Waiters
 
@@ -31,14 +32,16 @@ _ATTEMPTS = 10  # each against another process that deletes or replaces files me
 class Durability:
     """The durable end of one partition, as this process knows it, and the way to advance it."""
 
-    def __init__(self, place: Place, writer: PartitionWriter, sync_catalog: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: PartitionDirectory, writer: PartitionWriter, sync_catalog: Callable[[], None]
+    ) -> None:
         """``sync_catalog`` makes durable that the topic is there, and the way to the partition's directory."""
-        self._place = place
+        self._directory = directory
         self._sync_catalog = sync_catalog
-        self._filesystem = place.filesystem
-        self._directory = place.directory
+        self._filesystem = directory.filesystem
+        self._path = directory.path
         self._writer = writer
-        self._turn = Turn()  # of the thread that syncs, for itself
+        self.turn = Turn()  # of the thread that syncs, for itself
         self._waiters = Waiters()  # and for these
         self._durable_offset = 0
         self._catalog_is_durable = False  # whoever created the topic may have died before it came to that
@@ -55,14 +58,14 @@ class Durability:
         """
         timeout_ms = _LOCK_TIMEOUT_MS if timeout_ms is None else timeout_ms
         while self._durable_offset < end_offset:
-            if self.is_syncing_here():
+            if self.turn.is_mine():
                 raise self._unknown(end_offset, "a signal handler has interrupted the sync that this thread is in")
             if not self._sync_in_turn(end_offset, timeout_ms):
                 self._waiters.wait(partial(self._sync_in_turn, end_offset, timeout_ms))
 
     def _sync_in_turn(self, end_offset: int, timeout_ms: int) -> bool:
         """Do it, in this thread. False where another thread is at it."""
-        turn = self._turn
+        turn = self.turn
         try:
             if not turn.take(blocking=False):
                 return False
@@ -79,15 +82,10 @@ class Durability:
                 self._waiters.wake()
         return True
 
-    def is_syncing_here(self) -> bool:
-        """Whether this thread is in the midst of ``sync``."""
-        is_mine: bool = self._turn.is_mine()
-        return is_mine
-
     def _unknown(self, end_offset: int, reason: object) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"{self._directory}: offsets below {end_offset} are in the log, but could not be synced: {reason}",
-            path=self._directory,
+            f"{self._path}: offsets below {end_offset} are in the log, but could not be synced: {reason}",
+            path=self._path,
             end_offset=end_offset,
         )
 
@@ -95,36 +93,30 @@ class Durability:
         missing: PylogError | None = None
         for attempt in range(_ATTEMPTS):
             state = self._writer.published()
-            if attempt == 0:
-                self._check_end(end_offset, state)
-            elif state.log_end_offset < end_offset:
-                raise StorageError(
-                    f"{self._directory} was cut at offset {state.log_end_offset} meanwhile: a failed sync took back what was "
-                    "written",
-                    path=self._directory,
-                )
+            if state.log_end_offset < end_offset:
+                raise self._beyond_end(end_offset, state, was_there=attempt > 0)
+            is_synced = state.durable_offset >= state.log_end_offset and self._directory_synced_for == state.active_base
             try:
-                if self._is_synced(state) or self._publish(state, self._sync_segments(state), timeout_ms):
+                if is_synced or self._publish(state, self._sync_segments(state), timeout_ms):
                     self._durable_offset = max(self._durable_offset, state.log_end_offset)
                     return
-                self._close_file()  # to be looked at again: another process may distrust it
+                self._close_file()  # to be looked at again: another process may have marked it
             except own(FileNotFoundError) as error:  # deleted meanwhile: what is published says what is left
-                missing = self._place.missing(error)
-        raise missing or StorageError(
-            f"syncs of {self._directory} keep failing in other processes", path=self._directory
-        )
+                missing = self._directory.missing(error)
+        raise missing or StorageError(f"syncs of {self._path} keep failing in other processes", path=self._path)
 
-    def _check_end(self, end_offset: int, state: CommitState) -> None:
-        if end_offset > state.log_end_offset:
-            raise OffsetOutOfRange(
-                f"{self._directory} ends at offset {state.log_end_offset}, so nothing up to {end_offset} can be synced",
-                path=self._directory,
-                offset=end_offset,
-                latest=state.log_end_offset,
+    def _beyond_end(self, end_offset: int, state: CommitState, *, was_there: bool) -> PylogError:
+        if was_there:
+            return StorageError(
+                f"{self._path} was cut at offset {state.log_end_offset} meanwhile: a failed sync took back what was written",
+                path=self._path,
             )
-
-    def _is_synced(self, state: CommitState) -> bool:
-        return state.durable_offset >= state.log_end_offset and self._directory_synced_for == state.active_base
+        return OffsetOutOfRange(
+            f"{self._path} ends at offset {state.log_end_offset}, so nothing up to {end_offset} can be synced",
+            path=self._path,
+            offset=end_offset,
+            latest=state.log_end_offset,
+        )
 
     def _sync_segments(self, state: CommitState) -> list[int]:
         """Put what ``state`` says on the medium; the segments that were synced for it."""
@@ -138,7 +130,7 @@ class Durability:
             self._sync_active(state)
             synced.append(state.active_base)
         if self._directory_synced_for != state.active_base:
-            self._filesystem.sync_directory(self._directory)
+            self._filesystem.sync_directory(self._path)
             self._directory_synced_for = state.active_base if state.written_end else -1
         return synced
 
@@ -147,24 +139,26 @@ class Durability:
         try:
             return self._writer.publish_durable(state.log_end_offset, synced, timeout_ms)
         except own(PylogError) as error:  # the records are durable all the same; the next sync publishes it
-            logger.warning("%r: durable end %d not published: %s", self._directory, state.log_end_offset, error)
-            return not any(map(self._writer.distrust.holds, synced))
+            logger.warning("%r: durable end %d not published: %s", self._path, state.log_end_offset, error)
+            return not any(map(self._writer.failed_syncs.is_marked, synced))
 
     def _sync_closed_segments(self, state: CommitState) -> list[int]:
         """Sync what was closed since the last time, with its indexes: a loss of power then leaves them as they are."""
         synced = []
-        segments = self._place.segments()
+        segments = self._directory.segments()
         for base in closed_since(segments, state.durable_offset, state.active_base):
             following = segments.after(base) or state.active_base
             try:
-                file = self._filesystem.open_appendable(file_path(self._directory, base, LOG), create=False)
+                file = self._filesystem.open_appendable(self._directory.file_path(base, LOG), create=False)
             except own(FileNotFoundError):
                 continue  # its records were deleted meanwhile
             try:
                 if self._is_replaced(base):
                     synced.append(base)
                 elif following > state.durable_offset:
-                    self._sync_file(file, base)
+                    failure = self._writer.failed_syncs.try_to_sync(file, base)
+                    if failure is not None:
+                        self._replace(base, failure)
                     synced.append(base)
             finally:
                 file.close()
@@ -173,9 +167,9 @@ class Durability:
 
     def _sync_side_files(self, base: int, following: int) -> None:
         failure: StorageError | None = None
-        for file in open_side_files(self._filesystem, self._directory, base, following):
+        for file in open_side_files(self._filesystem, self._path, base, following):
             if failure is None:
-                failure = self._writer.distrust.try_to_sync(file, base)
+                failure = self._writer.failed_syncs.try_to_sync(file, base)
         if failure is not None:
             self._replace(base, failure)  # all of them are made anew
 
@@ -183,26 +177,23 @@ class Durability:
         wanted = state.active_base, state.segments_version
         if self._file is None or self._file_of != wanted:  # another version: it may have been replaced by a copy
             self._close_file()
-            path = file_path(self._directory, state.active_base, LOG)
+            path = self._directory.file_path(state.active_base, LOG)
             self._file = self._filesystem.open_appendable(path, create=False)
             self._file.close_when_idle()
             if self._is_replaced(state.active_base):
                 return
             self._file_of = wanted
-        self._sync_file(self._file, state.active_base)  # what others distrust meanwhile is seen as it is published
+        failure = self._writer.failed_syncs.try_to_sync(self._file, state.active_base)
+        if failure is not None:  # what others mark meanwhile is seen as it is published
+            self._replace(state.active_base, failure)
 
     def _is_replaced(self, base: int) -> bool:
         """Put a durable copy in the place of a segment that must not be synced again; False for any other."""
-        if not self._writer.distrust.holds(base):
+        if not self._writer.failed_syncs.is_marked(base):
             return False
         self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
         self._close_file()
         return True
-
-    def _sync_file(self, file: AppendableFile, base: int) -> None:
-        failure = self._writer.distrust.try_to_sync(file, base)
-        if failure is not None:
-            self._replace(base, failure)
 
     def _replace(self, base: int, error: StorageError) -> None:
         """Put a copy in the place of a segment that is distrusted since ``error``."""
@@ -216,12 +207,12 @@ class Durability:
             file.close()
 
     def close(self) -> None:
-        turn = self._turn
+        turn = self.turn
         if turn.is_mine():  # a signal handler has interrupted a sync
             return
         with turn.lock:
             self._close_file()
 
     def _forget_parent(self) -> None:
-        self._turn = Turn()
+        self.turn = Turn()
         self._waiters = Waiters()

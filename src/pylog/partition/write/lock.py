@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError, StorageError
+from pylog.errors import Closed, DeliveryTimeout, PylogError, StorageError
 from pylog.interrupts import own
-from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
-from pylog.partition.directory import Place
+from pylog.partition.commit_slots import CommitSlots
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.segment.naming import COMMIT_SLOTS, LOCK
 from pylog.storage import SLEEP_MAX_S, FileLock, acquire
 from pylog.turn import NOT_MINE, Turn, seconds_to_wait
@@ -31,62 +32,49 @@ _NOT_OPEN = _NotOpen()
 
 
 class WriteLock:
-    """Guards one partition directory; ``slots`` may be published to by what ``holding`` calls."""
+    """Guards one partition directory; what ``holding`` calls gets the ``Grant`` to change it."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, directory: PartitionDirectory) -> None:
+        self._directory = directory
         self._turn = Turn()  # threads of one process share the lock's descriptor
+        self._grant = Grant(directory, self._turn.is_mine)
         self._lock: FileLock | None = None
         self._to_release: FileLock | _NotOpen = _NOT_OPEN
-        self._slots: CommitSlots | None = None
+        self.slots: CommitSlots | None = None  # to look at without the lock
         self._closed = False
-        self._replaced = ""  # the name of what others have another one of: from then on this process must keep out
+        self._is_replaced = False  # others have another lock file: from then on this process must keep out
 
-    @property
-    def slots(self) -> CommitSlots:
-        """To publish to, or to read what can't change now."""
-        self.check_held()
-        slots = self._slots
-        assert slots is not None
-        return slots
+    def holding(self, timeout_ms: int, work: Callable[[Grant], T]) -> T:
+        """What ``work`` returns, called with the grant while the lock is held.
 
-    def published(self) -> CommitState | None:
-        """What is published at this moment, held or not; None where nothing valid is, or nothing is open yet."""
-        slots = self._slots
-        return None if slots is None else slots.read()
-
-    def check_held(self) -> None:
-        """``ForkedHandle`` in a child that was forked by a signal handler, and returned from it into what its parent does."""
-        if not self._turn.is_mine():
-            raise ForkedHandle(
-                f"{self._place.directory} was being changed by this thread when a signal handler forked; the parent goes on with "
-                "it, the child must not",
-                path=self._place.directory,
-            )
-
-    def holding(self, timeout_ms: int, work: Callable[[], T]) -> T:
-        """What ``work`` returns, called while the lock is held; or ``DeliveryTimeout`` after ``timeout_ms``, uncalled.
+        ``DeliveryTimeout`` after ``timeout_ms``; ``work`` was not called then.
 
         Whatever is raised on the way, by a signal handler too, the lock is free again.
         """
         turn = self._turn
         if turn.is_mine():
             raise DeliveryTimeout(
-                f"{self._place.directory} is being written by this very thread, further up the stack: it was interrupted by a "
+                f"{self._directory.path} is being written by this very thread, further up the stack: it was interrupted by a "
                 "signal handler, which cannot write here; try again when the handler has returned",
-                path=self._place.directory,
+                path=self._directory.path,
                 timeout_ms=0,
             )
         try:
             if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_ms / 1000)):
                 raise self._timed_out(timeout_ms)
             try:
-                self._take(timeout_ms)
-                return work()
+                lock = self._lock
+                if lock is None or self._closed:
+                    lock = self._usable()
+                if not lock.try_acquire():
+                    self._wait(lock, timeout_ms)
+                if self._is_replaced or not lock.is_in_place():
+                    self._check_in_place(lock)
+                return work(self._grant)
             except own(FileNotFoundError) as error:
                 if isinstance(error, PylogError):
                     raise
-                raise self._place.missing(error) from error
+                raise self._directory.missing(error) from error
             finally:
                 self._to_release.release()
                 self._to_release.close_when_idle()
@@ -96,38 +84,24 @@ class WriteLock:
             except own(NOT_MINE):
                 pass
 
-    def _take(self, timeout_ms: int) -> None:
+    def _usable(self) -> FileLock:
+        """The lock's file, opened. ``Closed``."""
         if self._closed:
-            self._place.check_topic()  # it may have been closed because its topic is gone: then that is what is said
-            raise Closed(f"{self._place.directory} has been closed", path=self._place.directory)
-        lock = self._lock or self._open()
-        if not lock.try_acquire():  # as a rule it is free: one call less
-            self._wait(lock, timeout_ms)
+            self._directory.check_topic()  # it may have been closed because its topic is gone: then that is what is said
+            raise Closed(f"{self._directory.path} has been closed", path=self._directory.path)
+        return self._lock or self._open()
+
+    def _check_in_place(self, lock: FileLock) -> None:
         if not lock.is_in_place():
-            self._place.check_topic()  # it was deleted, as a rule
-            if not self._place.filesystem.is_directory(self._place.directory):
-                raise self._place.gone()
-            raise self._refuse(LOCK)
-        if self._replaced:
-            raise self._refuse(self._replaced)
+            self._directory.check_topic()  # it was deleted, as a rule
+            if not self._directory.filesystem.is_directory(self._directory.path):
+                raise self._directory.gone()
+            self._is_replaced = True
+        if self._is_replaced:
+            raise self._refused()
 
-    def check_slots_in_place(self) -> None:
-        """``StorageError`` where others publish to another file by now. While holding it, before files are made by path."""
-        path = f"{self._place.directory}/{COMMIT_SLOTS}"
-        try:
-            there = CommitSlotsReader(self._place.filesystem.open_readable(path))
-        except own(FileNotFoundError):
-            raise self._refuse(COMMIT_SLOTS) from None
-        try:
-            if there.raw() != self.slots.raw():
-                raise self._refuse(COMMIT_SLOTS)
-        finally:
-            there.close()
-
-    def _refuse(self, name: str) -> StorageError:
-        """From now on."""
-        self._replaced = name
-        path = f"{self._place.directory}/{name}"
+    def _refused(self) -> StorageError:
+        path = f"{self._directory.path}/{LOCK}"
         return StorageError(
             f"{path} was removed or replaced while the log was open, so this process and others may write in one another's way: "
             "close the log in every process, then open it again",
@@ -135,31 +109,32 @@ class WriteLock:
         )
 
     def _wait(self, lock: FileLock, timeout_ms: int) -> None:
-        if not acquire(lock, self._place.clock, timeout_ms / 1000):
+        if not acquire(lock, self._directory.clock, timeout_ms / 1000):
             raise self._timed_out(timeout_ms)
 
     def give_way(self) -> None:
         """Between two holds that follow each other: sleep longer than those who wait do, so that one of them comes first."""
-        self._place.clock.sleep(1.5 * SLEEP_MAX_S)
+        self._directory.clock.sleep(1.5 * SLEEP_MAX_S)
 
     def _timed_out(self, timeout_ms: int) -> DeliveryTimeout:
         return DeliveryTimeout(
-            f"{self._place.directory} stayed locked by another writer for {timeout_ms} ms; nothing was written, try again",
-            path=self._place.directory,
+            f"{self._directory.path} stayed locked by another writer for {timeout_ms} ms; nothing was written, try again",
+            path=self._directory.path,
             timeout_ms=timeout_ms,
         )
 
     def _open(self) -> FileLock:
-        place = self._place
+        directory = self._directory
         try:
-            lock = place.filesystem.lock(f"{place.directory}/{LOCK}")
-            self._slots = CommitSlots(place.filesystem.open_appendable(f"{place.directory}/{COMMIT_SLOTS}"))
+            lock = directory.filesystem.lock(f"{directory.path}/{LOCK}")
+            self.slots = CommitSlots(directory.filesystem.open_appendable(f"{directory.path}/{COMMIT_SLOTS}"))
         except own(FileNotFoundError) as error:
-            raise place.gone() from error
-        self._slots.close_when_idle()
+            raise directory.gone() from error
+        self.slots.close_when_idle()
+        self._grant.slots = self.slots
         self._lock = self._to_release = lock
         try:
-            place.check_topic()
+            directory.check_topic()
         except BaseException:
             self._drop()
             raise
@@ -174,14 +149,14 @@ class WriteLock:
         self._wait(self._open(), timeout_ms)
 
     def _drop(self) -> None:
-        slots, self._slots = self._slots, None
+        slots, self.slots = self.slots, None
         lock, self._lock, self._to_release = self._lock, None, _NOT_OPEN
         if slots is not None:
             slots.close()
         if lock is not None:
             lock.close()
 
-    def close(self, last: Callable[[], object]) -> bool:
+    def close(self, last: Callable[[Grant], object]) -> bool:
         """Give the files back for good. Waits for the holder; False where that is this thread, interrupted by a signal.
 
         ``last`` is called before that, while the lock is held; but not if another process holds it at this moment, or the
@@ -194,8 +169,8 @@ class WriteLock:
         with turn.lock:
             try:
                 lock = self._lock
-                if lock is not None and not self._replaced and lock.try_acquire() and lock.is_in_place():
-                    last()
+                if lock is not None and not self._is_replaced and lock.try_acquire() and lock.is_in_place():
+                    last(self._grant)
             finally:
                 self._to_release.release()  # before any call of Python, which a signal handler may end
                 self._drop()
@@ -204,6 +179,8 @@ class WriteLock:
     def forget_parent(self) -> None:
         """In a forked child: the kernel lock is the parent's, and a thread of the parent may have had the turn."""
         self._turn = Turn()
-        lock, self._lock, self._slots, self._to_release = self._lock, None, None, _NOT_OPEN
+        self._grant.revoke()
+        self._grant = Grant(self._directory, self._turn.is_mine)
+        lock, self._lock, self.slots, self._to_release = self._lock, None, None, _NOT_OPEN
         if lock is not None:
             lock.abandon()

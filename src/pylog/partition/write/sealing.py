@@ -20,7 +20,7 @@ from pylog.codec.format import HEADER_BYTES, INT64_MIN
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlotsReader
-from pylog.partition.directory import Place
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
 from pylog.segment.block_times import LeastTimes, known_block_times
@@ -35,7 +35,7 @@ _CHECKED_PER_ROLL_BYTES = 1 << 20
 _BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
 
 
-class Closed(NamedTuple):
+class ClosedSegment(NamedTuple):
     """A segment this process has closed, and whether it alone has written to it."""
 
     base: int
@@ -46,14 +46,14 @@ class Closed(NamedTuple):
 class Sealer:
     """Seals what is closed in one partition."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, directory: PartitionDirectory) -> None:
+        self._directory = directory
         self.forget_parent()
 
     def forget_parent(self) -> None:
         """Start anew: also in a forked child, where a thread that is not there may have had the turn."""
         self._turn = Turn()
-        self._closed: deque[Closed] = deque()
+        self.due: deque[ClosedSegment] = deque()  # to be sealed by ``go_on``
         self._leftovers: list[int] = []  # of others, rising; the newest are sealed first
         self._unchecked: list[int] = []  # with a seal that this process has not read yet, rising
         self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
@@ -61,15 +61,11 @@ class Sealer:
 
     def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
         """There is something to seal; ``go_on`` will do it."""
-        self._closed.append(Closed(base, end_offset, written_alone))
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._closed
+        self.due.append(ClosedSegment(base, end_offset, written_alone))
 
     def finish(self) -> None:
         """Seal what is due still, after another thread that is at it."""
-        if not self.is_idle:
+        if self.due:
             self.go_on(float("inf"), wait=True)
 
     def go_on(self, size_bytes: float = _STEP_BYTES, *, wait: bool = False) -> None:
@@ -87,7 +83,7 @@ class Sealer:
             self._drop()  # the topic was deleted meanwhile
         except own(PylogError) as error:
             self._drop()
-            logger.warning("%r: could not look for unsealed segments: %s", self._place.directory, error)
+            logger.warning("%r: could not look for unsealed segments: %s", self._directory.path, error)
         finally:
             try:  # see turn.py
                 turn.leave()
@@ -98,7 +94,7 @@ class Sealer:
         """Leave it to the next roll, which looks for what is unsealed."""
         self._work, self._known_end = None, -1
         self._leftovers, self._unchecked = [], []
-        self._closed.clear()
+        self.due.clear()
 
     def _go_on(self, size_bytes: float) -> None:
         if self._work is None:
@@ -111,7 +107,7 @@ class Sealer:
 
     def _all(self) -> Iterator[int]:
         """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
-        due = self._closed  # another one in a child that was forked in the midst of it
+        due = self.due  # another one in a child that was forked in the midst of it
         while due:
             closed = due[0]
             yield from self._attempt(closed.base)
@@ -122,7 +118,7 @@ class Sealer:
             yield from self._check_some()
             due.popleft()
 
-    def _look(self, closed: Closed) -> None:
+    def _look(self, closed: ClosedSegment) -> None:
         """Find what others left unsealed, unless nobody else has written here since the last look.
 
         The snapshots that they took inside of segments closed since have had their time, and go.
@@ -133,13 +129,13 @@ class Sealer:
             self._known_end = -1  # the log was cut, or the topic created anew
             self._leftovers, self._unchecked = [], []
         if not closed.written_alone or closed.base != self._known_end:
-            names = self._place.names()
+            names = self._directory.names()
             names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
             sealed = set(offsets_of(names, SEAL))
             bases = offsets_of(names, LOG)
             inner = set(offsets_of(names, SNAPSHOT)).difference(bases)
             snapshots.remove(
-                self._place.filesystem, self._place.directory, (at for at in inner if at < closed.end_offset)
+                self._directory.filesystem, self._directory.path, (at for at in inner if at < closed.end_offset)
             )
             for base in bases:
                 if base < closed.end_offset and base != closed.base:
@@ -160,32 +156,34 @@ class Sealer:
         try:
             if not (yield from self._is_sealed(base)):
                 yield from self._seal(base)
-            self._place.filesystem.remove(self._place.path(base, TIMES))  # the seal says as much
+            self._directory.filesystem.remove(self._directory.file_path(base, TIMES))  # the seal says as much
         except own(FileNotFoundError):
             pass  # deleted meanwhile
         except own(PylogError) as error:
-            logger.warning("%r: could not seal a closed segment: %s", self._place.directory, error)
+            logger.warning("%r: could not seal a closed segment: %s", self._directory.path, error)
 
     def _is_sealed(self, base: int) -> Generator[int, None, bool]:
         yield 0
         try:
-            home = yield from check_seal(self._place.filesystem, self._place.directory, base)
+            home = yield from check_seal(self._directory.filesystem, self._directory.path, base)
         except own(FileNotFoundError):
             return False
         except own(CorruptSegment) as damage:
             logger.warning("%s; making it anew", damage)
             return False
-        check_home(home, self._place.home, self._place.path(base, SEAL))  # if it is another's, it stays, and accuses
+        check_home(
+            home, self._directory.home, self._directory.file_path(base, SEAL)
+        )  # if it is another's, it stays, and accuses
         return True
 
     def _seal(self, base: int) -> Iterator[int]:
-        path = self._place.path(base, LOG)
-        file = self._place.filesystem.open_readable(path)
+        path = self._directory.file_path(base, LOG)
+        file = self._directory.filesystem.open_readable(path)
         try:
-            builder = SealBuilder(self._place.home)
+            builder = SealBuilder(self._directory.home)
             size = file.size()
             times = LeastTimes(
-                known_block_times(self._place.filesystem, self._place.path(base, TIMES), size, closed=True)
+                known_block_times(self._directory.filesystem, self._directory.file_path(base, TIMES), size, closed=True)
             )
             scan = SegmentScan(file, 0, size, next_offset=base)
             for position, header in scan:
@@ -207,27 +205,27 @@ class Sealer:
             )
         seal = builder.build()
         applies = partial(self._applies, base, seal)
-        write_seal(self._place.filesystem, self._place.directory, base, seal, applies=applies)
+        write_seal(self._directory.filesystem, self._directory.path, base, seal, applies=applies)
 
     def _applies(self, base: int, seal: Seal) -> bool:
         """Whether the segment that stands at this path now is closed, and the one that was read.
 
         Not so where the topic was deleted meanwhile and created anew, or the log was cut by a recovery.
         """
-        place = self._place
+        directory = self._directory
         try:
-            place.check_topic()  # another one's segment can be the same, byte for byte
+            directory.check_topic()  # another one's segment can be the same, byte for byte
         except own(TopicNotFound):
             return False
         try:
-            slots = CommitSlotsReader(place.filesystem.open_readable(f"{place.directory}/{COMMIT_SLOTS}"))
+            slots = CommitSlotsReader(directory.filesystem.open_readable(f"{directory.path}/{COMMIT_SLOTS}"))
             try:
                 state = slots.read()
             finally:
                 slots.close()
-            if state is None or state.boot != place.boot or state.active_base <= base:
+            if state is None or state.boot != directory.boot or state.active_base <= base:
                 return False
-            file = place.filesystem.open_readable(place.path(base, LOG))
+            file = directory.filesystem.open_readable(directory.file_path(base, LOG))
         except own(FileNotFoundError):
             return False
         try:

@@ -24,7 +24,7 @@ from pylog.spark.sink.staging import Staged, StagedBatch, Target, staged_batches
 
 if TYPE_CHECKING:
     from pylog.log import Log
-    from pylog.partition import Partition
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.spark")
 
@@ -69,10 +69,10 @@ def _batches(place: SinkDirectory, files: Iterable[Staged]) -> Iterator[StagedBa
         yield from staged_batches(place, staged)
 
 
-def _partition(log: Log, target: Target) -> Partition | None:
+def _partition(log: Log, target: Target) -> PartitionLog | None:
     """The partition, None where its topic is not there any more."""
     try:
-        partition = log.partition(target.topic, target.partition)
+        partition = log.partition(target.topic, target.partition).log
     except own(TopicNotFound, InvalidPartition):
         return None
     return partition if partition.topic_id == target.topic_id else None
@@ -113,7 +113,7 @@ class Publication:
         there = self._records_there(partition, share) if again else 0
         return _PartitionPart(share, partition, there)
 
-    def _records_there(self, partition: Partition, share: Share) -> int:
+    def _records_there(self, partition: PartitionLog, share: Share) -> int:
         """How many of the share's records are in the log."""
         producer_id = self._intent.producer_id
         expected = partition.next_sequence(producer_id, self._timeout_ms)
@@ -171,7 +171,7 @@ class Publication:
 class _PartitionPart:
     """One partition's part of a publication."""
 
-    def __init__(self, share: Share, partition: Partition | None, there: int) -> None:
+    def __init__(self, share: Share, partition: PartitionLog | None, there: int) -> None:
         self.share = share
         self._there = there
         self._passed = 0
@@ -205,7 +205,7 @@ def _warn_of_deletion(share: Share) -> None:
     )
 
 
-def _behind_last_found(partition: Partition, producer_id: int, share: Share) -> int:
+def _behind_last_found(partition: PartitionLog, producer_id: int, share: Share) -> int:
     """The sequence behind the producer's last batch at or behind the share's start; the share's first where there is none."""
     expected = share.first_sequence
     cursor = Cursor(max(share.start_offset, partition.earliest_offset))

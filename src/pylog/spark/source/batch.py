@@ -96,7 +96,7 @@ def _narrowed(reader: PartitionReader, whole: PartitionRange, wanted: Wanted) ->
 
 
 def _range(source: PartitionSource, reader: PartitionReader, options: SourceOptions) -> PartitionRange:
-    published, partition = reader.state(), source.topic_partition
+    published, partition = reader.published.current(), source.topic_partition
     there = readable_offsets(published, options.isolation_level)
     wanted = OffsetRange(
         start_offset(reader, partition, there, options),

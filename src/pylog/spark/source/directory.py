@@ -17,8 +17,8 @@ from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import Place, boot_of
-from pylog.partition.read.published import PublishedView
+from pylog.partition.directory import PartitionDirectory, boot_of
+from pylog.partition.read.published import PublishedOnce, PublishedView
 from pylog.partition.read.reader import PartitionReader
 from pylog.segment.kafka_checkpoint import LOG_START, read_offsets
 from pylog.segment.naming import COMMIT_SLOTS, PARTITION_METADATA, base_offsets
@@ -48,12 +48,12 @@ class PartitionSource(NamedTuple):
         found = re.search(rb"topic_id: *([!-~]{1,64})", self.identity)
         return found[1].decode() if found else ""
 
-    def place(self) -> Place:
+    def place(self) -> PartitionDirectory:
         filesystem = OsFileSystem()
         if not self.is_kafka:
             filesystem = filesystem.within(self.directory)
         boot = boot_of(filesystem)
-        return Place(
+        return PartitionDirectory(
             filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id, self._find_topic
         )  # fmt: skip
 
@@ -70,17 +70,15 @@ class PartitionSource(NamedTuple):
 
     def published(self) -> CommitState:
         """What can be read now. ``CorruptSegment``, also if only the directory is gone; ``TopicNotFound`` if the topic is."""
-        return self.view(self.place()).state()
+        return self.view().current()
 
     def reader(self, published: CommitState | None = None) -> PartitionReader:
         """Reads what was published then, or is now (as ``published``), whatever is appended meanwhile. To be closed."""
-        place = self.place()
-        there = published or self.view(place).state()
-        return PartitionReader(place, lambda: there, dense=not self.is_kafka)
+        return PartitionReader(self.place(), PublishedOnce(published or self.published()), dense=not self.is_kafka)
 
-    def view(self, place: Place) -> PublishedView:
-        """Of what is published; ``place`` is this partition's."""
-        return PublishedView(place, foreign=self.is_kafka, log_start=self.log_start)
+    def view(self) -> PublishedView:
+        """Of what is published."""
+        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:

@@ -160,7 +160,7 @@ class _RangeReader:
 
     def _goes_on_with(self, now: CommitState) -> bool:
         """Whether Kafka has begun a new segment since: it may have compacted the last one that was planned, or merged it."""
-        if not self._source.is_kafka or now.active_base == self._reader.state().active_base:
+        if not self._source.is_kafka or now.active_base == self._reader.published.current().active_base:
             return False
         self._reader.close()
         self._reader = self._reader_of(now)
@@ -216,7 +216,7 @@ class _RangeReader:
         offset = damage.facts.get("offset", self._planned.start)
         path = damage.facts.get("path")
         if path is None:
-            base = self._reader.segments(self._reader.state()).floor(offset)
-            path = self._source.directory if base is None else self._place.path(base, LOG)
+            base = self._reader.segments(self._reader.published.current()).floor(offset)
+            path = self._source.directory if base is None else self._place.file_path(base, LOG)
         facts = {**damage.facts, "topic": topic, "partition": partition, "offset": offset, "path": path}
         return CorruptSegment(f"{topic}-{partition} is damaged at offset {offset}, file {path}: {damage}", **facts)

@@ -15,7 +15,6 @@ from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import select_partitions
 
 _OPEN_MAX = 256  # descriptors kept; partitions beyond are opened each time
-_REOPEN_EVERY = 50  # looks
 
 
 class WatchedPartition:
@@ -23,19 +22,15 @@ class WatchedPartition:
 
     def __init__(self, source: PartitionSource, *, stays_open: bool) -> None:
         self.source = source
-        self._view = source.view(source.place())
+        self._view = source.view()
         self.stays_open = stays_open
 
     def published(self) -> CommitState:
         try:
-            return self._view.state()
+            return self._view.current()
         finally:
             if not self.stays_open:
-                self._view.let_go()
-
-    def reopen(self) -> None:
-        """Slots that are open may have been replaced, or removed, by hand."""
-        self._view.look_anew()
+                self._view.close()
 
 
 class WatchedPartitions:
@@ -45,17 +40,13 @@ class WatchedPartitions:
         self._options = options
         self._version: int | None = None
         self._watched: dict[TopicPartition, WatchedPartition] = {}
-        self._looks = 0
         self.missing: list[PylogError] = []
 
     def published(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
         """All that are there now."""
         self.refresh()
-        self._looks += 1
         found = {}
         for topic_partition, partition in self._watched.items():
-            if self._looks % _REOPEN_EVERY == 0:
-                partition.reopen()
             with suppress(TopicNotFound):  # deleted since it was listed
                 found[topic_partition] = partition.source, partition.published()
         return found

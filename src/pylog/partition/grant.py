@@ -1,0 +1,73 @@
+"""The right to change a partition's files: what holding its lock yields.
+
+Only a grant publishes, and only a grant opens a segment for appending. Everything that changes a partition takes one as
+a parameter, so that none of it can be called without the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pylog.errors import ForkedHandle
+from pylog.partition.commit_slots import CommitSlots, CommitState
+from pylog.partition.directory import PartitionDirectory
+from pylog.segment.writer import SegmentWriter
+
+
+class Grant:
+    """Given by ``WriteLock.holding`` for the time of one call. ``slots`` are those of the file that is open now.
+
+    A signal handler may fork and return, in the child, into what its parent does. The child has no grant: ``check`` raises
+    there, and so does everything here that opens or writes.
+    """
+
+    __slots__ = ("_is_held", "directory", "slots")
+
+    slots: CommitSlots
+
+    def __init__(self, directory: PartitionDirectory, is_held: Callable[[], bool]) -> None:
+        self.directory = directory
+        self._is_held = is_held
+
+    def check(self) -> None:
+        """``ForkedHandle`` in a child that returned from a signal handler into its parent's change."""
+        if not self._is_held():
+            raise self._forked()
+
+    def _forked(self) -> ForkedHandle:
+        return ForkedHandle(
+            f"{self.directory.path} was being changed by this thread when a signal handler forked; the parent goes on with "
+            "it, the child must not",
+            path=self.directory.path,
+        )
+
+    def revoke(self) -> None:
+        """In a forked child: the parent has the lock."""
+        self._is_held = bool
+
+    def publish(self, state: CommitState) -> CommitState:
+        """Make ``state`` the published state; returns it."""
+        if not self._is_held():
+            raise self._forked()
+        return self.slots.publish(state)
+
+    def sync_slots(self) -> None:
+        """Put on the medium what is published. ``StorageError``."""
+        self.check()
+        self.slots.sync()
+
+    def segment_writer(self, base: int, index_suffix: str = "") -> SegmentWriter:
+        """The files of a segment, opened for appending; those that are not there are created.
+
+        Keep it where a forked child closes it, then ``check``: the child must not write to it.
+        """
+        self.check()
+        settings = self.directory.settings()
+        return SegmentWriter(
+            self.directory.filesystem,
+            self.directory.path,
+            base,
+            index_interval_bytes=settings.index_interval_bytes,
+            index_max_bytes=settings.segment_index_bytes,
+            index_suffix=index_suffix,
+        )

@@ -1,0 +1,201 @@
+"""One partition as the library uses it: batches in, batches out, durability, segments, offsets.
+
+Wires the writer, the reader and durability together; has no rule of its own. Producers, consumers, groups and Spark use
+it; an application holds a ``Partition``. Safe to share among threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pylog.checks import require_whole
+from pylog.errors import NotAppended, ReadOnlyLog, StorageError
+from pylog.interrupts import own
+from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.epochs import LeaderEpochs
+from pylog.partition.read.published import PublishedView
+from pylog.partition.read.reader import PartitionReader
+from pylog.partition.read.visibility import visible_end
+from pylog.partition.write.batch_input import encoded_batch
+from pylog.partition.write.durability import Durability
+from pylog.partition.write.writer import PartitionWriter
+from pylog.segment.naming import COMMIT_SLOTS
+
+DEFAULT_TIMEOUT_MS = 120_000
+
+
+class PartitionLog:
+    """The log of one partition directory. ``writer`` is None if it can only be read."""
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        *,
+        topic_id: str,
+        foreign: bool,
+        log_start: int,
+        notify: Callable[[], object],
+        sync_catalog: Callable[[], None],
+        why_read_only: str | None,
+    ) -> None:
+        """``foreign`` marks a directory of Kafka's, ``why_read_only`` one that is not to be written, and says why.
+
+        ``notify`` is called after each append and each sync. ``sync_catalog`` makes the way to the directory durable.
+        """
+        self.directory = directory
+        self.topic_partition = directory.topic_partition
+        self.topic, self.number = directory.topic_partition
+        self.topic_id = topic_id
+        self._notify = notify
+        self._why_read_only = why_read_only
+        self.writer: PartitionWriter | None = None
+        if why_read_only is None:
+            self.writer = PartitionWriter(directory)
+            self._durability = Durability(directory, self.writer, sync_catalog)
+        recover = None if self.writer is None else self.writer.recovered
+        self.view = PublishedView(directory, foreign=foreign, log_start=log_start, recover=recover)
+        self.reader = PartitionReader(directory, self.view, dense=not foreign)
+        # These are the same here as there, and are called for each poll: a method would add a call and nothing else.
+        self.current = self.view.current
+        self.change_token = self.view.token
+        self.fetch = self.reader.fetch
+        self.batches = self.reader.batches
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.topic}-{self.number} in {self.directory.path!r}>"
+
+    # Writing
+
+    def append_records(
+        self, records: Iterable[ProducerRecord], *, expected_offset: int | None = None, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> AppendResult:  # fmt: skip
+        """Append records as one batch: all of them or none. Visible on return, not yet synced."""
+        try:
+            limit_bytes = self.directory.settings().max_message_bytes
+        except own(StorageError) as error:
+            raise NotAppended(f"nothing was appended: {error}", **error.facts) from error
+        batch, least_ms = encoded_batch(records, limit_bytes, self.directory.clock.now_ms())
+        return self.append_batch(
+            batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=least_ms
+        )
+
+    def append_batch(
+        self,
+        batch: bytearray,
+        *,
+        expected_offset: int | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        min_timestamp_ms: int | None = None,
+    ) -> AppendResult:
+        """Append one batch built by ``pylog.codec``, stamping it in place. Visible on return, not yet synced.
+
+        ``min_timestamp_ms`` is what its encoder said, if the caller knows it: lookups by time leave out more then.
+        Raises a kind of ``NotAppended``, or ``OutcomeUnknown``.
+        """
+        if self.writer is None:
+            raise self._read_only()
+        result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms)
+        self._notify()
+        return result
+
+    def next_sequence(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> int | None:
+        """The sequence number that must come next of a producer, None if nothing is known of it.
+
+        So a producer that numbers its batches knows after a crash which of them are in. ``DeliveryTimeout`` as for an append.
+        """
+        return self._writable().next_sequence(producer_id, timeout_ms)
+
+    def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
+        """Return when everything below ``end_offset`` is on the medium. ``OutcomeUnknown`` if the disk refused.
+
+        For ``timeout_ms`` (default: two minutes) it waits for the partition's lock, to tell others.
+        """
+        if self.writer is None:
+            raise self._read_only()
+        self._durability.sync(end_offset, timeout_ms)
+        self._notify()
+
+    def settle(self, timeout_ms: int) -> None:
+        """Take in what a writer that died in the middle of an append has left, or cut it: as the next append would.
+
+        ``DeliveryTimeout`` if the partition's lock is not free in time; ``StorageError``, ``CorruptSegment``.
+        """
+        self.view.check_open()
+        self._writable().recovered(timeout_ms)
+
+    def is_syncing_here(self) -> bool:
+        """Whether this thread is in the middle of ``sync``: a signal handler, which has interrupted it, can't sync."""
+        return self.writer is not None and self._durability.turn.is_mine()
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one, unless it is empty."""
+        self._writable().roll(DEFAULT_TIMEOUT_MS)
+
+    def delete_before(self, offset: int) -> int:
+        """Advance the log start offset, and remove segments that lie wholly before it. Durable on return."""
+        return self._writable().delete_before(require_whole("offset", offset), DEFAULT_TIMEOUT_MS)
+
+    def _writable(self) -> PartitionWriter:
+        if self.writer is None:
+            raise self._read_only()
+        return self.writer
+
+    def _read_only(self) -> ReadOnlyLog:
+        path = self.directory.path
+        return ReadOnlyLog(
+            f"{path} can only be read: {self._why_read_only}", path=path, reason=self._why_read_only
+        )  # fmt: skip
+
+    # What is there
+
+    @property
+    def earliest_offset(self) -> int:
+        """The log start offset: the first one that can be read."""
+        return self.current().log_start_offset
+
+    @property
+    def latest_offset(self) -> int:
+        """The offset after the last visible record."""
+        return self.current().high_watermark
+
+    @property
+    def durable_offset(self) -> int:
+        """The offset below which everything is known to be on the medium."""
+        return self.current().durable_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """Which epoch appends are stamped with, raised if records may have been lost with the power. -1: not known yet."""
+        return self.current().leader_epoch
+
+    def end_of_leader_epoch(self, leader_epoch: int) -> int:
+        """The offset after the last record of this leader epoch, or an earlier one.
+
+        A reader that has read further under that epoch has read records that were lost. ``CorruptSegment`` if the checkpoint
+        of epochs is damaged.
+        """
+        end = self.latest_offset  # before the epochs: a recovery in between is then in both
+        epochs = LeaderEpochs.load(self.directory.filesystem, self.directory.path)
+        return min(epochs.end_of(leader_epoch, end), end)
+
+    def end_offset(self, isolation_level: str, visibility: str) -> int:
+        """The offset after the last record that such a reader may see."""
+        return visible_end(self.current(), isolation_level, visibility)
+
+    def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first record at or after a time; None if all are older."""
+        return self.reader.offset_for_time(timestamp_ms)
+
+    @property
+    def published_path(self) -> str:
+        """The file that is written with every publication, but for directories of Kafka's."""
+        return f"{self.directory.path}/{COMMIT_SLOTS}"
+
+    def close(self) -> None:
+        """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
+        self.view.close()
+        self.reader.close()
+        if self.writer is not None:
+            self._durability.close()
+            self.writer.close()
