@@ -280,6 +280,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
             sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
+            require_slots_version=partial(self._require_slots_version, topic.name),
         )  # fmt: skip
 
     def _sync_catalog(self, topic: tuple[str, int]) -> None:
@@ -291,6 +292,10 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         if topic not in self._durable_topics:
             self._catalog.make_durable()
             self._durable_topics.add(topic)
+
+    def _require_slots_version(self, topic: str) -> None:
+        assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
+        self._catalog.require_slots_version(topic)
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""

@@ -17,11 +17,12 @@ from pylog.codec.format import (
     CRC_STRUCT,
     HEADER_BYTES,
     HEADER_STRUCT,
+    INT64_MIN,
 )
 from pylog.errors import CorruptSegment, MissingCodec
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
-from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, read_seal, times, write_seal
+from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, read_seal, time_lookup, write_seal
 from pylog.segment.seal import decode, encode
 from pylog.segment.writer import MAX_RELATIVE_OFFSET
 from pylog.storage import OsFileSystem
@@ -55,7 +56,7 @@ def writer(directory: Path, *, base: int = 0, index_max_bytes: int = 1 << 20, in
 
 
 def put(segment: SegmentWriter, made: bytearray) -> None:
-    segment.append(made, read_header(made))
+    segment.append(made, read_header(made), INT64_MIN)
 
 
 def is_due(segment: SegmentWriter, header: BatchHeader, **changes: Any) -> bool:
@@ -92,7 +93,7 @@ def test_batches_without_a_time_age_by_the_clock_and_never_where_the_first_has_n
     assert is_due(segment, timeless, now_ms=lambda: START_MS + 1001)
     first = writer(tmp_path / "..", base=7)
     made = placed(7)
-    first.append(made, read_header(made)._replace(max_timestamp_ms=-1))
+    first.append(made, read_header(made)._replace(max_timestamp_ms=-1), INT64_MIN)
     assert not is_due(first, read_header(placed(8, timestamp_ms=START_MS + 10**9)))
 
 
@@ -184,7 +185,7 @@ def test_batches_without_a_time_have_no_entries_of_time(tmp_path: Path) -> None:
     segment = writer(tmp_path)
     for number in range(3):
         made = placed(number)
-        segment.append(made, read_header(made)._replace(max_timestamp_ms=-1))
+        segment.append(made, read_header(made)._replace(max_timestamp_ms=-1), INT64_MIN)
     segment.finish()
     assert file_of(tmp_path, 0, ".timeindex").read_bytes() == b""
 
@@ -264,7 +265,7 @@ def test_a_file_that_is_cut_inside_a_large_batch_ends_the_scan_with_the_reason()
 
 def test_an_outline_of_a_file_that_is_cut_stops_where_the_file_does() -> None:
     data = bytes(placed(0) + placed(1))
-    found = times.extended(times.nothing_known(0), Shrunk(data, 10_000), 10_000, START_MS + 10, dense=True)
+    found = time_lookup.extended(time_lookup.nothing_known(0), Shrunk(data, 10_000), 10_000, START_MS + 10, dense=True)
     assert (list(found.positions), found.end) == ([], 0)
 
 

@@ -6,38 +6,58 @@ segments say plus the promise of what is visible: it is never synced and never m
 boot it is made again from the segments. What it says of the *durable* end stays true whatever happens, since that was
 published only after a sync.
 
-Layout of a slot, 64 bytes, big-endian (our own, see docs/format.md):
+Layout of the file, 384 bytes, big-endian (our own, see docs/format.md): a head of 128 bytes, then two slots of 128.
 
-    0  uint32 CRC-32C of bytes 4..63      4  uint32 sequence (wraps)      8  uint32 boot      12 int32 leader epoch
+    0  "PYLGSLOT"      8  int16 version 2      10 int16 flags 0      12 uint32 CRC-32C of bytes 0..11      then zeros
+
+    0  uint32 CRC-32C of bytes 4..127     4  uint32 sequence (wraps)      8  uint32 boot      12 int32 leader epoch
     16 int64 active segment's base       24 int32 written end (position)  28 int32 log end offset - base
     32 int64 durable end offset          40 int64 last stable offset      48 int64 log start offset
-    56 uint32 log end offset - high watermark      60 uint32 version of the segment list
+    56 int64 log end offset - high watermark      64 int64 least timestamp of the active segment
+    72 uint32 version of the segment list         then zeros
+
+A file of version 1 has no head: two slots of 64 bytes, without a least timestamp, stand where the head is. It is read, and
+the first writer upgrades it (``CommitSlots.upgrade``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import INT64_MAX
-from pylog.errors import StorageError
+from pylog.codec.format import INT64_MAX, INT64_MIN
+from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.interrupts import own, was_raised_meanwhile
 from pylog.storage import AppendableFile, ReadableFile
 
-SLOT_BYTES = 64
-FILE_BYTES = 2 * SLOT_BYTES
+VERSION = 2
+HEAD_BYTES = 128
+SLOT_BYTES = 128
+FILE_BYTES = HEAD_BYTES + 2 * SLOT_BYTES
+OLD_SLOT_BYTES = 64
+OLD_FILE_BYTES = 2 * OLD_SLOT_BYTES
 
+_MAGIC = b"PYLGSLOT"
+_HEAD = Struct(">8shh")
 _CRC = Struct(">I")
 _SEQUENCE = Struct(">I")
-_BODY = Struct(">IIiqiiqqqII")
+_BODY = Struct(">IIiqiiqqqqqI52x")
+_OLD_BODY = Struct(">IIiqiiqqqII")
 _SEQUENCE_LIMIT = 1 << 32
 _TORN_READS_MAX = 100
 
 
-class CommitState(NamedTuple):
-    """Everything published. Offsets are absolute; ``written_end`` is a position in the active segment."""
+def _head() -> bytes:
+    front = _HEAD.pack(_MAGIC, VERSION, 0)
+    return (front + _CRC.pack(crc32c(front))).ljust(HEAD_BYTES, b"\0")
 
+
+HEAD = _head()
+
+
+class _Fields(NamedTuple):
     sequence: int
     boot: int
     leader_epoch: int
@@ -49,6 +69,58 @@ class CommitState(NamedTuple):
     log_start_offset: int
     high_watermark: int
     segments_version: int
+    least_timestamp_ms: int
+
+
+class CommitState(_Fields):
+    """Everything published. Offsets are absolute; ``written_end`` is a position in the active segment.
+
+    No record of the active segment is before ``least_timestamp_ms``: the greatest number while the segment is empty, the least
+    if nobody knows. ``CorruptSegment`` if the offsets are not in order:
+    log start <= last stable <= high watermark <= log end, and the durable end and the active segment's base <= log end.
+    """
+
+    __slots__ = ()
+
+    def __new__(  # noqa: PYI034 - no class is made of this one
+        cls,
+        *,
+        sequence: int,
+        boot: int,
+        leader_epoch: int,
+        active_base: int,
+        written_end: int,
+        log_end_offset: int,
+        durable_offset: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+        high_watermark: int,
+        segments_version: int,
+        least_timestamp_ms: int,
+    ) -> CommitState:
+        state = tuple.__new__(
+            cls,
+            (
+                sequence, boot, leader_epoch, active_base, written_end, log_end_offset, durable_offset, last_stable_offset,
+                log_start_offset, high_watermark, segments_version, least_timestamp_ms,
+            ),
+        )  # fmt: skip
+        if not (
+            0 <= log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset <= INT64_MAX
+            and 0 <= active_base <= log_end_offset
+            and 0 <= durable_offset <= log_end_offset
+            and written_end >= 0
+        ):
+            raise CorruptSegment(
+                f"no partition can be in this state: {state}; expected log start <= last stable <= high watermark <= log end, "
+                "and the durable end and the active base <= log end",
+                **state._asdict(),
+            )
+        return state
+
+    def _replace(self, **changes: Any) -> CommitState:
+        """A copy with some fields changed, which is checked, too."""
+        return CommitState(**{**self._asdict(), **changes})
 
     def successor(self, **changes: int) -> CommitState:
         """The state to publish after this one."""
@@ -66,6 +138,7 @@ class CommitState(NamedTuple):
             self.last_stable_offset,
             self.log_start_offset,
             self.log_end_offset - self.high_watermark,
+            self.least_timestamp_ms,
             self.segments_version,
         )
         return _CRC.pack(crc32c(body)) + body
@@ -73,37 +146,91 @@ class CommitState(NamedTuple):
 
 def decode_slot(data: bytes) -> CommitState | None:
     """The state in one slot, or None where it is torn, empty or impossible."""
-    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
+    if len(data) != SLOT_BYTES or not _has_right_crc(data):
         return None
-    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, version = _BODY.unpack_from(
-        data, 4
-    )
+    *fields, lag, least_ms, version = _BODY.unpack_from(data, 4)
+    return _possible((*fields, lag, version, least_ms))
+
+
+def decode_old_slot(data: bytes) -> CommitState | None:
+    """The same for a slot of version 1."""
+    if len(data) != OLD_SLOT_BYTES or not _has_right_crc(data):
+        return None
+    fields = _OLD_BODY.unpack_from(data, 4)
+    return _possible((*fields, INT64_MIN if fields[4] else INT64_MAX))
+
+
+def _has_right_crc(data: bytes) -> bool:
+    # A slot of zeros has a wrong checksum: CRC-32C of zeros is not zero.
+    right: bool = _CRC.unpack_from(data)[0] == crc32c(data[_CRC.size :])
+    return right
+
+
+def _possible(fields: tuple[int, ...]) -> CommitState | None:
+    """The state that a slot says, if there can be such a one."""
+    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, version, least_ms = fields
+    if epoch < 0:
+        return None
     end = base + relative_end
-    # An all-zero slot has a wrong checksum (CRC-32C of zeros is not zero), so it never gets here.
-    if (
-        base < 0
-        or epoch < 0
-        or written < 0
-        or relative_end < 0
-        or end > INT64_MAX
-        or not 0 <= start <= end
-        or not 0 <= durable <= end
-        or not 0 <= stable <= end
-        or lag > end
-    ):
+    try:
+        return CommitState(
+            sequence=sequence, boot=boot, leader_epoch=epoch, active_base=base, written_end=written, log_end_offset=end,
+            durable_offset=durable, last_stable_offset=stable, log_start_offset=start, high_watermark=end - lag,
+            segments_version=version, least_timestamp_ms=least_ms,
+        )  # fmt: skip
+    except own(CorruptSegment):
         return None
-    return CommitState(sequence, boot, epoch, base, written, end, durable, stable, start, end - lag, version)
+
+
+def has_head(data: bytes) -> bool:
+    """Whether these are slots of this version. ``FormatVersionError`` for a later one; a damaged head counts as none."""
+    if data[:HEAD_BYTES] == HEAD:
+        return True
+    if len(data) < HEAD_BYTES or not data.startswith(_MAGIC):
+        return False
+    _, version, flags = _HEAD.unpack_from(data)
+    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]) or (version, flags) == (VERSION, 0):
+        return False
+    raise FormatVersionError(
+        f"the commit slots have version {version}, flags {flags:#x}; this pylog knows version {VERSION}; upgrade pylog",
+        version=version,
+        flags=flags,
+        expected=VERSION,
+    )
 
 
 def latest(data: bytes) -> CommitState | None:
-    """The later of the two valid slots; sequences wrap, and the two differ by one.
+    """What a whole file says: its later valid slot. ``FormatVersionError`` for the slots of a later version.
+
+    Without a head the slots of version 1 count, if one is valid. Else an upgrade was cut short while it wrote the head.
+    """
+    return (None if has_head(data) else _later_old(data)) or _later(
+        data[HEAD_BYTES : HEAD_BYTES + SLOT_BYTES], data[HEAD_BYTES + SLOT_BYTES : FILE_BYTES], decode_slot
+    )
+
+
+def _later_old(data: bytes) -> CommitState | None:
+    return _later(data[:OLD_SLOT_BYTES], data[OLD_SLOT_BYTES:OLD_FILE_BYTES], decode_old_slot)
+
+
+def _later(first: bytes, second: bytes, decode: Callable[[bytes], CommitState | None]) -> CommitState | None:
+    """The later of two valid slots; sequences wrap, and the two differ by one.
 
     Only one that is invalid can say wrongly that it is the later one, and is none then.
     """
-    first, second = data[:SLOT_BYTES], data[SLOT_BYTES:FILE_BYTES]
-    if len(second) == SLOT_BYTES and (_sequence(first) - _sequence(second)) % _SEQUENCE_LIMIT >= _SEQUENCE_LIMIT // 2:
+    is_whole = len(first) == len(second) > _CRC.size
+    if is_whole and (_sequence(first) - _sequence(second)) % _SEQUENCE_LIMIT >= _SEQUENCE_LIMIT // 2:
         first, second = second, first
-    return decode_slot(first) or decode_slot(second)
+    return decode(first) or decode(second)
+
+
+def slots_in(data: bytes) -> list[tuple[int, int, CommitState | None]]:
+    """Where the slots that count stand in a whole file, and what each of them says."""
+    if not has_head(data) and _later_old(data) is not None:
+        start, size, decode = 0, OLD_SLOT_BYTES, decode_old_slot
+    else:
+        start, size, decode = HEAD_BYTES, SLOT_BYTES, decode_slot
+    return [(at, at + size, decode(data[at : at + size])) for at in (start, start + size)]
 
 
 def _sequence(slot: bytes) -> int:
@@ -159,7 +286,7 @@ class CommitSlotsReader:
             return known
         state = latest(raw)
         for _ in range(_TORN_READS_MAX):
-            if state is not None or len(raw) < FILE_BYTES:
+            if state is not None or len(raw) < OLD_FILE_BYTES:
                 break
             raw = self.raw()  # both slots torn: the writer was faster twice during one read
             state = latest(raw)
@@ -179,9 +306,36 @@ class CommitSlots(CommitSlotsReader):
         super().__init__(file)
         self._output = file
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is of this version. ``FormatVersionError`` if it is of a later one."""
+        return has_head(self.raw())
+
+    def begin(self, state: CommitState | None) -> None:
+        """Write the whole file: both slots say ``state``, or nothing."""
+        self._output.pwrite(whole_file(state), 0)
+
+    def upgrade(self, fence: Callable[[], object]) -> bool:
+        """Make slots of version 1 those of this version, which say the same; False if there are none. ``StorageError``.
+
+        The old ones stand until the new ones are on the medium, and until ``fence`` has kept out those who know only the old
+        ones. If this is cut short in between, the old ones count, and the next writer begins again.
+        """
+        raw, state = self.look()
+        if has_head(raw):
+            return False
+        if state is None:
+            self.begin(None)
+            return False
+        self._output.pwrite(_both(state), HEAD_BYTES)
+        self._output.sync()
+        fence()
+        self._output.pwrite(HEAD, 0)
+        return True
+
     def publish(self, state: CommitState) -> CommitState:
         """Make ``state``, whose sequence follows the published one, the published state; returns it."""
-        slot, at = state.encode(), SLOT_BYTES * (state.sequence & 1)
+        slot, at = state.encode(), HEAD_BYTES + SLOT_BYTES * (state.sequence & 1)
         raw = self._known[0]
         self._output.pwrite(slot, at)
         if len(raw) == FILE_BYTES:
@@ -203,3 +357,15 @@ class CommitSlots(CommitSlotsReader):
             if isinstance(error, StorageError) or was_raised_meanwhile(error, OSError):
                 self._output.pwrite(raw, 0)
             raise
+
+
+def whole_file(state: CommitState | None) -> bytes:
+    """The bytes of a file whose two slots say ``state``, or nothing."""
+    return HEAD + (bytes(2 * SLOT_BYTES) if state is None else _both(state))
+
+
+def _both(state: CommitState) -> bytes:
+    """Two slots that say the same, with successive sequences: ``state`` has the later one."""
+    before = state._replace(sequence=(state.sequence - 1) % _SEQUENCE_LIMIT)
+    slots = (before, state) if state.sequence & 1 else (state, before)
+    return slots[0].encode() + slots[1].encode()

@@ -35,8 +35,9 @@ def home_of(topic_id: str, number: int) -> str:
 class Place(NamedTuple):
     """One partition directory. ``boot`` is ``boot_of`` its filesystem. ``topic_id`` is empty where nothing vouches for it.
 
-    ``settings`` raises ``TopicNotFound`` where the topic is gone, or another one has its name. So does ``find_topic``, for a
-    place whose settings say nothing of that.
+    ``require_slots_version`` has versions that know only older commit slots refuse the topic; a writer calls it before it
+    upgrades such slots. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another one has its name. So does
+    ``find_topic``, for a place whose settings say nothing of that.
     """
 
     filesystem: FileSystem
@@ -47,6 +48,7 @@ class Place(NamedTuple):
     boot: int
     topic_id: str
     find_topic: Callable[[], object] | None = None
+    require_slots_version: Callable[[], object] = bool
 
     @property
     def home(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pylog.clock import Clock
+from pylog.codec.format import INT64_MAX
 from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState
 from pylog.partition.epochs import LeaderEpochs
 from pylog.segment.naming import COMMIT_SLOTS, LOCK, LOG, PARTITION_METADATA, file_path
@@ -22,8 +23,12 @@ def prepare_directory(filesystem: FileSystem, directory: str, topic_id: str, boo
     filesystem.open_appendable(file_path(directory, 0, LOG)).close()
     slots = CommitSlots(filesystem.open_appendable(f"{directory}/{COMMIT_SLOTS}"))
     try:
-        slots.publish(CommitState(1, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
-        slots.publish(CommitState(2, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+        slots.begin(
+            CommitState(
+                sequence=2, boot=boot, leader_epoch=0, active_base=0, written_end=0, log_end_offset=0, durable_offset=0,
+                last_stable_offset=0, log_start_offset=0, high_watermark=0, segments_version=0, least_timestamp_ms=INT64_MAX,
+            )
+        )  # fmt: skip
         slots.sync()
     finally:
         slots.close()

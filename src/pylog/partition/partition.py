@@ -55,6 +55,7 @@ class Partition(OfOneProcess):
         log_start: int,
         notify: Callable[[], None],
         sync_catalog: Callable[[], None],
+        require_slots_version: Callable[[], object] = bool,
         why_read_only: str = "it was opened with read_only=True",
     ) -> None:
         self._filesystem = filesystem
@@ -68,7 +69,10 @@ class Partition(OfOneProcess):
         self.topic, self.number = topic_partition
         self.topic_id = topic_id
         sealed_for = "" if foreign else topic_id  # what lies among Kafka's files may be of any log
-        place = Place(filesystem, clock, directory, topic_partition, settings, boot, sealed_for)
+        place = Place(
+            filesystem, clock, directory, topic_partition, settings, boot, sealed_for,
+            require_slots_version=require_slots_version,
+        )  # fmt: skip
         self._view = PublishedView(place, foreign=foreign, log_start=log_start)
         self._writer: PartitionWriter | None = None
         if not read_only:
@@ -101,7 +105,7 @@ class Partition(OfOneProcess):
         """
         check_append(acks, expected_offset, timeout_ms)
         if isinstance(records, bytes | bytearray | memoryview):
-            batch, least_ms = checked_batch(records), None
+            batch, least_ms = checked_batch(records)
         else:
             batch, least_ms = encoded_batch(records, self._limit_bytes(), self._clock.now_ms())
         result = self.append_batch(

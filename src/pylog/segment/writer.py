@@ -18,10 +18,10 @@ from pylog.index import (
     TransactionIndexReader,
     TransactionIndexWriter,
 )
-from pylog.segment.block_times import BlockTimesWriter
-from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.segment.scan import SegmentScan
-from pylog.storage import AppendableFile, Buffer, FileSystem
+from pylog.segment.time_lookup import LeastTimes
+from pylog.storage import AppendableFile, FileSystem
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _OFFSET_ENTRY_BYTES = 8
@@ -54,7 +54,7 @@ class SegmentWriter:
         self.file = self._opened(LOG)
         self._offsets = OffsetIndexWriter(self._opened(OFFSET_INDEX + index_suffix), base_offset)
         self._times = TimeIndexWriter(self._opened(TIME_INDEX + index_suffix), base_offset)
-        self.block_times = BlockTimesWriter(filesystem, file_path(directory, base_offset, TIMES))
+        self.least_times = LeastTimes()
         self.size_bytes = 0
         self.next_offset = base_offset
         self.written_alone = True  # every batch was appended through this object
@@ -76,7 +76,8 @@ class SegmentWriter:
         """
         self._cut_indexes(size_bytes, next_offset)
         last = self._stand_at(size_bytes, next_offset)
-        self.block_times.begin_at(last, self.size_bytes)
+        if self.least_times.end != self.size_bytes or not self.size_bytes:
+            self.least_times.begin_at(last, self.size_bytes)
 
     def _stand_at(self, size_bytes: int, next_offset: int) -> int:
         """Returns the position of the last batch, -1 without any."""
@@ -131,10 +132,10 @@ class SegmentWriter:
         latest_ms = header.max_timestamp_ms if header.max_timestamp_ms >= 0 else now_ms()
         return latest_ms - self.first_timestamp_ms > segment_ms
 
-    def append(self, batch: Buffer, header: BatchHeader, min_timestamp_ms: int | None = None) -> None:
+    def append(self, batch: bytearray, header: BatchHeader, least_timestamp_ms: int) -> None:
         """Write a stamped batch at the end, and index entries if they are due. In the page cache on return.
 
-        ``min_timestamp_ms`` is the least that its producer gave, where the caller knows it.
+        None of its records is before ``least_timestamp_ms``.
         """
         position = self.size_bytes
         if not 0 < position - self._offsets.last_position <= self._interval_bytes:
@@ -143,8 +144,8 @@ class SegmentWriter:
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
             self._index(position, header)
-        self.block_times.appended(position, header, batch, min_timestamp_ms)
         self.size_bytes = position + header.size_bytes
+        self.least_times.appended(position, self.size_bytes, batch, least_timestamp_ms)
         self.next_offset = header.last_offset + 1
 
     def _repair_indexes(self) -> None:
@@ -159,7 +160,7 @@ class SegmentWriter:
         """Count in a whole batch that stands in the file at the end: of another process, or of a writer that died."""
         self.written_alone = False
         self._note(position, header)
-        self.block_times.passed(position)
+        self.least_times.passed(position, position + header.size_bytes)
         if position - self._offsets.last_position > self._interval_bytes:
             self._offsets.refresh()  # its writer has probably indexed it
             self._times.refresh()
@@ -207,8 +208,8 @@ class SegmentWriter:
         """
         self._offsets.clear()
         self._times.clear()
-        self.block_times.clear()
         self._stand_at(0, self.base_offset)
+        self.least_times.begin_at(-1, 0)
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
         """Remember an aborted transaction, unless its entry is there already."""
@@ -231,10 +232,8 @@ class SegmentWriter:
         """Write what is written once a segment is closed. Doing it twice changes nothing."""
         self._repair_indexes()
         self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
-        self.block_times.finish()
 
     def close(self) -> None:
         self.file.close()
         self._offsets.close()
         self._times.close()
-        self.block_times.close()

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, PylogError, StorageError
+from pylog.errors import Closed, DeliveryTimeout, ForkedHandle, LogLocked, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
 from pylog.partition.directory import Place
-from pylog.segment.naming import COMMIT_SLOTS, LOCK
+from pylog.segment.naming import COMMIT_SLOTS, LOCK, temporary_path
 from pylog.storage import FileLock
 from pylog.turn import NOT_MINE, Turn, seconds_to_wait
 
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 _SLEEP_MIN_S = 20e-6
 _SLEEP_MAX_S = 2e-3
+_OPENINGS_MAX = 10  # each after another process that has put its own lock there
 
 
 class _NotOpen:
@@ -42,6 +43,7 @@ class WriteLock:
         self._lock: FileLock | None = None
         self._to_release: FileLock | _NotOpen = _NOT_OPEN
         self._slots: CommitSlots | None = None
+        self._is_ready = False  # the lock was taken once since it was opened, and its slots are of this version
         self._closed = False
         self._replaced = ""  # the name of what others have another one of: from then on this process must keep out
 
@@ -103,16 +105,45 @@ class WriteLock:
         if self._closed:
             self._place.check_topic()  # it may have been closed because its topic is gone: then that is what is said
             raise Closed(f"{self._place.directory} has been closed", path=self._place.directory)
-        lock = self._lock or self._open()
-        if not lock.try_acquire():
-            self._wait(lock, timeout_ms)
-        if not lock.is_in_place():
-            self._place.check_topic()  # it was deleted, as a rule
-            if not self._place.filesystem.is_directory(self._place.directory):
-                raise self._place.gone()
-            raise self._refuse(LOCK)
+        lock = self._lock
+        if lock is None or not self._is_ready:
+            self._open_and_take(timeout_ms)
+        else:
+            if not lock.try_acquire():
+                self._wait(lock, timeout_ms)
+            if not lock.is_in_place():
+                self._place.check_topic()  # it was deleted, as a rule
+                if not self._place.filesystem.is_directory(self._place.directory):
+                    raise self._place.gone()
+                raise self._refuse(LOCK)
         if self._replaced:
             raise self._refuse(self._replaced)
+
+    def _open_and_take(self, timeout_ms: int) -> None:
+        """Take the lock that stands there now. Under it, slots of an earlier version become this one's.
+
+        That puts another lock there, and so may another process that does the same, or makes the topic again: nothing is known
+        of the partition yet, so that lock is taken then.
+        """
+        for _ in range(_OPENINGS_MAX):
+            self._drop()
+            lock = self._open(timeout_ms)
+            self._wait(lock, timeout_ms)
+            if lock.is_in_place() and not self.slots.upgrade(self._replace_lock):
+                self._is_ready = True
+                return
+        raise self._refuse(LOCK)
+
+    def _replace_lock(self) -> None:
+        """Processes of an earlier version have the old file open. They find that it is not in place, and stop."""
+        filesystem, path = self._place.filesystem, f"{self._place.directory}/{LOCK}"
+        temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
+        try:
+            filesystem.lock(temporary).close()
+            self.check_held()
+            filesystem.replace(temporary, path)
+        finally:
+            filesystem.remove(temporary)
 
     def check_slots_in_place(self) -> None:
         """``StorageError`` where others publish to another file by now. While holding it, before files are made by path."""
@@ -158,7 +189,7 @@ class WriteLock:
             timeout_ms=timeout_ms,
         )
 
-    def _open(self) -> FileLock:
+    def _open(self, timeout_ms: int) -> FileLock:
         place = self._place
         try:
             lock = place.filesystem.lock(f"{place.directory}/{LOCK}")
@@ -169,6 +200,15 @@ class WriteLock:
         self._lock = self._to_release = lock
         try:
             place.check_topic()
+            if not self._slots.is_current:
+                place.require_slots_version()  # before the first of them is written
+        except own(LogLocked) as error:
+            self._drop()
+            raise DeliveryTimeout(
+                f"the commit slots of {place.directory} are to be upgraded: {error}",
+                path=place.directory,
+                timeout_ms=timeout_ms,
+            ) from error
         except BaseException:
             self._drop()
             raise
@@ -179,10 +219,10 @@ class WriteLock:
 
         For slots that turned invalid: the topic may have been deleted, and created anew under the same name.
         """
-        self._drop()
-        self._wait(self._open(), timeout_ms)
+        self._open_and_take(timeout_ms)
 
     def _drop(self) -> None:
+        self._is_ready = False
         slots, self._slots = self._slots, None
         lock, self._lock, self._to_release = self._lock, None, _NOT_OPEN
         if slots is not None:

@@ -22,9 +22,9 @@ from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.directory import Place
 from pylog.partition.producers import snapshots
-from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
-from pylog.segment.block_times import LeastTimes, known_block_times
-from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TIMES, file_name, offsets_of
+from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, check_home, check_seal, write_seal
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
+from pylog.segment.time_lookup import LeastTimesInOrder
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
@@ -36,11 +36,12 @@ _BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time o
 
 
 class Closed(NamedTuple):
-    """A segment this process has closed, and whether it alone has written to it."""
+    """A segment this process has closed, whether it alone has written to it, and the least times that it knows of its blocks."""
 
     base: int
     end_offset: int
     written_alone: bool
+    least_times: dict[int, tuple[int, int]]
 
 
 class Sealer:
@@ -59,9 +60,10 @@ class Sealer:
         self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
         self._work: Iterator[int] | None = None
 
-    def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
+    def segment_closed(self, segment: SegmentWriter) -> None:
         """There is something to seal; ``go_on`` will do it."""
-        self._closed.append(Closed(base, end_offset, written_alone))
+        closed = segment.base_offset, segment.next_offset, segment.written_alone, segment.least_times.blocks
+        self._closed.append(Closed(*closed))
 
     @property
     def is_idle(self) -> bool:
@@ -114,7 +116,7 @@ class Sealer:
         due = self._closed  # another one in a child that was forked in the midst of it
         while due:
             closed = due[0]
-            yield from self._attempt(closed.base)
+            yield from self._attempt(closed.base, closed.least_times)
             self._look(closed)
             for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
                 yield from self._attempt(self._leftovers[-1])
@@ -156,11 +158,10 @@ class Sealer:
             left -= _BATCH_COSTS_BYTES
             self._unchecked.pop()
 
-    def _attempt(self, base: int) -> Iterator[int]:
+    def _attempt(self, base: int, least_times: dict[int, tuple[int, int]] | None = None) -> Iterator[int]:
         try:
             if not (yield from self._is_sealed(base)):
-                yield from self._seal(base)
-            self._place.filesystem.remove(self._place.path(base, TIMES))  # the seal says as much
+                yield from self._seal(base, least_times or {})
         except own(FileNotFoundError):
             pass  # deleted meanwhile
         except own(PylogError) as error:
@@ -178,16 +179,13 @@ class Sealer:
         check_home(home, self._place.home, self._place.path(base, SEAL))  # if it is another's, it stays, and accuses
         return True
 
-    def _seal(self, base: int) -> Iterator[int]:
+    def _seal(self, base: int, least_times: dict[int, tuple[int, int]]) -> Iterator[int]:
         path = self._place.path(base, LOG)
         file = self._place.filesystem.open_readable(path)
         try:
             builder = SealBuilder(self._place.home)
-            size = file.size()
-            times = LeastTimes(
-                known_block_times(self._place.filesystem, self._place.path(base, TIMES), size, closed=True)
-            )
-            scan = SegmentScan(file, 0, size, next_offset=base)
+            times = LeastTimesInOrder(least_times)
+            scan = SegmentScan(file, 0, file.size(), next_offset=base)
             for position, header in scan:
                 front = scan.front(position)
                 least_ms = times.of_batch(position, front)

@@ -14,7 +14,9 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
-from pylog.codec.batch import BatchHeader, read_header, stamp
+from pylog.codec import COMPILED
+from pylog.codec.batch import BatchHeader, BatchView, read_header, stamp
+from pylog.codec.format import CONTROL_BIT, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
 from pylog.errors import (
     Closed,
     CorruptSegment,
@@ -49,6 +51,7 @@ logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
 _LAST_OFFSET = 2**63 - 1
+_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT
 
 
 class PartitionWriter(WriterView):
@@ -70,7 +73,7 @@ class PartitionWriter(WriterView):
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
-        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded, where the caller knows it.
+        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded, if the caller knows it.
         Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` where the system failed and could not be asked.
         """
         try:
@@ -106,14 +109,15 @@ class PartitionWriter(WriterView):
             if is_due:
                 state, segment = self._roll(state, segment)
             position = segment.size_bytes
-            segment.append(batch, header, min_timestamp_ms)
-            if segment.block_times.is_due:
-                self._write_block_times(segment)
+            least_ms = min_timestamp_ms
+            if least_ms is None or header.attributes & _OTHER_TIMES:
+                least_ms = _least_timestamp_ms(header, batch)
+            segment.append(batch, header, least_ms)
             if header.producer_id >= 0:
                 self._fold(segment, position, header)
             else:
                 self._producers.batches_since_snapshot += 1  # what ``fold`` does, without two calls
-            self._publish_end(state, segment)
+            self._publish_end(state, segment, min(state.least_timestamp_ms, least_ms))
         except BaseException as error:
             self._undo(error)
             raise
@@ -148,11 +152,6 @@ class PartitionWriter(WriterView):
             segment_ms=settings.segment_ms,
             now_ms=self._place.clock.now_ms,
         )
-
-    def _write_block_times(self, segment: SegmentWriter) -> None:
-        if not segment.block_times.is_open:
-            self._lock.check_slots_in_place()
-        segment.block_times.write()
 
     def _undo(self, error: BaseException) -> None:
         """After a failed append: take back what was written, and say which of the two outcomes it is.
@@ -214,9 +213,10 @@ class PartitionWriter(WriterView):
                 written_end=0,
                 log_end_offset=end,
                 segments_version=next_version(state.segments_version),
+                least_timestamp_ms=INT64_MAX,
             )
         )
-        self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
+        self._sealer.segment_closed(segment)
         self._segment = None
         segment.close()
         fresh = self._place.segment_writer(end)
@@ -276,7 +276,11 @@ class PartitionWriter(WriterView):
             self._make_snapshot_durable(first, state)
         if offset > state.log_start_offset:
             self._state = self._lock.slots.publish(
-                state.successor(log_start_offset=offset, segments_version=next_version(state.segments_version))
+                state.successor(
+                    log_start_offset=offset,
+                    last_stable_offset=max(state.last_stable_offset, offset),
+                    segments_version=next_version(state.segments_version),
+                )
             )
         self._lock.slots.sync()  # a log start that was there already, too: its own sync may have failed
         return max(offset, state.log_start_offset)
@@ -363,3 +367,13 @@ class PartitionWriter(WriterView):
     def _forget_parent(self) -> None:
         super()._forget_parent()
         self._sealer.forget_parent()
+
+
+def _least_timestamp_ms(header: BatchHeader, batch: bytearray) -> int:
+    """A time that no record of a batch is before, if its producer has not said it, or if its times are not its producer's.
+
+    The readable codec is too slow to look into it.
+    """
+    if COMPILED or header.attributes & _OTHER_TIMES:
+        return BatchView(batch, header).least_timestamp_ms()
+    return INT64_MIN

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from pylog.codec.batch import BatchHeader
+from pylog.codec.format import INT64_MIN
 from pylog.errors import CorruptSegment, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState, next_sequence
@@ -169,7 +170,8 @@ class WriterView:
         self._lock.check_held()
         self._state = None  # the segment is ahead of it: after an error here, the next use begins again
         segment.cut(scan.position, scan.next_offset)
-        self._publish_end(state, segment)
+        is_adopted = scan.position > state.written_end  # and nobody has told the times of it
+        self._publish_end(state, segment, INT64_MIN if is_adopted else state.least_timestamp_ms)
 
     def _recover(self, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
@@ -192,23 +194,25 @@ class WriterView:
         if aborted is not None:
             segment.add_aborted(aborted)
 
-    def _publish_end(self, state: CommitState, segment: SegmentWriter) -> None:
-        """Make everything up to the segment's end visible."""
-        end = segment.next_offset
+    def _publish_end(self, state: CommitState, segment: SegmentWriter, least_timestamp_ms: int) -> None:
+        """Make everything up to the segment's end visible. No record in it is before ``least_timestamp_ms``."""
+        end, start = segment.next_offset, state.log_start_offset
         open_offset = self._producers.first_open_offset
+        stable = end if open_offset is None else max(open_offset, start)
         self._state = self._lock.slots.publish(
             CommitState(
-                next_sequence(state.sequence),
-                self._place.boot,
-                state.leader_epoch,
-                segment.base_offset,
-                segment.size_bytes,
-                end,
-                state.durable_offset,
-                end if open_offset is None else open_offset,
-                state.log_start_offset,
-                end,
-                state.segments_version,
+                sequence=next_sequence(state.sequence),
+                boot=self._place.boot,
+                leader_epoch=state.leader_epoch,
+                active_base=segment.base_offset,
+                written_end=segment.size_bytes,
+                log_end_offset=end,
+                durable_offset=state.durable_offset,
+                last_stable_offset=stable,
+                log_start_offset=start,
+                high_watermark=end,
+                segments_version=state.segments_version,
+                least_timestamp_ms=least_timestamp_ms,
             )
         )
         since_bytes = segment.size_bytes - self._snapshot_position
@@ -242,9 +246,6 @@ class WriterView:
         except own(PylogError, FileNotFoundError) as error:
             logger.warning("%r: no closing entry in a time index: %s", self._place.directory, error)
         if is_done:
-            segment = self._segment
-            if segment is not None:
-                segment.block_times.finish()
             self._drop_segment()
 
     def _finish_active(self) -> None:
