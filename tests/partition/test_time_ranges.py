@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pylog.codec import COMPILED, RecordEncoder
-from pylog.codec.batch import build_batch
+from pylog.codec.batch import build_batch, write_header
+from pylog.codec.compression import codec_id
 from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.commit_slots import latest
 from pylog.partition.verify import VerifyReport, verify_partition
-from pylog.segment import Seal, SegmentScan, time_lookup
+from pylog.segment import Seal, time_lookup
 from pylog.segment.seal import LEAST_EVERY_BYTES, decode
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, TP, file_of, one, open_partition
@@ -192,52 +193,37 @@ def sealed_least(directory: Path) -> list[int]:
     return list(decode(path.read_bytes(), str(path)).least_ms)
 
 
-def test_a_seal_takes_the_least_times_that_its_process_has_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked_into = []
-    look = SegmentScan.least_timestamp_ms
-    monkeypatch.setattr(
-        SegmentScan, "least_timestamp_ms", lambda scan, at, header: looked_into.append(at) or look(scan, at, header)
-    )
-    for name, is_kept in (("kept-0", True), ("another-0", False)):
-        partition = filled(tmp_path / name)
-        if not is_kept:
-            partition.close()
-            partition = open_partition(tmp_path / name)
-        looked_into.clear()
-        partition.roll()
-        assert len(looked_into) == (0 if is_kept else 100)
-        partition.close()
-    if COMPILED:  # the readable codec looks into no batch
-        assert sealed_least(tmp_path / "kept-0") == sealed_least(tmp_path / "another-0")
-
-
-def test_a_seal_knows_the_times_of_compressed_batches_that_its_process_has_appended(tmp_path: Path) -> None:
+@pytest.mark.skipif(not COMPILED, reason="the readable codec looks into no batch")
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_seal_says_the_least_time_of_every_64_kib_whoever_has_appended(tmp_path: Path, codec: str) -> None:
     rng = random.Random(3)
-    partition = open_partition(tmp_path / "t-0")
+    writers = [open_partition(tmp_path / "t-0") for _ in range(2)]
     for number in range(100):
         encoder = RecordEncoder(1 << 20)
-        assert encoder.append(START_MS + number, None, rng.randbytes(9_000) + bytes(9_000), ())
-        partition.append_batch(build_batch(encoder, codec=4), min_timestamp_ms=START_MS + number)
-    partition.roll()
+        for at in (number + 2, number, number + 1):
+            assert encoder.append(START_MS + at, None, rng.randbytes(4_000) + bytes(4_000), ())
+        writers[number % 2].append_batch(build_batch(encoder, codec=codec_id(codec)))
+    writers[0].roll()
     least = sealed_least(tmp_path / "t-0")
     assert len(least) > 10
     assert INT64_MIN not in least
     assert least == sorted(least)
+    assert {START_MS + at for at in range(100)} >= set(least)
+    assert problems(tmp_path / "t-0") == []
 
 
-def test_a_seal_takes_no_times_of_another_segment_of_this_name(tmp_path: Path) -> None:
-    directory, another = tmp_path / "t-0", tmp_path / "another-0"
-    partition, other = filled(directory), filled(another, from_second=9_000)
-    for writer in (partition, other):
-        assert writer._writer is not None
-        assert writer._writer._segment is not None
-    partition._writer._segment.least_times = other._writer._segment.least_times  # type: ignore[union-attr]
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_a_batch_that_cannot_be_decompressed_is_sealed_without_its_time(tmp_path: Path, codec: str) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    batch = compressed([START_MS])[0]
+    for broken in (batch[:-9], batch[:70] + bytes(20)):
+        write_header(broken, codec_id(codec), 1, START_MS, START_MS, -1, -1, -1)
+        partition.append_batch(broken)
+    for _ in range(3):
+        partition.append([ProducerRecord(b"x" * 70_000, timestamp_ms=START_MS)], acks=1)
     partition.roll()
-    partition.close()
-    [(start, end)] = spans(open_partition(directory, read_only=True), START_MS + SECOND * 500, START_MS + SECOND * 510)
-    assert start <= 500 < 510 < end
+    assert sealed_least(tmp_path / "t-0")[:2] == ([INT64_MIN, START_MS] if COMPILED else [])
+    assert spans(partition, START_MS - 5, START_MS - 5)[0][0] == 0
 
 
 TIMES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1_000, 200_000)), min_size=1, max_size=80)

@@ -17,7 +17,6 @@ from pylog.codec.format import (
     CRC_STRUCT,
     HEADER_BYTES,
     HEADER_STRUCT,
-    INT64_MIN,
 )
 from pylog.errors import CorruptSegment, MissingCodec
 from pylog.index import AbortedTransaction, TransactionIndexReader
@@ -56,7 +55,7 @@ def writer(directory: Path, *, base: int = 0, index_max_bytes: int = 1 << 20, in
 
 
 def put(segment: SegmentWriter, made: bytearray) -> None:
-    segment.append(made, read_header(made), INT64_MIN)
+    segment.append(made, read_header(made))
 
 
 def is_due(segment: SegmentWriter, header: BatchHeader, **changes: Any) -> bool:
@@ -93,7 +92,7 @@ def test_batches_without_a_time_age_by_the_clock_and_never_where_the_first_has_n
     assert is_due(segment, timeless, now_ms=lambda: START_MS + 1001)
     first = writer(tmp_path / "..", base=7)
     made = placed(7)
-    first.append(made, read_header(made)._replace(max_timestamp_ms=-1), INT64_MIN)
+    first.append(made, read_header(made)._replace(max_timestamp_ms=-1))
     assert not is_due(first, read_header(placed(8, timestamp_ms=START_MS + 10**9)))
 
 
@@ -185,7 +184,7 @@ def test_batches_without_a_time_have_no_entries_of_time(tmp_path: Path) -> None:
     segment = writer(tmp_path)
     for number in range(3):
         made = placed(number)
-        segment.append(made, read_header(made)._replace(max_timestamp_ms=-1), INT64_MIN)
+        segment.append(made, read_header(made)._replace(max_timestamp_ms=-1))
     segment.finish()
     assert file_of(tmp_path, 0, ".timeindex").read_bytes() == b""
 

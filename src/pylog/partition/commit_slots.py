@@ -118,6 +118,10 @@ class CommitState(_Fields):
             )
         return state
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, int]]:
+        """For pickle, which Spark's plans pass through."""
+        return (), self._asdict()
+
     def _replace(self, **changes: Any) -> CommitState:
         """A copy with some fields changed, which is checked, too."""
         return CommitState(**{**self._asdict(), **changes})

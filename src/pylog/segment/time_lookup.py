@@ -16,7 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.batch import BatchHeader, check_header, header_crc, read_header
-from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, INT64_MAX, INT64_MIN, MAGIC
+from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, INT64_MAX, MAGIC
 from pylog.errors import CorruptSegment
 from pylog.index import TimeIndexReader
 from pylog.interrupts import own
@@ -30,61 +30,6 @@ NEAR_BLOCKS = 16  # to leave out fewer is not worth another span
 _FRONT = Struct(">qi4xb4x2xi8xq")  # base offset, length, magic, last offset delta, greatest timestamp
 _WINDOW_BYTES = 8 << 10
 _LEAST_LENGTH = HEADER_BYTES - BATCH_OVERHEAD
-
-
-class LeastTimes:
-    """The least times of an open segment's blocks, as the process that appends to it knows them, for its seal.
-
-    A block is all batches that begin in 64 KiB. It is known if this process has appended all of them. Nothing is written
-    down: another process that seals the segment looks into its batches.
-    """
-
-    def __init__(self) -> None:
-        self.blocks: dict[int, tuple[int, int]] = {}  # by number: CRC of the first batch's front, least time
-        self._number = -1  # of the last block in which a batch begins
-        self.end = 0  # behind the last batch that this tells of
-
-    def begin_at(self, last: int, end: int) -> None:
-        """Go on behind a batch of which nothing is known: it begins at ``last``, -1 in an empty segment, and ends at ``end``."""
-        self.blocks = {}
-        self._number = last // LEAST_EVERY_BYTES
-        self.end = end
-
-    def appended(self, position: int, end: int, batch: bytearray, least_ms: int) -> None:
-        """This process has written a batch, whose records have ``least_ms`` or later."""
-        number = position // LEAST_EVERY_BYTES
-        self.end = end
-        if number != self._number:
-            self._number = number
-            self.blocks[number] = header_crc(batch), least_ms
-            return
-        block = self.blocks.get(number)
-        if block is not None and least_ms < block[1]:
-            self.blocks[number] = block[0], least_ms
-
-    def passed(self, position: int, end: int) -> None:
-        """There is a batch of another process."""
-        self._number = position // LEAST_EVERY_BYTES
-        self.blocks.pop(self._number, None)
-        self.end = end
-
-
-class LeastTimesInOrder:
-    """For the process that passes over a segment from its start: the least time of the block in which a batch begins."""
-
-    def __init__(self, blocks: dict[int, tuple[int, int]]) -> None:
-        """``blocks`` are those of ``LeastTimes``."""
-        self._blocks = blocks
-        self._number = -1
-        self._least_ms = INT64_MIN
-
-    def of_batch(self, position: int, front: memoryview) -> int:
-        """The least number there is if nothing is known, or if the block begins with another batch than it should."""
-        number = position // LEAST_EVERY_BYTES
-        if number != self._number:
-            front_crc, least_ms = self._blocks.get(number, (-1, INT64_MIN))
-            self._number, self._least_ms = number, least_ms if front_crc == header_crc(front) else INT64_MIN
-        return self._least_ms
 
 
 class Outline(NamedTuple):

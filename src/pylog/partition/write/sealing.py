@@ -16,15 +16,14 @@ from functools import partial
 from typing import NamedTuple
 
 from pylog.codec.batch import header_crc
-from pylog.codec.format import HEADER_BYTES, INT64_MIN
+from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.directory import Place
 from pylog.partition.producers import snapshots
-from pylog.segment import Seal, SealBuilder, SegmentScan, SegmentWriter, check_home, check_seal, write_seal
+from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
 from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
-from pylog.segment.time_lookup import LeastTimesInOrder
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
@@ -33,15 +32,15 @@ LEFTOVERS_PER_ROLL = 2  # so that nobody pays for a long history, and all of it 
 _STEP_BYTES = 1 << 20
 _CHECKED_PER_ROLL_BYTES = 1 << 20
 _BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
+_COMPRESSED_COSTS = 4  # times the bytes of a batch, to decompress it
 
 
 class Closed(NamedTuple):
-    """A segment this process has closed, whether it alone has written to it, and the least times that it knows of its blocks."""
+    """A segment this process has closed, and whether it alone has written to it."""
 
     base: int
     end_offset: int
     written_alone: bool
-    least_times: dict[int, tuple[int, int]]
 
 
 class Sealer:
@@ -60,10 +59,9 @@ class Sealer:
         self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
         self._work: Iterator[int] | None = None
 
-    def segment_closed(self, segment: SegmentWriter) -> None:
+    def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
         """There is something to seal; ``go_on`` will do it."""
-        closed = segment.base_offset, segment.next_offset, segment.written_alone, segment.least_times.blocks
-        self._closed.append(Closed(*closed))
+        self._closed.append(Closed(base, end_offset, written_alone))
 
     @property
     def is_idle(self) -> bool:
@@ -116,7 +114,7 @@ class Sealer:
         due = self._closed  # another one in a child that was forked in the midst of it
         while due:
             closed = due[0]
-            yield from self._attempt(closed.base, closed.least_times)
+            yield from self._attempt(closed.base)
             self._look(closed)
             for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
                 yield from self._attempt(self._leftovers[-1])
@@ -158,10 +156,10 @@ class Sealer:
             left -= _BATCH_COSTS_BYTES
             self._unchecked.pop()
 
-    def _attempt(self, base: int, least_times: dict[int, tuple[int, int]] | None = None) -> Iterator[int]:
+    def _attempt(self, base: int) -> Iterator[int]:
         try:
             if not (yield from self._is_sealed(base)):
-                yield from self._seal(base, least_times or {})
+                yield from self._seal(base)
         except own(FileNotFoundError):
             pass  # deleted meanwhile
         except own(PylogError) as error:
@@ -179,20 +177,16 @@ class Sealer:
         check_home(home, self._place.home, self._place.path(base, SEAL))  # if it is another's, it stays, and accuses
         return True
 
-    def _seal(self, base: int, least_times: dict[int, tuple[int, int]]) -> Iterator[int]:
+    def _seal(self, base: int) -> Iterator[int]:
         path = self._place.path(base, LOG)
         file = self._place.filesystem.open_readable(path)
         try:
             builder = SealBuilder(self._place.home)
-            times = LeastTimesInOrder(least_times)
             scan = SegmentScan(file, 0, file.size(), next_offset=base)
             for position, header in scan:
                 front = scan.front(position)
-                least_ms = times.of_batch(position, front)
-                if least_ms == INT64_MIN:
-                    least_ms = scan.least_timestamp_ms(position, header)
-                builder.add(position, header, front, least_ms)
-                yield header.size_bytes
+                builder.add(position, header, front, scan.least_timestamp_ms(position, header))
+                yield header.size_bytes * (_COMPRESSED_COSTS if header.codec else 1)
         finally:
             file.close()
         if scan.problem is not None:

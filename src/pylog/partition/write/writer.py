@@ -112,7 +112,7 @@ class PartitionWriter(WriterView):
             least_ms = min_timestamp_ms
             if least_ms is None or header.attributes & _OTHER_TIMES:
                 least_ms = _least_timestamp_ms(header, batch)
-            segment.append(batch, header, least_ms)
+            segment.append(batch, header)
             if header.producer_id >= 0:
                 self._fold(segment, position, header)
             else:
@@ -216,7 +216,7 @@ class PartitionWriter(WriterView):
                 least_timestamp_ms=INT64_MAX,
             )
         )
-        self._sealer.segment_closed(segment)
+        self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
         self._segment = None
         segment.close()
         fresh = self._place.segment_writer(end)
