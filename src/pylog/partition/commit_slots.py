@@ -128,7 +128,7 @@ class CommitState(_Fields):
 
     def successor(self, **changes: int) -> CommitState:
         """The state to publish after this one."""
-        return self._replace(sequence=next_sequence(self.sequence), **changes)
+        return CommitState(**{**self._asdict(), **changes, "sequence": next_sequence(self.sequence)})
 
     def encode(self) -> bytes:
         body = _BODY.pack(
@@ -150,29 +150,12 @@ class CommitState(_Fields):
 
 def decode_slot(data: bytes) -> CommitState | None:
     """The state in one slot, or None where it is torn, empty or impossible."""
-    if len(data) != SLOT_BYTES or not _has_right_crc(data):
-        return None
-    *fields, lag, least_ms, version = _BODY.unpack_from(data, 4)
-    return _possible((*fields, lag, version, least_ms))
-
-
-def decode_old_slot(data: bytes) -> CommitState | None:
-    """The same for a slot of version 1."""
-    if len(data) != OLD_SLOT_BYTES or not _has_right_crc(data):
-        return None
-    fields = _OLD_BODY.unpack_from(data, 4)
-    return _possible((*fields, INT64_MIN if fields[4] else INT64_MAX))
-
-
-def _has_right_crc(data: bytes) -> bool:
     # A slot of zeros has a wrong checksum: CRC-32C of zeros is not zero.
-    right: bool = _CRC.unpack_from(data)[0] == crc32c(data[_CRC.size :])
-    return right
-
-
-def _possible(fields: tuple[int, ...]) -> CommitState | None:
-    """The state that a slot says, if there can be such a one."""
-    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, version, least_ms = fields
+    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
+        return None
+    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, least_ms, version = (
+        _BODY.unpack_from(data, _CRC.size)
+    )
     if epoch < 0:
         return None
     end = base + relative_end
@@ -184,6 +167,17 @@ def _possible(fields: tuple[int, ...]) -> CommitState | None:
         )  # fmt: skip
     except own(CorruptSegment):
         return None
+
+
+def decode_old_slot(data: bytes) -> CommitState | None:
+    """The same for a slot of version 1."""
+    if len(data) != OLD_SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
+        return None
+    *fields, version = _OLD_BODY.unpack_from(data, _CRC.size)
+    body = _BODY.pack(
+        *fields, INT64_MIN if fields[4] else INT64_MAX, version
+    )  # the same fields, but for the least timestamp
+    return decode_slot(_CRC.pack(crc32c(body)) + body)
 
 
 def has_head(data: bytes) -> bool:
@@ -208,9 +202,10 @@ def latest(data: bytes) -> CommitState | None:
 
     Without a head the slots of version 1 count, if one is valid. Else an upgrade was cut short while it wrote the head.
     """
-    return (None if has_head(data) else _later_old(data)) or _later(
-        data[HEAD_BYTES : HEAD_BYTES + SLOT_BYTES], data[HEAD_BYTES + SLOT_BYTES : FILE_BYTES], decode_slot
-    )
+    if data[:HEAD_BYTES] != HEAD and not has_head(data) and (old := _later_old(data)) is not None:
+        return old
+    middle = HEAD_BYTES + SLOT_BYTES
+    return _later(data[HEAD_BYTES:middle], data[middle:FILE_BYTES], decode_slot)
 
 
 def _later_old(data: bytes) -> CommitState | None:
@@ -222,9 +217,10 @@ def _later(first: bytes, second: bytes, decode: Callable[[bytes], CommitState | 
 
     Only one that is invalid can say wrongly that it is the later one, and is none then.
     """
-    is_whole = len(first) == len(second) > _CRC.size
-    if is_whole and (_sequence(first) - _sequence(second)) % _SEQUENCE_LIMIT >= _SEQUENCE_LIMIT // 2:
-        first, second = second, first
+    if len(first) == len(second) > _CRC.size:
+        ahead: int = _SEQUENCE.unpack_from(first, _CRC.size)[0] - _SEQUENCE.unpack_from(second, _CRC.size)[0]
+        if ahead % _SEQUENCE_LIMIT >= _SEQUENCE_LIMIT // 2:
+            first, second = second, first
     return decode(first) or decode(second)
 
 
@@ -235,11 +231,6 @@ def slots_in(data: bytes) -> list[tuple[int, int, CommitState | None]]:
     else:
         start, size, decode = HEAD_BYTES, SLOT_BYTES, decode_slot
     return [(at, at + size, decode(data[at : at + size])) for at in (start, start + size)]
-
-
-def _sequence(slot: bytes) -> int:
-    sequence: int = _SEQUENCE.unpack_from(slot, _CRC.size)[0]
-    return sequence
 
 
 def next_sequence(sequence: int) -> int:
