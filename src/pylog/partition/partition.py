@@ -379,7 +379,7 @@ class Partition(OfOneProcess):
         return f"{self._directory}/{COMMIT_SLOTS}"
 
     def change_token(self) -> Any:
-        """A value that differs whenever something was published since. Costs one read of 128 bytes."""
+        """A value that differs whenever something was published since. Costs one read of 384 bytes."""
         self._check_open()
         return self._view.token()
 

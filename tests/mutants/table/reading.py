@@ -196,11 +196,11 @@ MUTANTS = (
         (f"{_TIME_RANGES}::test_nothing_is_known_of_what_was_adopted_from_a_writer_that_died",),
     ),
     Mutant(
-        "a compressed batch has the time of its first record",
-        "codec/batch.py",
-        "        if header.codec != NONE and not limit_bytes:\n            return INT64_MIN\n",
-        "        if header.codec != NONE:\n            return header.base_timestamp_ms\n",
-        "a range of times leaves out what comes earlier in a compressed batch",
+        "a batch of which nobody says the times has the time of its first record",
+        "partition/write/writer.py",
+        "least_timestamp_ms()\n    return INT64_MIN\n",
+        "least_timestamp_ms()\n    return header.base_timestamp_ms\n",
+        "a range of times leaves out what comes later in the batch with an earlier time",
         (f"{_TIME_RANGES}::test_a_compressed_batch_of_which_nobody_says_the_times_is_never_left_out",),
     ),
     Mutant(
