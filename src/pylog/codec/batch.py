@@ -243,7 +243,7 @@ class BatchView:
         )
 
     def least_timestamp_ms(self, limit_bytes: int = 0) -> int:
-        """A time that none of its records is before; INT64_MIN if unknown. Decompresses up to ``limit_bytes``, by default nothing."""
+        """A time that no record is before; INT64_MIN if unknown. Decompresses up to ``limit_bytes``, by default nothing."""
         header = self.header
         if header.is_control or not header.count:
             return INT64_MAX
