@@ -22,7 +22,7 @@ from tests.partition.logs import snapshot_of
 
 DATA = Path(__file__).parent / "data"
 VERSIONS = sorted(path.name for path in DATA.glob("pylog-*"))
-NOW = "pylog-0.1.0-2"  # what this version writes; pylog-0.1.0 has producer ids that count from 0
+NOW = "pylog-0.1.0-3"  # what this version writes: the two before it have other commit slots, the first other producer ids, too
 
 
 @pytest.fixture(params=VERSIONS)

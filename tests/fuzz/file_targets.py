@@ -24,7 +24,16 @@ from pylog.errors import InvalidTopicName
 from pylog.index import AbortedTransaction
 from pylog.manager.producer_ids import read_next_id
 from pylog.model import Record, TopicPartition
-from pylog.partition.commit_slots import SLOT_BYTES, CommitState, decode_slot, latest
+from pylog.partition.commit_slots import (
+    HEAD,
+    HEAD_BYTES,
+    OLD_SLOT_BYTES,
+    SLOT_BYTES,
+    CommitState,
+    decode_slot,
+    latest,
+    whole_file,
+)
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import BatchTrace, ProducerEntry, ProducerStates
@@ -74,35 +83,45 @@ def _snapshot_seeds() -> list[bytes]:
 
 def run_slots(data: bytes) -> str:
     state = latest(data)
-    for slot in (data[:SLOT_BYTES], data[SLOT_BYTES : 2 * SLOT_BYTES]):
+    for at in (HEAD_BYTES, HEAD_BYTES + SLOT_BYTES):
+        slot = data[at : at + SLOT_BYTES]
         one = decode_slot(slot)
-        require(one is None or one.encode() == slot, "a slot that says other bytes")
+        require(one is None or one.encode()[4:76] == slot[4:76], "a slot that says other bytes")
     if state is None:
         return "nothing published"
     require(0 <= state.log_start_offset <= state.log_end_offset <= INT64_MAX, "a log that ends before it begins")
-    offsets = state.durable_offset, state.last_stable_offset, state.high_watermark
-    require(all(0 <= offset <= state.log_end_offset for offset in offsets), "an offset beyond the end")
+    require(state.log_start_offset <= state.last_stable_offset <= state.high_watermark, "offsets out of order")
+    require(max(state.durable_offset, state.high_watermark) <= state.log_end_offset, "an offset beyond the end")
     return "published"
 
 
 def repair_slots(data: bytearray) -> None:
-    for at in range(0, len(data) - SLOT_BYTES + 1, SLOT_BYTES):
-        put_number(data, at, 4, crc32c(bytes(data[at + 4 : at + SLOT_BYTES])))
+    is_old = not data.startswith(HEAD[:8])
+    start, size = (0, OLD_SLOT_BYTES) if is_old else (HEAD_BYTES, SLOT_BYTES)
+    for at in range(start, len(data) - size + 1, size):
+        put_number(data, at, 4, crc32c(bytes(data[at + 4 : at + size])))
+    if not is_old and len(data) >= 16:
+        put_number(data, 12, 4, crc32c(bytes(data[:12])))
 
 
 def _slots_seeds() -> list[bytes]:
-    state = CommitState(7, 0x1234ABCD, 0, 100, 4096, 120, 110, 120, 0, 120, 3)
+    state = CommitState(
+        sequence=7, boot=0x1234ABCD, leader_epoch=0, active_base=100, written_end=4096, log_end_offset=120, durable_offset=110,
+        last_stable_offset=120, log_start_offset=0, high_watermark=120, segments_version=3, least_timestamp_ms=TS0,
+    )  # fmt: skip
     last = state._replace(sequence=2**32 - 1)
-    return [
-        state.encode() + state.successor().encode(),
-        state.encode() + bytes(64),
-        last.encode() + last.successor().encode(),
-    ]
+    old = bytes.fromhex(
+        "3a0dc006000000071234abcd000000000000000000000064000010000000001400000000"
+        "0000006e000000000000007800000000000000000000000000000003"
+    )
+    return [whole_file(state), HEAD + state.encode() + bytes(SLOT_BYTES), whole_file(last), old + bytes(64), old * 2]
 
 
 def _slots_fields(data: bytes) -> list[tuple[int, int]]:
-    one = [(4, 4), (8, 4), (12, 4), (16, 8), (24, 4), (28, 4), (32, 8), (40, 8), (48, 8), (56, 4), (60, 4)]
-    return [(start + at, width) for start in range(0, min(len(data), 128), 64) for at, width in one]
+    one = [(4, 4), (8, 4), (12, 4), (16, 8), (24, 4), (28, 4), (32, 8), (40, 8), (48, 8)]
+    starts = (0, 64) if not data.startswith(HEAD[:8]) else (HEAD_BYTES, HEAD_BYTES + SLOT_BYTES)
+    last = [(56, 4), (60, 4)] if starts[0] == 0 else [(56, 8), (64, 8), (72, 4)]
+    return [(8, 2), *((start + at, width) for start in starts for at, width in [*one, *last] if start + at < len(data))]
 
 
 def _snapshot_fields(data: bytes) -> list[tuple[int, int]]:

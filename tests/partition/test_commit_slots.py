@@ -6,16 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition.commit_slots import FILE_BYTES, SLOT_BYTES, CommitSlots, CommitState, latest, next_version
+from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitSlots, CommitState, latest, next_version
 from pylog.storage import AppendableFile, Buffer, OsFileSystem
 from tests.storage.filesystems import Killed
 
-STATE = CommitState(7, 1, 0, 0, 100, 3, 2, 3, 1, 3, 0)
+STATE = CommitState(
+    sequence=7, boot=1, leader_epoch=0, active_base=0, written_end=100, log_end_offset=3, durable_offset=2,
+    last_stable_offset=3, log_start_offset=1, high_watermark=3, segments_version=0, least_timestamp_ms=-5,
+)  # fmt: skip
 AROUND_THE_WRAP = [0, 1, 2, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
 
 
 def open_slots(path: Path) -> CommitSlots:
-    return CommitSlots(OsFileSystem().open_appendable(str(path)))
+    slots = CommitSlots(OsFileSystem().open_appendable(str(path)))
+    if not path.stat().st_size:
+        slots.begin(None)
+    return slots
 
 
 def test_the_version_of_the_list_of_segments_wraps(tmp_path: Path) -> None:
@@ -31,7 +37,9 @@ def test_the_slot_published_last_is_the_one_that_counts(tmp_path: Path, sequence
     slots, watching = open_slots(path), open_slots(path)
     state = slots.publish(STATE._replace(sequence=sequence))
     for number in range(4):
-        state = slots.publish(state.successor(written_end=200 + number, log_end_offset=10 + number))
+        state = slots.publish(
+            state.successor(written_end=200 + number, log_end_offset=10 + number, high_watermark=3 + number)
+        )
         assert latest(path.read_bytes()) == state
         assert slots.read() == watching.read() == open_slots(path).read() == state
     assert path.stat().st_size == FILE_BYTES
@@ -58,7 +66,8 @@ def test_a_torn_publication_leaves_what_was_published_before(tmp_path: Path, seq
     second = slots.publish(first.successor(written_end=200))
     whole = path.read_bytes()
     third = second.successor(boot=5, written_end=300, log_end_offset=9, segments_version=2**32 - 1)
-    for keep in range(64):
+    third = third._replace(least_timestamp_ms=2**62)
+    for keep in range(76):
         path.write_bytes(whole)
         with pytest.raises(Killed):
             CommitSlots(Torn(OsFileSystem().open_appendable(str(path)), keep)).publish(third)
@@ -73,8 +82,7 @@ def test_a_torn_publication_leaves_what_was_published_before(tmp_path: Path, seq
 @pytest.mark.parametrize("claimed", [0, 6, 2**31, 2**32 - 1])
 def test_a_torn_slot_is_not_believed_however_late_it_says_it_is(torn: int, claimed: int) -> None:
     good = STATE._replace(sequence=7 - torn)
-    slots = bytearray(2 * SLOT_BYTES)
-    slots[SLOT_BYTES * (1 - torn) : SLOT_BYTES * (2 - torn)] = good.encode()
-    slots[SLOT_BYTES * torn : SLOT_BYTES * (torn + 1)] = STATE._replace(sequence=claimed).encode()
-    slots[SLOT_BYTES * torn] ^= 1
-    assert latest(bytes(slots)) == good
+    bad = bytearray(STATE._replace(sequence=claimed).encode())
+    bad[0] ^= 1
+    slots = (bad, good.encode()) if torn == 0 else (good.encode(), bad)
+    assert latest(HEAD + b"".join(slots)) == good

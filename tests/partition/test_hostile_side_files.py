@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from pylog.clock import SystemClock
 from pylog.errors import CorruptSegment, PylogError
 from pylog.manager.producer_ids import ProducerIds
-from pylog.partition.commit_slots import CommitState, latest
+from pylog.partition.commit_slots import HEAD, SLOT_BYTES, CommitState, latest, whole_file
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producers.state import ProducerStates
 from pylog.segment import read_seal
 from pylog.segment.kafka_checkpoint import read_checkpoint, read_offsets
 from pylog.segment.naming import base_offsets, offset_of
 from pylog.segment.seal import Seal, decode, encode
-from pylog.storage import OsFileSystem, next_sequence
+from pylog.storage import OsFileSystem
 from tests.partition.logs import append_encoded, batch, everything, log_file, open_partition
 
 FS = OsFileSystem()
@@ -119,19 +119,43 @@ def test_producer_ids(text: str) -> None:
             assert ids.next() + 1000 <= 2**63 - 1
 
 
-SLOT = Struct(">IIiqiiqqqII")
+SLOT = Struct(">IIiqiiqqqqqI52x")
+OLD_SLOT = Struct(">IIiqiiqqqII")
 
 
-@given(st.tuples(UINT32, UINT32, INT32, INT64, INT32, INT32, INT64, INT64, INT64, UINT32, UINT32))
+@given(
+    st.tuples(UINT32, UINT32, INT32, INT64, INT32, INT32, INT64, INT64, INT64, INT64, INT64, UINT32)
+    | st.tuples(UINT32, UINT32, INT32, *[st.integers(-1, 5)] * 8, UINT32)
+)
 def test_slots(fields: tuple[int, ...]) -> None:
     body = SLOT.pack(*fields)
-    state = latest(crc32c.crc32c(body).to_bytes(4, "big") + body + bytes(64))
+    state = latest(HEAD + crc32c.crc32c(body).to_bytes(4, "big") + body + bytes(SLOT_BYTES))
     if state is not None:
         assert state.encode()[4:] == body
-        offsets = (state.log_start_offset, state.durable_offset, state.last_stable_offset, state.high_watermark)
-        assert all(0 <= offset <= state.log_end_offset < 2**63 for offset in offsets)
-        again = CommitState(next_sequence(state.sequence), *state[1:])
-        assert latest(again.encode() + bytes(64)) == again
+        require_ruler(state)
+        again = state.successor()
+        assert latest(HEAD + again.encode() + bytes(SLOT_BYTES)) == again
+
+
+@given(
+    st.tuples(UINT32, UINT32, INT32, INT64, INT32, INT32, INT64, INT64, INT64, UINT32, UINT32)
+    | st.tuples(UINT32, UINT32, INT32, *[st.integers(-1, 5)] * 6, st.integers(0, 5), UINT32)
+)
+def test_slots_of_version_1(fields: tuple[int, ...]) -> None:
+    body = OLD_SLOT.pack(*fields)
+    state = latest(crc32c.crc32c(body).to_bytes(4, "big") + body + bytes(64))
+    if state is not None:
+        assert state[:5] == fields[:5]
+        assert state.least_timestamp_ms == (2**63 - 1 if state.written_end == 0 else -(2**63))
+        require_ruler(state)
+        assert latest(whole_file(state)) == state
+
+
+def require_ruler(state: CommitState) -> None:
+    assert (
+        0 <= state.log_start_offset <= state.last_stable_offset <= state.high_watermark <= state.log_end_offset < 2**63
+    )
+    assert 0 <= state.durable_offset <= state.log_end_offset
 
 
 @given(

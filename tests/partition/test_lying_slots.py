@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pylog.partition.commit_slots import decode_slot, latest
+from pylog.partition.commit_slots import decode_slot, latest, whole_file
 from tests.partition.logs import everything, log_file, one, open_partition
 
 RECORDS = 30
@@ -35,8 +35,7 @@ def lie(directory: Path, changes: dict[str, Any]) -> None:
     path = directory / ".commit"
     state = latest(path.read_bytes())
     assert state is not None
-    told = state._replace(**changes)
-    path.write_bytes(told._replace(sequence=2).encode() + told._replace(sequence=3).encode())
+    path.write_bytes(whole_file(state._replace(**changes)))
 
 
 @pytest.mark.parametrize("changes", LIES.values(), ids=LIES)

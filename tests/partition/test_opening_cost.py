@@ -23,7 +23,7 @@ def headers_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         read.append(1)
         return read_header(*where)  # type: ignore[arg-type]
 
-    for module in ("scan", "reader", "timed_reader"):
+    for module in ("scan", "reader", "time_lookup"):
         monkeypatch.setattr(f"pylog.segment.{module}.read_header", counted, raising=False)
     return read
 

@@ -11,7 +11,15 @@ import pytest
 
 from pylog.errors import CorruptSegment, DeliveryTimeout, ForkedHandle, NotAppended, OffsetConflict, OutcomeUnknown
 from pylog.manager.producer_ids import ProducerIds
-from pylog.partition.commit_slots import CommitSlots, CommitSlotsReader, CommitState
+from pylog.partition.commit_slots import (
+    FILE_BYTES,
+    HEAD_BYTES,
+    SLOT_BYTES,
+    CommitSlots,
+    CommitSlotsReader,
+    CommitState,
+    whole_file,
+)
 from pylog.partition.write import durability
 from pylog.storage import OsFileSystem, fork
 from tests.partition.logs import (
@@ -33,7 +41,10 @@ from tests.storage.filesystems import Faulty, io_error
 from tests.system import fail
 
 FS = OsFileSystem()
-STATE = CommitState(7, 1, 0, 0, 100, 3, 2, 3, 1, 3, 0)
+STATE = CommitState(
+    sequence=7, boot=1, leader_epoch=0, active_base=0, written_end=100, log_end_offset=3, durable_offset=2,
+    last_stable_offset=3, log_start_offset=1, high_watermark=3, segments_version=0, least_timestamp_ms=-5,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -119,7 +130,7 @@ class ReadsInTurn:
         self.reads = list(reads)
 
     def pread(self, size: int, position: int) -> bytes:
-        assert (size, position) == (128, 0)
+        assert (size, position) == (FILE_BYTES, 0)
         return self.reads.pop(0) if len(self.reads) > 1 else self.reads[0]
 
     def size(self) -> int:
@@ -130,8 +141,8 @@ class ReadsInTurn:
 
 
 def test_slots_that_read_torn_twice_are_read_again(tmp_path: Path) -> None:
-    good = STATE.encode() + STATE.successor().encode()
-    torn = b"\0" + good[1:64] + b"\0" + good[65:]
+    good = whole_file(STATE.successor())
+    torn = good[:HEAD_BYTES] + b"\0" + good[HEAD_BYTES + 1 : -SLOT_BYTES] + b"\0" + good[1 - SLOT_BYTES :]
     assert CommitSlotsReader(ReadsInTurn(torn, torn, good)).read() == STATE.successor()
     assert CommitSlotsReader(ReadsInTurn(torn)).read() is None
     short = ReadsInTurn(good[:10], good)
@@ -140,6 +151,8 @@ def test_slots_that_read_torn_twice_are_read_again(tmp_path: Path) -> None:
 
 def test_a_publication_into_an_empty_file_is_read_back(tmp_path: Path) -> None:
     slots = CommitSlots(FS.open_appendable(f"{tmp_path}/.commit"))
+    assert slots.read() is None
+    slots.begin(None)
     assert slots.read() is None
     published = slots.publish(STATE)
     assert slots.read() == published

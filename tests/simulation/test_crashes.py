@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pylog.segment import block_times
-from tests.simulation.crashes import PowerCuts, kills, kills_then_power_cuts, steps_of
+from pylog.partition.verify import times
+from pylog.segment import seal, time_lookup
+from tests.simulation.crashes import PowerCuts, kills, kills_then_power_cuts
 from tests.simulation.workloads import (
     OF_SEVERAL,
     WORKLOADS,
@@ -50,12 +51,11 @@ def test_a_loss_of_power_some_time_after_a_kill_loses_nothing_durable_of_what_is
 
 
 @pytest.mark.parametrize("workload", [rolls, group_commit], ids=lambda work: work.__name__)
-def test_what_is_written_down_of_blocks_is_so_after_any_crash(
+def test_what_seals_and_slots_say_of_times_is_so_after_any_crash(
     workload: Workload, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_times, "_SHIFT", 6)  # a batch has its own block of 64 bytes, told of at once
-    monkeypatch.setattr(block_times, "_WRITTEN_AT_ONCE", 1)
-    assert any(step.name == "pwrite" and step.path.endswith(".times") for step in steps_of(workload, seed))
+    for module in (seal, time_lookup, times):  # a batch has its own block of 64 bytes
+        monkeypatch.setattr(module, "LEAST_EVERY_BYTES", 64)
     assert kills(workload, seed).problems == []
     assert PowerCuts(workload, seed, samples=2, every=6, one_in=6).run().problems == []
     assert kills_then_power_cuts(workload, seed, kills=20, share=0.3).problems == []

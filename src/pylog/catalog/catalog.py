@@ -14,6 +14,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from threading import get_ident  # whose lock the catalog's is: a deletion appends to another topic
 from typing import Any, TypeVar
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
@@ -53,6 +54,7 @@ T = TypeVar("T")
 logger = logging.getLogger("pylog.catalog")
 
 _TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
+_SLOTS, _SLOTS_VERSION = "commit_slots", 2  # version 1 is not recorded
 
 Prepare = Callable[[str, str], None]
 """Makes a new partition directory ready: ``(directory, topic id)``. Durable on return."""
@@ -77,6 +79,7 @@ class Catalog:
         self._lawful = LawfulNames(layout.topics)
         self._unlimited = Unlimited()
         self._way_is_durable = False
+        self._holder: int | None = None  # the thread of this process that has the catalog's lock
 
     def version(self) -> int:
         """A number that changes whenever a topic is created, altered or deleted. Costs one stat. ``LogNotFound``."""
@@ -120,6 +123,13 @@ class Catalog:
             raise damaged_field(path, "partitions", partitions, f"an int from 1 to {PARTITIONS_MAX}")
         if not isinstance(changes, dict):
             raise damaged_field(path, "config", changes, "an object")
+        slots_version = changes.pop(_SLOTS, _SLOTS_VERSION)
+        if not is_whole(slots_version) or slots_version != _SLOTS_VERSION:
+            raise FormatVersionError(
+                f"{path}: config has commit slots of version {reprlib.repr(slots_version)}, this pylog knows {_SLOTS_VERSION}; "
+                "upgrade pylog",
+                path=path, field=f"config.{_SLOTS}", version=slots_version, expected=_SLOTS_VERSION,
+            )  # fmt: skip
         for option in changes.keys() - set(TopicConfig._fields):
             raise FormatVersionError(
                 f"{path}: config has the option {reprlib.repr(option)}, which this pylog does not know; upgrade pylog",
@@ -320,10 +330,26 @@ class Catalog:
         if config["partitioner"] == MURMUR3:  # older versions place keys so, and refuse a topic that has the option
             del config["partitioner"]
         self._make_way_durable()
+        config[_SLOTS] = _SLOTS_VERSION  # which older versions can't read: they refuse the topic
         content = {"id": topic.id, "partitions": topic.partitions, "config": config}
         write_json(self._filesystem, self._layout.topic(topic.name), content)
         self._advance_version()
         return topic
+
+    def require_slots_version(self, name: str) -> None:
+        """Have versions that know only older commit slots refuse the topic. Durable on return.
+
+        ``TopicNotFound``, ``LogLocked``.
+        """
+        if self._holder == get_ident():  # a deletion that this thread is in the midst of appends to another topic
+            self._require_slots_version(name)
+        else:
+            self.locked(partial(self._require_slots_version, name))
+
+    def _require_slots_version(self, name: str) -> None:
+        topic = self.describe(name, _NO_ADVICE)
+        if _SLOTS not in read_json(self._filesystem, self._layout.topic(name))["config"]:
+            self._publish(topic)
 
     def make_durable(self) -> None:
         """Have a loss of power leave every topic that is there now, and the directories down to it. ``StorageError``.
@@ -354,8 +380,16 @@ class Catalog:
 
     def locked(self, work: Callable[[], T], timeout_s: float = 30.0) -> T:
         """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after the timeout, ``LogNotFound``."""
+
+        def noted() -> T:
+            self._holder = get_ident()
+            try:
+                return work()
+            finally:
+                self._holder = None
+
         try:
-            return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, work, timeout_s)
+            return while_holding(self._filesystem, self._clock, self._layout.catalog_lock, noted, timeout_s)
         except own(FileNotFoundError) as error:
             if isinstance(error, LogNotFound) or self._filesystem.is_directory(self._layout.topics):
                 raise

@@ -91,7 +91,7 @@ def _kind(name: str) -> str | None:
         return "offsets"
     return {
         "log": "log", "index": "index", "timeindex": "timeindex", "txnindex": "txnindex", "snapshot": "snapshot",
-        "times": "times", "seal": "seal", "commit": "commit", "checkpoint": "log",
+        "seal": "seal", "commit": "commit", "checkpoint": "log",
     }.get(name.rpartition(".")[2] if "." in name else "")  # fmt: skip
 
 
@@ -285,8 +285,6 @@ def _small_file(filesystem: FileSystem, file: ReadableFile, path: str, kind: str
     try:
         if kind == "snapshot":
             yield from _snapshot(file.pread(file.size(), 0), path)
-        elif kind == "times":
-            yield from _block_times(file.pread(file.size(), 0))
         elif kind == "seal":
             yield from _seal(file.pread(file.size(), 0), path)
         elif kind == "commit":
@@ -322,23 +320,6 @@ def _snapshot(data: bytes, path: str) -> Iterator[Item]:
         yield {"type": "producer", "text": text, **fields}
 
 
-def _block_times(data: bytes) -> Iterator[Item]:
-    from pylog.codec.format import INT64_MIN
-    from pylog.segment.block_times import BLOCK_BYTES, ENTRY, BlockTimes, decode
-
-    for number, block in enumerate(decode(data)):
-        fields: Item = {"block_position": number * BLOCK_BYTES, "entry_position": number * ENTRY.size}
-        if block is None:
-            text = "nothing is known"
-        elif block.is_empty:
-            text = "no batch begins"
-        else:
-            least = "an unknown time" if block.least_ms == INT64_MIN else time_text(block.least_ms)
-            text = f"{least} to {time_text(block.greatest_ms)}, the first batch at {block.position}"
-        known = block._asdict() if block is not None else dict.fromkeys(BlockTimes._fields)
-        yield {"type": "entry", "text": f"  {fields['block_position']}: {text}", **fields, **known}
-
-
 def _seal(data: bytes, path: str) -> Iterator[Item]:
     from pylog.segment.seal import decode
 
@@ -353,20 +334,17 @@ def _seal(data: bytes, path: str) -> Iterator[Item]:
 
 
 def _commit_slots(file: ReadableFile) -> Iterator[Item]:
-    from pylog.partition.commit_slots import FILE_BYTES, SLOT_BYTES, decode_slot, latest
+    from pylog.partition.commit_slots import FILE_BYTES, latest, slots_in
 
     data = file.pread(FILE_BYTES, 0)
-    for at in (0, SLOT_BYTES):
-        state = decode_slot(data[at : at + SLOT_BYTES])
+    for slot, (at, end, state) in enumerate(slots_in(data)):
         if state is None:
-            yield _damage(
-                at, at + SLOT_BYTES, "no valid commit slot (the other one counts; both are made again if lost)", ""
-            )
+            yield _damage(at, end, "no valid commit slot (the other one counts; both are made again if lost)", "")
             continue
         counts = state == latest(data)
         pairs = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in state._asdict().items())
-        text = f"  slot {at // SLOT_BYTES}{' (published)' if counts else ''}: {pairs}"
-        yield {"type": "commit_slot", "text": text, "slot": at // SLOT_BYTES, "published": counts, **state._asdict()}
+        text = f"  slot {slot}{' (published)' if counts else ''}: {pairs}"
+        yield {"type": "commit_slot", "text": text, "slot": slot, "published": counts, **state._asdict()}
 
 
 def _checkpoint(filesystem: FileSystem, path: str, kind: str | None) -> Iterator[Item]:

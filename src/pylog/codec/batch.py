@@ -242,17 +242,16 @@ class BatchView:
             allocate,
         )
 
-    def least_timestamp_ms(self) -> int:
-        """A time that none of its records is before, as near as can be told without decompressing. The caller has checked
-        header and CRC."""
+    def least_timestamp_ms(self, limit_bytes: int = 0) -> int:
+        """A time that no record is before; INT64_MIN if unknown. Decompresses up to ``limit_bytes``, by default nothing."""
         header = self.header
         if header.is_control or not header.count:
             return INT64_MAX
         if (append_time_ms := self._append_time_ms()) >= 0:
             return append_time_ms
-        if header.codec != NONE:
+        if header.codec != NONE and not limit_bytes:
             return INT64_MIN
-        return least_timestamp_ms(memoryview(self.buffer)[HEADER_BYTES:], header.count, header.base_timestamp_ms)
+        return least_timestamp_ms(self._payload(limit_bytes), header.count, header.base_timestamp_ms)
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
         """All records, CRC checked. For tools and tests: it holds the whole batch in memory."""

@@ -3,7 +3,7 @@
 Entry: ``int64 timestamp``, ``int32 offset - base``: "up to the batch that ends at this offset, the greatest timestamp is
 this one". Written at the moments the offset index is, if the timestamp has grown, and once more when the segment is
 closed. Layout: Kafka's ``TimeIndex`` (format.md, section 5). Zeros behind the entries are Kafka's preallocation.
-Kafka reads it; what pylog relies on instead, and when not, says ``segment/times.py``.
+Kafka reads it; what pylog relies on instead, and when not, says ``segment/time_lookup.py``.
 """
 
 from __future__ import annotations

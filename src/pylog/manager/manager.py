@@ -224,8 +224,9 @@ class LogManager:
         settings = partial(self._config_of, key, topic.id)
         sealed_for = "" if self.is_kafka_directory else topic.id  # what stands in Kafka's files may be of any log
         directory = PartitionDirectory(
-            self.filesystem, self.clock, self.layout.partition(*key), key, settings, self.boot, sealed_for
-        )
+            self.filesystem, self.clock, self.layout.partition(*key), key, settings, self.boot, sealed_for,
+            require_slots_version=partial(self._require_slots_version, topic.name),
+        )  # fmt: skip
         return PartitionLog(
             directory,
             topic_id=topic.id,
@@ -245,6 +246,10 @@ class LogManager:
         if topic not in self._durable_topics:
             self._catalog.make_durable()
             self._durable_topics.add(topic)
+
+    def _require_slots_version(self, topic: str) -> None:
+        assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
+        self._catalog.require_slots_version(topic)
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""

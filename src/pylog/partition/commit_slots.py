@@ -6,36 +6,56 @@ segments say plus the promise of what is visible: it is never synced and never m
 boot it is made again from the segments. What it says of the *durable* end stays true whatever happens, since that was
 published only after a sync.
 
-Layout of a slot, 64 bytes, big-endian (our own, see docs/format.md):
+Layout of the file, 384 bytes, big-endian (our own, see docs/format.md): a head of 128 bytes, then two slots of 128.
 
-    0  uint32 CRC-32C of bytes 4..63      4  uint32 sequence (wraps)      8  uint32 boot      12 int32 leader epoch
+    0  "PYLGSLOT"      8  int16 version 2      10 int16 flags 0      12 uint32 CRC-32C of bytes 0..11      then zeros
+
+    0  uint32 CRC-32C of bytes 4..127     4  uint32 sequence (wraps)      8  uint32 boot      12 int32 leader epoch
     16 int64 active segment's base       24 int32 written end (position)  28 int32 log end offset - base
     32 int64 durable end offset          40 int64 last stable offset      48 int64 log start offset
-    56 uint32 log end offset - high watermark      60 uint32 version of the segment list
+    56 int64 log end offset - high watermark      64 int64 least timestamp of the active segment
+    72 uint32 version of the segment list         then zeros
+
+A file of version 1 has no head: two slots of 64 bytes, without a least timestamp, stand where the head is. It is read, and
+the first writer upgrades it (``CommitSlots.upgrade``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import INT64_MAX
-from pylog.errors import StorageError
+from pylog.codec.format import INT64_MAX, INT64_MIN
+from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.interrupts import own, was_raised_meanwhile
 from pylog.storage import AppendableFile, ReadableFile, latest_slot, next_sequence
 
-SLOT_BYTES = 64
-FILE_BYTES = 2 * SLOT_BYTES
+VERSION = 2
+HEAD_BYTES = 128
+SLOT_BYTES = 128
+FILE_BYTES = HEAD_BYTES + 2 * SLOT_BYTES
+OLD_SLOT_BYTES = 64
+OLD_FILE_BYTES = 2 * OLD_SLOT_BYTES
 
+_MAGIC = b"PYLGSLOT"
+_HEAD = Struct(">8shh")
 _CRC = Struct(">I")
-_BODY = Struct(">IIiqiiqqqII")
+_BODY = Struct(">IIiqiiqqqqqI52x")
+_OLD_BODY = Struct(">IIiqiiqqqII")
 _TORN_READS_MAX = 100
 
 
-class CommitState(NamedTuple):
-    """Everything published. Offsets are absolute; ``written_end`` is a position in the active segment."""
+def _head() -> bytes:
+    front = _HEAD.pack(_MAGIC, VERSION, 0)
+    return (front + _CRC.pack(crc32c(front))).ljust(HEAD_BYTES, b"\0")
 
+
+HEAD = _head()
+
+
+class _Fields(NamedTuple):
     sequence: int
     boot: int
     leader_epoch: int
@@ -47,55 +67,148 @@ class CommitState(NamedTuple):
     log_start_offset: int
     high_watermark: int
     segments_version: int
+    least_timestamp_ms: int
+
+
+class CommitState(_Fields):
+    """Everything published. Offsets are absolute; ``written_end`` is a position in the active segment.
+
+    No record of the active segment is before ``least_timestamp_ms``: the greatest number while the segment is empty, the least
+    if nobody knows. ``CorruptSegment`` if the offsets are not in order:
+    log start <= last stable <= high watermark <= log end, and the durable end and the active segment's base <= log end.
+    """
+
+    __slots__ = ()
+
+    def __new__(  # noqa: PYI034 - no class is made of this one
+        cls,
+        *,
+        sequence: int,
+        boot: int,
+        leader_epoch: int,
+        active_base: int,
+        written_end: int,
+        log_end_offset: int,
+        durable_offset: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+        high_watermark: int,
+        segments_version: int,
+        least_timestamp_ms: int,
+    ) -> CommitState:
+        return cls._make(
+            (
+                sequence, boot, leader_epoch, active_base, written_end, log_end_offset, durable_offset, last_stable_offset,
+                log_start_offset, high_watermark, segments_version, least_timestamp_ms,
+            )
+        )  # fmt: skip
+
+    @classmethod
+    def _make(cls, fields: Iterable[int]) -> CommitState:  # type: ignore[override]  # no class is made of this one
+        """Of the fields in their order, which are checked. ``_replace`` calls it, too."""
+        state = tuple.__new__(cls, fields)
+        _, _, _, base, written, end, durable, stable, start, high, _, _ = state
+        if 0 <= start <= stable <= high <= end <= INT64_MAX and 0 <= base <= end >= durable >= 0 <= written:
+            return state
+        raise CorruptSegment(
+            f"no partition can be in this state: {state}; expected log start <= last stable <= high watermark <= log end, "
+            "and the durable end and the active base <= log end",
+            **state._asdict(),
+        )
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, int]]:
+        """For pickle, which Spark's plans pass through."""
+        return (), self._asdict()
 
     def successor(self, **changes: int) -> CommitState:
         """The state to publish after this one."""
         return self._replace(sequence=next_sequence(self.sequence), **changes)
 
+    def advanced(self, written_end: int, end: int, last_stable_offset: int, least_timestamp_ms: int) -> CommitState:
+        """The state to publish after an append to the active segment, which makes everything up to ``end`` visible."""
+        sequence, boot, epoch, base, _, _, durable, _, start, _, version, _ = self
+        return self._make(
+            (
+                next_sequence(sequence), boot, epoch, base, written_end, end, durable, last_stable_offset, start, end,
+                version, least_timestamp_ms,
+            )
+        )  # fmt: skip
+
     def encode(self) -> bytes:
+        sequence, boot, epoch, base, written, end, durable, stable, start, high, version, least_ms = self
         body = _BODY.pack(
-            self.sequence,
-            self.boot,
-            self.leader_epoch,
-            self.active_base,
-            self.written_end,
-            self.log_end_offset - self.active_base,
-            self.durable_offset,
-            self.last_stable_offset,
-            self.log_start_offset,
-            self.log_end_offset - self.high_watermark,
-            self.segments_version,
+            sequence, boot, epoch, base, written, end - base, durable, stable, start, end - high, least_ms, version
         )
         return _CRC.pack(crc32c(body)) + body
 
 
 def decode_slot(data: bytes) -> CommitState | None:
     """The state in one slot, or None where it is torn, empty or impossible."""
+    # A slot of zeros has a wrong checksum: CRC-32C of zeros is not zero.
     if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
         return None
-    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, version = _BODY.unpack_from(
-        data, 4
+    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, least_ms, version = (
+        _BODY.unpack_from(data, _CRC.size)
     )
-    end = base + relative_end
-    # An all-zero slot has a wrong checksum (CRC-32C of zeros is not zero), so it never gets here.
-    if (
-        base < 0
-        or epoch < 0
-        or written < 0
-        or relative_end < 0
-        or end > INT64_MAX
-        or not 0 <= start <= end
-        or not 0 <= durable <= end
-        or not 0 <= stable <= end
-        or lag > end
-    ):
+    if epoch < 0:
         return None
-    return CommitState(sequence, boot, epoch, base, written, end, durable, stable, start, end - lag, version)
+    end = base + relative_end
+    try:
+        return CommitState._make(
+            (sequence, boot, epoch, base, written, end, durable, stable, start, end - lag, version, least_ms)
+        )
+    except own(CorruptSegment):
+        return None
+
+
+def decode_old_slot(data: bytes) -> CommitState | None:
+    """The same for a slot of version 1."""
+    if len(data) != OLD_SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
+        return None
+    *fields, version = _OLD_BODY.unpack_from(data, _CRC.size)
+    least_ms = INT64_MIN if fields[4] else INT64_MAX
+    body = _BODY.pack(*fields, least_ms, version)  # the same fields, but for the least timestamp
+    return decode_slot(_CRC.pack(crc32c(body)) + body)
+
+
+def has_head(data: bytes) -> bool:
+    """Whether these are slots of this version. ``FormatVersionError`` for a later one; a damaged head counts as none."""
+    if data[:HEAD_BYTES] == HEAD:
+        return True
+    if len(data) < HEAD_BYTES or not data.startswith(_MAGIC):
+        return False
+    _, version, flags = _HEAD.unpack_from(data)
+    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]) or (version, flags) == (VERSION, 0):
+        return False
+    raise FormatVersionError(
+        f"the commit slots have version {version}, flags {flags:#x}; this pylog knows version {VERSION}; upgrade pylog",
+        version=version,
+        flags=flags,
+        expected=VERSION,
+    )
 
 
 def latest(data: bytes) -> CommitState | None:
-    """The later of the two valid slots."""
-    return latest_slot(data, SLOT_BYTES, decode_slot)
+    """What a whole file says: its later valid slot. ``FormatVersionError`` for the slots of a later version.
+
+    Without a head the slots of version 1 count, if one is valid. Else an upgrade was cut short while it wrote the head.
+    """
+    if not has_head(data) and (old := _latest_old(data)) is not None:
+        return old
+    return latest_slot(data[HEAD_BYTES:], SLOT_BYTES, decode_slot)
+
+
+def _latest_old(data: bytes) -> CommitState | None:
+    return latest_slot(data[:OLD_FILE_BYTES], OLD_SLOT_BYTES, decode_old_slot)
+
+
+def slots_in(data: bytes) -> list[tuple[int, int, CommitState | None]]:
+    """Where the slots that count stand in a whole file, and what each of them says."""
+    if not has_head(data) and _latest_old(data) is not None:
+        start, size, decode = 0, OLD_SLOT_BYTES, decode_old_slot
+    else:
+        start, size, decode = HEAD_BYTES, SLOT_BYTES, decode_slot
+    return [(at, at + size, decode(data[at : at + size])) for at in (start, start + size)]
 
 
 def next_version(version: int) -> int:
@@ -150,7 +263,7 @@ class CommitSlotsReader:
     def _decoded(self, raw: bytes) -> tuple[bytes, CommitState | None]:
         state = latest(raw)
         for _ in range(_TORN_READS_MAX):
-            if state is not None or len(raw) < FILE_BYTES:
+            if state is not None or len(raw) < OLD_FILE_BYTES:
                 break
             raw = self.raw()  # both slots torn: the writer was faster twice during one read
             state = latest(raw)
@@ -170,9 +283,36 @@ class CommitSlots(CommitSlotsReader):
         super().__init__(file)
         self._output = file
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is of this version. ``FormatVersionError`` if it is of a later one."""
+        return has_head(self.raw())
+
+    def begin(self, state: CommitState | None) -> None:
+        """Write the whole file: both slots say ``state``, or nothing."""
+        self._output.pwrite(whole_file(state), 0)
+
+    def upgrade(self, fence: Callable[[], object]) -> bool:
+        """Make slots of version 1 those of this version, which say the same; False if there are none. ``StorageError``.
+
+        The old ones stand until the new ones are on the medium, and until ``fence`` has kept out those who know only the old
+        ones. If this is cut short in between, the old ones count, and the next writer begins again.
+        """
+        raw, state = self.look()
+        if has_head(raw):
+            return False
+        if state is None:
+            self.begin(None)
+            return False
+        self._output.pwrite(_both(state), HEAD_BYTES)
+        self._output.sync()
+        fence()
+        self._output.pwrite(HEAD, 0)
+        return True
+
     def publish(self, state: CommitState) -> CommitState:
         """Make ``state``, whose sequence follows the published one, the published state; returns it."""
-        slot, at = state.encode(), SLOT_BYTES * (state.sequence & 1)
+        slot, at = state.encode(), HEAD_BYTES + SLOT_BYTES * (state.sequence & 1)
         raw = self._known[0]
         self._output.pwrite(slot, at)
         if len(raw) == FILE_BYTES:
@@ -194,3 +334,15 @@ class CommitSlots(CommitSlotsReader):
             if isinstance(error, StorageError) or was_raised_meanwhile(error, OSError):
                 self._output.pwrite(raw, 0)
             raise
+
+
+def whole_file(state: CommitState | None) -> bytes:
+    """The bytes of a file whose two slots say ``state``, or nothing."""
+    return HEAD + (bytes(2 * SLOT_BYTES) if state is None else _both(state))
+
+
+def _both(state: CommitState) -> bytes:
+    """Two slots that say the same, with successive sequences: ``state`` has the later one."""
+    before = state._replace(sequence=(state.sequence - 1) % (1 << 32))
+    slots = (before, state) if state.sequence & 1 else (state, before)
+    return slots[0].encode() + slots[1].encode()

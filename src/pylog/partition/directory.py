@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from pylog.clock import Clock
 from pylog.codec.checksum import crc32c
+from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
@@ -53,7 +54,8 @@ class PartitionDirectory(NamedTuple):
     """One partition directory, at ``path``. ``boot`` is ``boot_of`` its filesystem.
 
     ``topic_id`` is empty if nothing vouches for it. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another
-    one has its name. So does ``find_topic``, for a directory whose settings do not tell.
+    one has its name. So does ``find_topic``, for a directory whose settings do not tell. ``require_slots_version`` makes
+    versions of pylog that know only older commit slots refuse the topic. A writer calls it before it upgrades such slots.
     """
 
     filesystem: FileSystem
@@ -64,6 +66,7 @@ class PartitionDirectory(NamedTuple):
     boot: int
     topic_id: str
     find_topic: Callable[[], object] | None = None
+    require_slots_version: Callable[[], object] = bool
 
     @staticmethod
     def create(filesystem: FileSystem, path: str, topic_id: str, boot: int) -> None:
@@ -79,8 +82,13 @@ class PartitionDirectory(NamedTuple):
         filesystem.open_appendable(file_path(path, 0, LOG)).close()
         slots = CommitSlots(filesystem.open_appendable(f"{path}/{COMMIT_SLOTS}"))
         try:
-            slots.publish(CommitState(1, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
-            slots.publish(CommitState(2, boot, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+            slots.begin(
+                CommitState(
+                    sequence=2, boot=boot, leader_epoch=0, active_base=0, written_end=0, log_end_offset=0,
+                    durable_offset=0, last_stable_offset=0, log_start_offset=0, high_watermark=0, segments_version=0,
+                    least_timestamp_ms=INT64_MAX,
+                )
+            )  # fmt: skip
             slots.sync()
         finally:
             slots.close()

@@ -61,8 +61,10 @@ class Partition(OfOneProcess):
         """
         _check_append(acks, expected_offset, timeout_ms)
         if isinstance(records, bytes | bytearray | memoryview):
-            batch = checked_batch(records)
-            result = self.log.append_batch(batch, expected_offset=expected_offset, timeout_ms=timeout_ms)
+            batch, least_ms = checked_batch(records)
+            result = self.log.append_batch(
+                batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=least_ms
+            )
         else:
             result = self.log.append_records(records, expected_offset=expected_offset, timeout_ms=timeout_ms)
         if acks != 1:

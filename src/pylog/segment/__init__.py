@@ -6,7 +6,7 @@ What appends to one is ``writer.py``, which a process that only reads does not l
 from pylog.segment.reader import BATCH_LIMIT_BYTES, SegmentReader
 from pylog.segment.scan import SegmentScan, find_next_batch
 from pylog.segment.seal import Seal, SealBuilder, check_home, check_seal, read_seal, write_seal
-from pylog.segment.timed_reader import TimedSegmentReader
+from pylog.segment.time_lookup import TimedSegmentReader
 
 __all__ = [
     "BATCH_LIMIT_BYTES",

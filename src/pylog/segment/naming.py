@@ -1,7 +1,6 @@
 """File names of a partition directory, built and parsed in one place.
 
-Kafka's names (format.md, section 1): twenty digits of base offset, then the kind. ``.times``, ``.seal`` and ``.unsynced`` are
-pylog's own.
+Kafka's names (format.md, section 1): twenty digits of base offset, then the kind. ``.seal`` and ``.unsynced`` are pylog's own.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
-TIMES = ".times"
+TIMES = ".times"  # of earlier versions: nothing reads it
 SEAL = ".seal"
 UNSYNCED = ".unsynced"
 DELETED = ".deleted"  # behind the name of a file on its way out
@@ -62,13 +61,16 @@ def is_unfinished_snapshot(name: str) -> bool:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a crash left a file of this name: a segment's file on its way out, or an unfinished copy of a log,
-    index, seal or snapshot."""
+    """Whether nothing reads a file of this name: a crash left it (a segment's file on its way out, or an unfinished copy of a
+    log, index, seal, snapshot or lock), or an earlier version wrote it."""
+    if offset_of(name, TIMES) is not None:
+        return True
     if name.endswith(TEMPORARY):
         if is_unfinished_snapshot(name):
             return True
-        seal, _, of_process = name.removesuffix(TEMPORARY).partition(f"{SEAL}.")
-        return offset_of(f"{seal}{SEAL}", SEAL) is not None and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
+        target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
+        is_temporary = target == LOCK or offset_of(target, SEAL) is not None
+        return is_temporary and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
     if name.endswith(REWRITE):
         whole = name.removesuffix(REWRITE)
         return any(offset_of(whole, kind) is not None for kind in (LOG, OFFSET_INDEX, TIME_INDEX))

@@ -24,13 +24,15 @@ from pylog.codec.format import (
     MAGIC,
     MAGIC_POSITION,
 )
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptRecord, CorruptSegment, MissingCodec
+from pylog.interrupts import own
 from pylog.segment.naming import LOG, offset_of
 from pylog.storage import ReadableFile
 
 _CHUNK_BYTES = 1 << 20
 _WINDOW_BYTES = 16 << 10
 _LOOKED_INTO_BYTES = 4 << 20
+_DECOMPRESSED_MAX_BYTES = 32 << 20
 _CHECKED_TIMES_MAX = 4
 _CANDIDATES_MAX = 16_384  # bytes of an honest file look like a header once in a hundred million
 _MAGIC_BYTE = re.escape(bytes([MAGIC]))
@@ -122,10 +124,17 @@ class SegmentScan:
         return self._bytes(position, CRC_START)
 
     def least_timestamp_ms(self, position: int, header: BatchHeader) -> int:
-        """A time that no record is before of the batch at ``position``, which was just yielded; of a large one unknown."""
-        if header.size_bytes > _LOOKED_INTO_BYTES or not COMPILED:  # too slow for who appends
+        """A time that no record is before of the batch at ``position``, which was just yielded.
+
+        The least number there is of a large batch, or one that cannot be decompressed: ``verify`` says why.
+        """
+        if header.size_bytes > _LOOKED_INTO_BYTES or not COMPILED:  # too slow for the writer that seals
             return INT64_MIN
-        return BatchView(self._bytes(position, header.size_bytes), header).least_timestamp_ms()
+        view = BatchView(self._bytes(position, header.size_bytes), header)
+        try:
+            return view.least_timestamp_ms(_DECOMPRESSED_MAX_BYTES)
+        except own(CorruptRecord, MissingCodec):
+            return INT64_MIN
 
     def _bytes(self, position: int, size: int) -> memoryview:
         """``size`` bytes of the file, from the window if they are in it."""

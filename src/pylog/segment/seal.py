@@ -32,7 +32,6 @@ from pylog.codec.checksum import crc32c
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.interrupts import own
-from pylog.segment.block_times import BLOCK_BYTES
 from pylog.segment.naming import LOG, SEAL, file_path, temporary_path
 from pylog.storage import FileSystem, ReadableFile
 
@@ -43,7 +42,7 @@ HAS_HOME = 2
 HAS_LEAST = 4
 KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST
 TIMES_EVERY = 64  # batches
-LEAST_EVERY_BYTES = BLOCK_BYTES
+LEAST_EVERY_BYTES = 64 << 10
 HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's number 5
 
 _HEAD = Struct(">8shhIqqqii")

@@ -18,8 +18,7 @@ from pylog.index import (
     TransactionIndexReader,
     TransactionIndexWriter,
 )
-from pylog.segment.block_times import BlockTimesWriter
-from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.segment.scan import SegmentScan
 from pylog.storage import AppendableFile, Buffer, FileSystem
 
@@ -54,7 +53,6 @@ class SegmentWriter:
         self.file = self._opened(LOG)
         self._offsets = OffsetIndexWriter(self._opened(OFFSET_INDEX + index_suffix), base_offset)
         self._times = TimeIndexWriter(self._opened(TIME_INDEX + index_suffix), base_offset)
-        self.block_times = BlockTimesWriter(filesystem, file_path(directory, base_offset, TIMES))
         self.size_bytes = 0
         self.next_offset = base_offset
         self.written_alone = True  # every batch was appended through this object
@@ -75,11 +73,9 @@ class SegmentWriter:
         Costs at most one index interval and one batch, whatever the segment's size: from the last indexed batch on.
         """
         self._cut_indexes(size_bytes, next_offset)
-        last = self._stand_at(size_bytes, next_offset)
-        self.block_times.begin_at(last, self.size_bytes)
+        self._stand_at(size_bytes, next_offset)
 
-    def _stand_at(self, size_bytes: int, next_offset: int) -> int:
-        """Returns the position of the last batch, -1 without any."""
+    def _stand_at(self, size_bytes: int, next_offset: int) -> None:
         if self._offsets.count and not self._times.count:
             self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
@@ -90,14 +86,13 @@ class SegmentWriter:
         if start:
             for position, header in self._headers(0, 1):
                 self._note(position, header)
-        last, end, following = -1, 0, self.base_offset
+        end, following = 0, self.base_offset
         for position, header in self._headers(start, size_bytes):
-            last, end, following = position, position + header.size_bytes, header.last_offset + 1
+            end, following = position + header.size_bytes, header.last_offset + 1
             self._note(position, header)
             if position - self._offsets.last_position > self._interval_bytes:
                 self._index(position, header)  # its entry was lost
         self.size_bytes, self.next_offset = end, following
-        return last
 
     def _headers(self, start: int, end: int) -> list[tuple[int, BatchHeader]]:
         """Headers of batches that start in ``[start, end)`` of a region known to be good."""
@@ -131,11 +126,8 @@ class SegmentWriter:
         latest_ms = header.max_timestamp_ms if header.max_timestamp_ms >= 0 else now_ms()
         return latest_ms - self.first_timestamp_ms > segment_ms
 
-    def append(self, batch: Buffer, header: BatchHeader, min_timestamp_ms: int | None = None) -> None:
-        """Write a stamped batch at the end, and index entries if they are due. In the page cache on return.
-
-        ``min_timestamp_ms`` is the least that its producer gave, where the caller knows it.
-        """
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        """Write a stamped batch at the end, and index entries if they are due. In the page cache on return."""
         position = self.size_bytes
         if not 0 < position - self._offsets.last_position <= self._interval_bytes:
             self._repair_indexes()  # about to be written to, or ahead
@@ -143,7 +135,6 @@ class SegmentWriter:
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
             self._index(position, header)
-        self.block_times.appended(position, header, batch, min_timestamp_ms)
         self.size_bytes = position + header.size_bytes
         self.next_offset = header.last_offset + 1
 
@@ -159,7 +150,6 @@ class SegmentWriter:
         """Count in a whole batch that stands in the file at the end: of another process, or of a writer that died."""
         self.written_alone = False
         self._note(position, header)
-        self.block_times.passed(position)
         if position - self._offsets.last_position > self._interval_bytes:
             self._offsets.refresh()  # its writer has probably indexed it
             self._times.refresh()
@@ -207,7 +197,6 @@ class SegmentWriter:
         """
         self._offsets.clear()
         self._times.clear()
-        self.block_times.clear()
         self._stand_at(0, self.base_offset)
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
@@ -231,10 +220,8 @@ class SegmentWriter:
         """Write what is written once a segment is closed. Doing it twice changes nothing."""
         self._repair_indexes()
         self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
-        self.block_times.finish()
 
     def close(self) -> None:
         self.file.close()
         self._offsets.close()
         self._times.close()
-        self.block_times.close()

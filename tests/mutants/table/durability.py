@@ -206,8 +206,8 @@ MUTANTS = (
     Mutant(
         "a topic is published in a log that may be gone with the power",
         "catalog/catalog.py",
-        "        self._make_way_durable()\n        content",
-        "        content",
+        "        self._make_way_durable()\n        config",
+        "        config",
         "after a loss of power a log with durable topics has no manifest, and can't be opened",
         (f"{_OTHERS}::test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns",),
     ),

@@ -8,7 +8,7 @@ _FLIPS = "tests/segment/test_bit_flips.py"
 _INDEXES = "tests/index/test_indexes.py"
 _PUBLICATION = "tests/partition/test_publication.py"
 _PRODUCERS = "tests/partition/test_producers.py"
-_BLOCK_TIMES = "tests/partition/test_block_times.py"
+_TIME_RANGES = "tests/partition/test_time_ranges.py"
 
 MUTANTS = (
     Mutant(
@@ -118,8 +118,8 @@ MUTANTS = (
     Mutant(
         "the last stable offset ignores open transactions",
         "partition/write/log_end.py",
-        "                end if open_offset is None else open_offset,\n",
-        "                end,\n",
+        "        stable = end if open_offset is None else max(open_offset, state.log_start_offset)\n",
+        "        stable = end\n",
         "records are read whose transaction may still be aborted",
         (f"{_PRODUCERS}::test_read_committed_stops_at_the_first_open_transaction",),
     ),
@@ -165,51 +165,43 @@ MUTANTS = (
     ),
     Mutant(
         "lookups by time take the time index's word",
-        "segment/timed_reader.py",
+        "segment/time_lookup.py",
         "        indexed = 0 if self._dense else self._indexed_time(timestamp_ms, end)\n",
         "        indexed = self._indexed_time(timestamp_ms, end)\n",
         "a damaged time index makes records disappear from lookups",
         ("tests/index/test_times.py::test_a_time_index_of_any_entries",),
     ),
     Mutant(
-        "a block has the least time of its last batch",
-        "segment/block_times.py",
-        "        if min_timestamp_ms < self._least_ms:\n            self._least_ms = min_timestamp_ms\n",
-        "        self._least_ms = min_timestamp_ms\n",
-        "a range of times leaves out late records of an open segment",
-        (f"{_BLOCK_TIMES}::test_no_record_is_left_out",),
+        "the active segment has the least time of its last batch",
+        "partition/write/writer.py",
+        "self._end.publish_end(grant, state, segment, min(state.least_timestamp_ms, least_ms))",
+        "self._end.publish_end(grant, state, segment, least_ms)",
+        "a range of times leaves out late records of the active segment",
+        (f"{_TIME_RANGES}::test_no_record_is_left_out",),
     ),
     Mutant(
-        "others' batches have the times of one's own",
-        "segment/block_times.py",
-        "            self._leave(number, self._end)\n        self._is_known = False\n",
-        "            self._leave(number, self._end)\n",
-        "a range of times leaves out what another process appended",
-        (f"{_BLOCK_TIMES}::test_no_record_is_left_out",),
+        "a segment begins with the least time of the one before",
+        "partition/write/log_end.py",
+        "                least_timestamp_ms=INT64_MAX,\n",
+        "",
+        "no range of times leaves out an active segment",
+        (f"{_TIME_RANGES}::test_every_writer_keeps_the_least_time_of_the_active_segment",),
     ),
     Mutant(
-        "the times of a block are taken for another's, whose batches they leave out",
-        "segment/timed_reader.py",
-        "        if len(front) < HEADER_BYTES or header_crc(front) != block.front_crc:\n",
-        "        if False:\n",
-        "what another segment had hides the records of this one",
-        (f"{_BLOCK_TIMES}::test_that_of_another_segment_leaves_nothing_out_and_is_found",),
+        "what was adopted has the times of what was there before",
+        "partition/write/log_end.py",
+        "INT64_MIN if is_adopted else state.least_timestamp_ms",
+        "state.least_timestamp_ms",
+        "a range of times leaves out what a writer that died has appended",
+        (f"{_TIME_RANGES}::test_nothing_is_known_of_what_was_adopted_from_a_writer_that_died",),
     ),
     Mutant(
-        "an entry tells of a block that has grown",
-        "segment/block_times.py",
-        "block.end >= (number + 1) << _SHIFT or ",
-        "True or ",
-        "a range of times leaves out what was appended by the next process",
-        (f"{_BLOCK_TIMES}::test_no_record_is_left_out",),
-    ),
-    Mutant(
-        "an entry's checksum is not looked at",
-        "segment/block_times.py",
-        "        yield BlockTimes(*fields) if crc == expected else None\n",
-        "        yield BlockTimes(*fields)\n",
-        "a flipped bit beside an open segment hides its records",
-        (f"{_BLOCK_TIMES}::test_no_damage_to_it_hides_a_record",),
+        "a batch of which nobody says the times has the time of its first record",
+        "partition/write/writer.py",
+        "least_timestamp_ms()\n    return INT64_MIN\n",
+        "least_timestamp_ms()\n    return header.base_timestamp_ms\n",
+        "a range of times leaves out what comes later in the batch with an earlier time",
+        (f"{_TIME_RANGES}::test_a_compressed_batch_of_which_nobody_says_the_times_is_never_left_out",),
     ),
     Mutant(
         "zeros that Kafka preallocates are entries",

@@ -181,8 +181,8 @@ MUTANTS = (
     Mutant(
         "a deletion takes more than was asked for",
         "partition/write/writer.py",
-        "state.successor(log_start_offset=offset, segments_version",
-        "state.successor(log_start_offset=offset + 1, segments_version",
+        "                    log_start_offset=offset,\n",
+        "                    log_start_offset=offset + 1,\n",
         "the first record that was to stay is gone",
         ("tests/partition/test_publication.py::test_a_deletion_by_one_process_takes_segments_from_the_others_lists",),
     ),

@@ -10,6 +10,7 @@ _FULL = "tests/partition/test_durability.py::test_with_the_disk_full_at_any_mome
 _OS = "tests/storage/test_os_filesystem.py"
 _PUBLICATION = "tests/partition/test_publication.py"
 _SLOTS = "tests/partition/test_commit_slots.py"
+_UPGRADE = "tests/partition/test_slots_upgrade.py"
 _INTERRUPTS = "tests/test_interrupts.py"
 
 MUTANTS = (
@@ -56,16 +57,15 @@ MUTANTS = (
     Mutant(
         "the lock is released before what was appended is published",
         "partition/write/writer.py",
-        "without two calls\n            self._end.publish_end(grant, state, segment)\n",
-        "without two calls\n            self._lock._to_release.release()\n"
-        "            self._end.publish_end(grant, state, segment)\n",
+        "without two calls\n            self._end.publish_end(grant, state",
+        "without two calls\n            self._lock._to_release.release()\n            self._end.publish_end(grant, state",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
     Mutant(
         "the lock is not taken at all",
         "partition/write/lock.py",
-        "                if not lock.try_acquire():\n                    self._wait(lock, timeout_ms)\n",
+        "                    if not lock.try_acquire():\n                        self._wait(lock, timeout_ms)\n",
         "",
         "two processes append at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
@@ -153,7 +153,7 @@ MUTANTS = (
     Mutant(
         "a slot is published before the bytes are written",
         "partition/write/writer.py",
-        "            segment.append(batch, header, min_timestamp_ms)\n",
+        "            segment.append(batch, header)\n",
         "            self._lock.slots.publish(\n"
         "                state.successor(\n"
         "                    written_end=position + header.size_bytes,\n"
@@ -161,7 +161,7 @@ MUTANTS = (
         "                    high_watermark=header.last_offset + 1,\n"
         "                )\n"
         "            )\n"
-        "            segment.append(batch, header, min_timestamp_ms)\n",
+        "            segment.append(batch, header)\n",
         "readers go where nothing is yet",
         (f"{_PUBLICATION}::test_at_any_moment_of_an_append_others_see_whole_records_and_nothing_else",),
     ),
@@ -180,6 +180,38 @@ MUTANTS = (
         "ahead < _SEQUENCES // 2:",
         "what was published last is not seen",
         (f"{_SLOTS}::test_the_slot_published_last_is_the_one_that_counts",),
+    ),
+    Mutant(
+        "old slots go before the lock of those who know only them",
+        "partition/commit_slots.py",
+        "        fence()\n        self._output.pwrite(HEAD, 0)\n",
+        "        self._output.pwrite(HEAD, 0)\n        fence()\n",
+        "killed in between, it leaves writers of version 1 with a lock that is in place",
+        (f"{_UPGRADE}::test_a_writer_of_version_1_appends_at_no_moment_of_it_to_what_is_upgraded",),
+    ),
+    Mutant(
+        "an upgrade of slots leaves the lock",
+        "partition/commit_slots.py",
+        "        fence()\n",
+        "",
+        "writers of version 1 go on under it",
+        (f"{_UPGRADE}::test_a_writer_of_version_1_appends_at_no_moment_of_it_to_what_is_upgraded",),
+    ),
+    Mutant(
+        "an upgrade of slots is not recorded with the topic",
+        "partition/write/lock.py",
+        "                directory.require_slots_version()  # before the first of them is written\n",
+        "                pass\n",
+        "a process of version 1 that opens the partition later writes slots of its own over it",
+        (f"{_UPGRADE}::test_the_first_writer_keeps_all_that_they_said",),
+    ),
+    Mutant(
+        "offsets of a slot may stand in any order",
+        "partition/commit_slots.py",
+        "        if 0 <= start <= stable <= high <= end <= INT64_MAX and",
+        "        if end <= INT64_MAX and",
+        "what nobody can have published is read as published",
+        ("tests/partition/test_hostile_side_files.py::test_slots",),
     ),
     Mutant(
         "slot sequences do not wrap",

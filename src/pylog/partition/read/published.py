@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.format import HEADER_BYTES, INT64_MAX, INT64_MIN
 from pylog.errors import Closed, CorruptSegment
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
@@ -106,7 +106,7 @@ class PublishedView:
         return self._assess(state) if self._recover is None else self._recover()
 
     def token(self) -> object:
-        """A value that differs whenever something was published since. Costs one read of 128 bytes."""
+        """A value that differs whenever something was published since. Costs one read of 384 bytes."""
         slots = self._slots
         if slots is None:
             self.check_open()
@@ -176,7 +176,7 @@ class PublishedView:
                     durable_offset=slots.durable_offset,
                 )
             start = slots.log_start_offset if slots is not None else self._log_start
-            return CommitState(0, self._boot, -1, start, 0, start, start, start, start, start, 0)
+            return self._unpublished(start, 0, start, start, start, start, 0)
         last = segments.bases[-1]
         seen = (slots, segments, self._filesystem.size(self._directory.file_path(last, LOG)))
         known = self._assessed
@@ -199,18 +199,28 @@ class PublishedView:
         stable = end if open_offset is None else min(open_offset, end)
         version = slots.segments_version if slots is not None else 0
         known_durable = end if self._foreign else min(durable, end)
+        start = min(start, end)
+        return self._unpublished(
+            found.active_base, found.written_end, end, known_durable, max(stable, start), start, version
+        )
+
+    def _unpublished(
+        self, active_base: int, written_end: int, end: int, durable: int, stable: int, start: int, version: int
+    ) -> CommitState:
+        """What the segments say, as a state."""
         return CommitState(
-            0,
-            self._boot,
-            -1,
-            found.active_base,
-            found.written_end,
-            end,
-            known_durable,
-            stable,
-            min(start, end),
-            end,
-            version,
+            sequence=0,
+            boot=self._boot,
+            leader_epoch=-1,
+            active_base=active_base,
+            written_end=written_end,
+            log_end_offset=end,
+            durable_offset=durable,
+            last_stable_offset=stable,
+            log_start_offset=start,
+            high_watermark=end,
+            segments_version=version,
+            least_timestamp_ms=INT64_MIN if written_end else INT64_MAX,
         )
 
     def _end(self, segments: Segments, durable: int, *, known_durable: bool) -> tuple[Assessment, ProducerStates]:

@@ -354,8 +354,8 @@ class PartitionReader:
         segments = self.segments(state).since(start)
         found: list[tuple[int, int]] = []
         for base, following in pairwise([*segments.bases, state.log_end_offset]):
-            if base >= end:
-                break
+            if base >= end or (base == state.active_base and state.least_timestamp_ms > last_ms):
+                break  # all of the active segment is younger
             spans: list[tuple[int, int | None]] = [(base, following)]
             with suppress(FileNotFoundError, CorruptSegment):
                 segment, size = self._segment(base, state, segments.after(base))

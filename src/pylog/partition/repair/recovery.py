@@ -13,6 +13,7 @@ from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
+from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.index import encode_transactions
 from pylog.interrupts import own, suppress
@@ -35,7 +36,6 @@ from pylog.segment.naming import (
     REWRITE,
     SEAL,
     TIME_INDEX,
-    TIMES,
     TRANSACTION_INDEX,
     UNSYNCED,
     is_leftover,
@@ -144,17 +144,18 @@ def _rebuild_from(
     open_offset = producers.first_open_offset
     version = next_version(slots.segments_version if slots is not None else 0)
     state = CommitState(
-        slots.sequence if slots is not None else 0,
-        directory.boot,
-        epochs.latest,
-        found.active_base,
-        found.written_end,
-        end,
-        end,
-        end if open_offset is None else open_offset,
-        start,
-        end,
-        version,
+        sequence=slots.sequence if slots is not None else 0,
+        boot=directory.boot,
+        leader_epoch=epochs.latest,
+        active_base=found.active_base,
+        written_end=found.written_end,
+        log_end_offset=end,
+        durable_offset=end,
+        last_stable_offset=end if open_offset is None else min(max(open_offset, start), end),
+        log_start_offset=start,
+        high_watermark=end,
+        segments_version=version,
+        least_timestamp_ms=INT64_MIN if found.written_end else INT64_MAX,
     )
     return Recovered(segment, producers, state)
 
@@ -181,7 +182,7 @@ def _remove_orphans(directory: PartitionDirectory, segments: Segments) -> None:
     """Remove what belongs to no log file: a later segment of that name would be held to the seal of an earlier one."""
     there = set(segments.bases)
     names = directory.names()
-    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED):
+    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, UNSYNCED):
         for base in offsets_of(names, kind):
             if base not in there:
                 directory.filesystem.remove(directory.file_path(base, kind))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pylog.codec.format import INT32_MAX
-from pylog.errors import StorageError
+from pylog.codec.format import INT32_MAX, INT64_MIN
+from pylog.errors import FormatVersionError, StorageError
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
@@ -117,7 +117,7 @@ class _PartitionCheck:
         if self._dense:
             try:
                 self._state = self._published()
-            except own(StorageError) as error:
+            except own(StorageError, FormatVersionError) as error:
                 yield Finding("slots", f"{self._directory}/{COMMIT_SLOTS}", 0, None, None, str(error))
                 return
             self._is_of_this_boot = self._state is not None and self._state.boot == boot_of(self._filesystem)
@@ -207,6 +207,7 @@ class _PartitionCheck:
             place = Place(
                 base, end, end_offset, following is not None, self._dense, self._home,
                 self._may_end_early, self._batch_limit_bytes, self._is_rebuilt(base),
+                state.least_timestamp_ms if state is not None and is_published else INT64_MIN,
             )  # fmt: skip
             check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
             yield from check.run()

@@ -15,12 +15,12 @@ from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.partition.read.resync import resume_after
-from pylog.partition.verify.block_times import BlockTimesCheck, SealTimesCheck
 from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
+from pylog.partition.verify.times import KnownTimesCheck
 from pylog.segment import Seal, SegmentReader, check_home, read_seal
-from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TIMES, TRANSACTION_INDEX, file_path
+from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.storage import FileSystem, ReadableFile
 
 _READ_BYTES = 1 << 20
@@ -33,7 +33,8 @@ class Place(NamedTuple):
 
     ``end`` is the position where its published part ends, ``end_offset`` the offset behind it where something says so.
     ``may_end_early(offset)`` tells whether a batch that should begin at this offset may be torn, with nothing behind it.
-    ``is_rebuilt``: the next writer makes the indexes again, whatever they say.
+    ``is_rebuilt``: the next writer makes the indexes again, whatever they say. ``least_ms``: no record is before it, the commit
+    slots say.
     """
 
     base_offset: int
@@ -45,6 +46,7 @@ class Place(NamedTuple):
     may_end_early: Callable[[int, bool], bool]
     batch_limit_bytes: int
     is_rebuilt: bool
+    least_ms: int
 
 
 class SegmentCheck:
@@ -94,8 +96,8 @@ class SegmentCheck:
             base, kept = place.base_offset, {"closed": place.closed, "exact": place.dense}
             self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, place.end, **kept)
             self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, place.end, **kept)
-            self._block_times = BlockTimesCheck(self._filesystem, self._beside(TIMES), place.end if place.dense else 0)
-            self._seal_times = SealTimesCheck(seal, self._beside(SEAL))
+            slots = f"{self._directory}/{COMMIT_SLOTS}"
+            self._known_times = KnownTimesCheck(seal, self._beside(SEAL), place.least_ms, slots)
             yield from self._batches(reader, file)
             beside = [*([wrong_seal] if wrong_seal is not None else []), *self._side_files(seal)]
             is_deleted = not self._filesystem.exists(self._path)  # since it was opened, and what lies beside it, too
@@ -161,7 +163,6 @@ class SegmentCheck:
         self._passed_damage = True
         self._history.forget()
         self._times.damage(found)
-        self._block_times.damage()
         self.expected = found
         if found > expected:
             yield self._finding("offsets", position, expected, found, f"offsets {expected} to {found - 1} are missing")
@@ -212,7 +213,6 @@ class SegmentCheck:
         self._history.forget()
         self._offsets.damage(position, next_position)
         self._times.damage(_NO_OFFSET if next_offset is None else next_offset)
-        self._block_times.damage()
         self.expected = self.expected if next_offset is None else next_offset
         self._progress(next_position - position)
         return next_position
@@ -230,10 +230,8 @@ class SegmentCheck:
         except own(CorruptRecord) as damage:
             yield self._finding("records", position, header.base_offset, header.last_offset + 1, str(damage))
             self._history.forget()
-            self._block_times.damage()
             marker = None
         except own(MissingCodec) as missing:
-            self._block_times.damage()
             marker = None
             if str(missing) not in self._missing_codecs:
                 self._missing_codecs.add(str(missing))
@@ -256,15 +254,14 @@ class SegmentCheck:
     def _decoded(self, view: BatchView, position: int) -> Marker | None:
         """Decode every record; the marker of a control batch."""
         decoder, least_ms = view.decoder("", 0), INT64_MAX
-        is_compared = not view.header.is_control and (self._block_times.has_entries or self._seal_times.has_entries)
+        is_compared = not view.header.is_control and self._known_times.has_least
         if is_compared and COMPILED and view.header.codec == NONE:  # ten times as fast as the records it gives
             least_ms, is_compared = view.least_timestamp_ms(), False
         while taken := decoder.take(RECORDS_AT_ONCE):
             self._report.records += len(taken)
             if is_compared:
                 least_ms = min(least_ms, *map(_TIMESTAMP_MS, taken))
-        self._block_times.batch(position, view.header, view.buffer, least_ms)
-        self._seal_times.batch(position, view.header, least_ms)
+        self._known_times.batch(position, view.header, least_ms)
         return read_marker(view) if view.header.is_control and view.header.count else None
 
     # Beside the segment
@@ -284,8 +281,7 @@ class SegmentCheck:
         indexes = [*self._offsets.finish(place.end), *self._times.finish(self.expected)]
         if not place.is_rebuilt:
             yield from indexes
-        yield from self._block_times.findings.result()
-        yield from self._seal_times.findings.result()
+        yield from self._known_times.result()
         knows = self._knew_producers and self._history.knows_producers
         yield from check_aborted(
             self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=place.end,

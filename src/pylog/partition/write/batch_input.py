@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sized
 
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header, read_header
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.format import HEADER_BYTES, INT64_MAX
 from pylog.errors import ConfigError, CorruptRecord, RecordTooLarge
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE
@@ -72,8 +72,11 @@ def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int)
     )  # fmt: skip
 
 
-def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
-    """A copy of one encoded batch, if it is one. ``CorruptRecord`` tells why not, ``ConfigError`` what may not be appended."""
+def checked_batch(data: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
+    """A copy of one encoded batch, if it is one, and the least timestamp of its records.
+
+    ``CorruptRecord`` tells why it is none, ``ConfigError`` what may not be appended.
+    """
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:
         raise CorruptRecord(
@@ -92,14 +95,16 @@ def checked_batch(data: bytes | bytearray | memoryview) -> bytearray:
     view = BatchView(batch, header)
     view.check_crc()
     decoder = view.decoder("", 0)
+    least_ms = INT64_MAX
     while taken := decoder.take(RECORDS_AT_ONCE):
-        latest_ms = max(record.timestamp_ms for record in taken)
+        times_ms = [record.timestamp_ms for record in taken]
+        latest_ms, least_ms = max(times_ms), min(least_ms, *times_ms)
         if latest_ms > header.max_timestamp_ms:  # no lookup of a time would find it
             problem = f"its greatest timestamp is said to be {header.max_timestamp_ms}, but a record has {latest_ms}"
             raise CorruptRecord(
                 f"bytes are taken for a whole encoded batch, but {problem}; {_RECORDS}", problem=problem
             )
-    return batch
+    return batch, least_ms
 
 
 def _refuse_what_the_log_writes(header: BatchHeader) -> None:

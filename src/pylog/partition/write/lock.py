@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pylog.errors import Closed, DeliveryTimeout, PylogError, StorageError
+from pylog.errors import Closed, DeliveryTimeout, LogLocked, PylogError, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
-from pylog.segment.naming import COMMIT_SLOTS, LOCK
+from pylog.segment.naming import COMMIT_SLOTS, LOCK, temporary_path
 from pylog.storage import SLEEP_MAX_S, FileLock, acquire
 from pylog.turn import NOT_MINE, Turn, seconds_to_wait
 
 T = TypeVar("T")
+
+_OPENINGS_MAX = 10  # each after another process that has put its own lock there
 
 
 class _NotOpen:
@@ -26,6 +28,8 @@ class _NotOpen:
 
     release: Callable[[], object] = bool
     close_when_idle: Callable[[], object] = bool
+    abandon: Callable[[], object] = bool
+    close: Callable[[], object] = bool
 
 
 _NOT_OPEN = _NotOpen()
@@ -38,8 +42,8 @@ class WriteLock:
         self._directory = directory
         self._turn = Turn()  # threads of one process share the lock's descriptor
         self._grant = Grant(directory, self._turn.is_mine)
-        self._lock: FileLock | None = None
-        self._to_release: FileLock | _NotOpen = _NOT_OPEN
+        self._lock: FileLock | None = None  # once it was taken in place, and the slots are of this version
+        self._to_release: FileLock | _NotOpen = _NOT_OPEN  # from its opening on
         self.slots: CommitSlots | None = None  # to look at without the lock
         self._closed = False
         self._is_replaced = False  # others have another lock file: from then on this process must keep out
@@ -64,12 +68,15 @@ class WriteLock:
                 raise self._timed_out(timeout_ms)
             try:
                 lock = self._lock
-                if lock is None or self._closed:
-                    lock = self._usable()
-                if not lock.try_acquire():
-                    self._wait(lock, timeout_ms)
-                if self._is_replaced or not lock.is_in_place():
-                    self._check_in_place(lock)
+                if self._closed:
+                    raise self._why_closed()
+                if lock is None:
+                    self._open_and_take(timeout_ms)
+                else:
+                    if not lock.try_acquire():
+                        self._wait(lock, timeout_ms)
+                    if self._is_replaced or not lock.is_in_place():
+                        self._check_in_place(lock)
                 return work(self._grant)
             except own(FileNotFoundError) as error:
                 if isinstance(error, PylogError):
@@ -84,12 +91,35 @@ class WriteLock:
             except own(NOT_MINE):
                 pass
 
-    def _usable(self) -> FileLock:
-        """The lock's file, opened. ``Closed``."""
-        if self._closed:
-            self._directory.check_topic()  # it may have been closed because its topic is gone: then that is what is said
-            raise Closed(f"{self._directory.path} has been closed", path=self._directory.path)
-        return self._lock or self._open()
+    def _why_closed(self) -> Closed:
+        self._directory.check_topic()  # it may have been closed because its topic is gone: then that is what is said
+        return Closed(f"{self._directory.path} has been closed", path=self._directory.path)
+
+    def _open_and_take(self, timeout_ms: int) -> None:
+        """Take the lock that stands there now. Under it, slots of an earlier version become slots of this one.
+
+        An upgrade replaces the lock, and so does another process that upgrades, or creates the topic again. Nothing is known
+        of the partition yet, so this process then takes the new lock.
+        """
+        for _ in range(_OPENINGS_MAX):
+            self._drop()
+            lock, slots = self._open(timeout_ms)
+            self._wait(lock, timeout_ms)
+            if lock.is_in_place() and not slots.upgrade(self._replace_lock):
+                self._lock = lock
+                return
+        raise self._refused()
+
+    def _replace_lock(self) -> None:
+        """Processes of an earlier version have the old file open. They find that it is not in place, and stop."""
+        filesystem, path = self._directory.filesystem, f"{self._directory.path}/{LOCK}"
+        temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
+        try:
+            filesystem.lock(temporary).close()
+            self._grant.check()
+            filesystem.replace(temporary, path)
+        finally:
+            filesystem.remove(temporary)
 
     def _check_in_place(self, lock: FileLock) -> None:
         if not lock.is_in_place():
@@ -123,38 +153,45 @@ class WriteLock:
             timeout_ms=timeout_ms,
         )
 
-    def _open(self) -> FileLock:
+    def _open(self, timeout_ms: int) -> tuple[FileLock, CommitSlots]:
         directory = self._directory
         try:
             lock = directory.filesystem.lock(f"{directory.path}/{LOCK}")
-            self.slots = CommitSlots(directory.filesystem.open_appendable(f"{directory.path}/{COMMIT_SLOTS}"))
+            slots = CommitSlots(directory.filesystem.open_appendable(f"{directory.path}/{COMMIT_SLOTS}"))
         except own(FileNotFoundError) as error:
             raise directory.gone() from error
-        self.slots.close_when_idle()
-        self._grant.slots = self.slots
-        self._lock = self._to_release = lock
+        slots.close_when_idle()
+        self.slots = self._grant.slots = slots
+        self._to_release = lock
         try:
             directory.check_topic()
+            if not slots.is_current:
+                directory.require_slots_version()  # before the first of them is written
+        except own(LogLocked) as error:
+            self._drop()
+            raise DeliveryTimeout(
+                f"the commit slots of {directory.path} are to be upgraded: {error}",
+                path=directory.path,
+                timeout_ms=timeout_ms,
+            ) from error
         except BaseException:
             self._drop()
             raise
-        return lock
+        return lock, slots
 
     def reopen(self, timeout_ms: int) -> None:
         """While holding it: take the lock of the directory that stands at this path *now*.
 
         For slots that turned invalid: the topic may have been deleted, and created anew under the same name.
         """
-        self._drop()
-        self._wait(self._open(), timeout_ms)
+        self._open_and_take(timeout_ms)
 
     def _drop(self) -> None:
         slots, self.slots = self.slots, None
-        lock, self._lock, self._to_release = self._lock, None, _NOT_OPEN
+        lock, self._lock, self._to_release = self._to_release, None, _NOT_OPEN
         if slots is not None:
             slots.close()
-        if lock is not None:
-            lock.close()
+        lock.close()
 
     def close(self, last: Callable[[Grant], object]) -> bool:
         """Give the files back for good. Waits for the holder; False where that is this thread, interrupted by a signal.
@@ -181,6 +218,5 @@ class WriteLock:
         self._turn = Turn()
         self._grant.revoke()
         self._grant = Grant(self._directory, self._turn.is_mine)
-        lock, self._lock, self.slots, self._to_release = self._lock, None, None, _NOT_OPEN
-        if lock is not None:
-            lock.abandon()
+        lock, self._lock, self.slots, self._to_release = self._to_release, None, None, _NOT_OPEN
+        lock.abandon()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from pylog.codec.batch import BatchHeader
+from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, NotAppended, OutcomeUnknown, PylogError, StorageError
 from pylog.interrupts import is_foreign, own
 from pylog.partition.commit_slots import CommitState, next_version
@@ -26,7 +27,6 @@ from pylog.partition.write.sealing import Sealer
 from pylog.segment import SegmentScan
 from pylog.segment.naming import LOG, SEAL
 from pylog.segment.writer import SegmentWriter
-from pylog.storage import next_sequence
 
 logger = logging.getLogger("pylog.partition")
 
@@ -181,7 +181,8 @@ class LogEnd:
         grant.check()
         self._state = None  # the segment is ahead of it: after an error here, the next use begins again
         segment.cut(scan.position, scan.next_offset)
-        self.publish_end(grant, state, segment)
+        is_adopted = scan.position > state.written_end  # and nobody has told the times of it
+        self.publish_end(grant, state, segment, INT64_MIN if is_adopted else state.least_timestamp_ms)
 
     def _recover(self, grant: Grant, state: CommitState | None) -> None:
         """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
@@ -209,25 +210,11 @@ class LogEnd:
         if aborted is not None:
             segment.add_aborted(aborted)
 
-    def publish_end(self, grant: Grant, state: CommitState, segment: SegmentWriter) -> None:
-        """Make everything up to the segment's end visible."""
-        end = segment.next_offset
-        open_offset = self.producers.first_open_offset
-        self._state = grant.publish(
-            CommitState(
-                next_sequence(state.sequence),
-                self._directory.boot,
-                state.leader_epoch,
-                segment.base_offset,
-                segment.size_bytes,
-                end,
-                state.durable_offset,
-                end if open_offset is None else open_offset,
-                state.log_start_offset,
-                end,
-                state.segments_version,
-            )
-        )
+    def publish_end(self, grant: Grant, state: CommitState, segment: SegmentWriter, least_timestamp_ms: int) -> None:
+        """Make everything up to the segment's end visible. No record in it is before ``least_timestamp_ms``."""
+        end, open_offset = segment.next_offset, self.producers.first_open_offset
+        stable = end if open_offset is None else max(open_offset, state.log_start_offset)
+        self._state = grant.publish(state.advanced(segment.size_bytes, end, stable, least_timestamp_ms))
         since_bytes = segment.size_bytes - self._snapshot_position
         if (
             self.producers.batches_since_snapshot >= snapshots.INTERVAL_BATCHES
@@ -269,6 +256,7 @@ class LogEnd:
                 written_end=0,
                 log_end_offset=end,
                 segments_version=next_version(state.segments_version),
+                least_timestamp_ms=INT64_MAX,
             )
         )
         self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
@@ -319,12 +307,6 @@ class LogEnd:
             return
         if now._replace(sequence=known.sequence, durable_offset=known.durable_offset) == known:
             segment.finish()
-
-    def close(self) -> None:
-        """Give the files back for good."""
-        if self._segment is not None:
-            self._segment.block_times.finish()
-        self.forget()
 
     def forget(self) -> None:
         """Give the files back. The next use reads everything again."""

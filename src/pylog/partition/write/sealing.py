@@ -16,15 +16,14 @@ from functools import partial
 from typing import NamedTuple
 
 from pylog.codec.batch import header_crc
-from pylog.codec.format import HEADER_BYTES, INT64_MIN
+from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
-from pylog.segment.block_times import LeastTimes, known_block_times
-from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TIMES, file_name, offsets_of
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
@@ -33,6 +32,7 @@ LEFTOVERS_PER_ROLL = 2  # so that nobody pays for a long history, and all of it 
 _STEP_BYTES = 1 << 20
 _CHECKED_PER_ROLL_BYTES = 1 << 20
 _BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
+_COMPRESSED_COSTS = 4  # times the bytes of a batch, to decompress it
 
 
 class ClosedSegment(NamedTuple):
@@ -156,7 +156,6 @@ class Sealer:
         try:
             if not (yield from self._is_sealed(base)):
                 yield from self._seal(base)
-            self._directory.filesystem.remove(self._directory.file_path(base, TIMES))  # the seal says as much
         except own(FileNotFoundError):
             pass  # deleted meanwhile
         except own(PylogError) as error:
@@ -181,18 +180,11 @@ class Sealer:
         file = self._directory.filesystem.open_readable(path)
         try:
             builder = SealBuilder(self._directory.home)
-            size = file.size()
-            times = LeastTimes(
-                known_block_times(self._directory.filesystem, self._directory.file_path(base, TIMES), size, closed=True)
-            )
-            scan = SegmentScan(file, 0, size, next_offset=base)
+            scan = SegmentScan(file, 0, file.size(), next_offset=base)
             for position, header in scan:
                 front = scan.front(position)
-                least_ms = times.of_batch(position, front)
-                if least_ms == INT64_MIN:
-                    least_ms = scan.least_timestamp_ms(position, header)
-                builder.add(position, header, front, least_ms)
-                yield header.size_bytes
+                builder.add(position, header, front, scan.least_timestamp_ms(position, header))
+                yield header.size_bytes * (_COMPRESSED_COSTS if header.codec else 1)
         finally:
             file.close()
         if scan.problem is not None:

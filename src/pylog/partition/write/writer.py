@@ -13,8 +13,9 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
-from pylog.codec.batch import BatchHeader, read_header, stamp
-from pylog.codec.format import INT64_MAX
+from pylog.codec import COMPILED
+from pylog.codec.batch import BatchHeader, BatchView, read_header, stamp
+from pylog.codec.format import CONTROL_BIT, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
 from pylog.errors import (
     CorruptSegment,
     NotAppended,
@@ -46,6 +47,7 @@ from pylog.storage import after_fork_in_child
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
+_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT
 
 
 class PartitionWriter:
@@ -66,7 +68,7 @@ class PartitionWriter:
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
-        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded, where the caller knows it.
+        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded, if the caller knows it.
         Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the system failed and could not be asked.
         """
         try:
@@ -102,14 +104,15 @@ class PartitionWriter:
             if is_due:
                 state, segment = self._end.roll(grant, state, segment)
             position = segment.size_bytes
-            segment.append(batch, header, min_timestamp_ms)
-            if segment.block_times.is_due:
-                segment.block_times.write()
+            least_ms = min_timestamp_ms
+            if least_ms is None or header.attributes & _OTHER_TIMES:
+                least_ms = _least_timestamp_ms(header, batch)
+            segment.append(batch, header)
             if header.producer_id >= 0:
                 self._end.fold(segment, position, header)
             else:
                 self._end.producers.batches_since_snapshot += 1  # what ``fold`` does, without two calls
-            self._end.publish_end(grant, state, segment)
+            self._end.publish_end(grant, state, segment, min(state.least_timestamp_ms, least_ms))
         except BaseException as error:
             self._end.take_back(grant, error)
             raise
@@ -205,8 +208,14 @@ class PartitionWriter:
         if offset >= state.log_start_offset:  # others may have rolled since a deletion was begun, and cut off
             self._make_snapshot_durable(first, state)
         if offset > state.log_start_offset:
-            version = next_version(state.segments_version)
-            self._end.publish(grant, state.successor(log_start_offset=offset, segments_version=version))
+            self._end.publish(
+                grant,
+                state.successor(
+                    log_start_offset=offset,
+                    last_stable_offset=max(state.last_stable_offset, offset),
+                    segments_version=next_version(state.segments_version),
+                ),
+            )
         grant.sync_slots()  # a log start that was there already, too: its own sync may have failed
         return max(offset, state.log_start_offset)
 
@@ -268,7 +277,7 @@ class PartitionWriter:
         except own(PylogError, FileNotFoundError) as error:
             logger.warning("%r: no closing entry in a time index: %s", self._directory.path, error)
         if is_done:
-            self._end.close()
+            self._end.forget()
         self._sealer.finish()
 
     def _forget_parent(self) -> None:
@@ -276,3 +285,13 @@ class PartitionWriter:
         self._lock.forget_parent()
         self._end.forget()  # what the handler of a signal interrupted must not write any more
         self._sealer.forget_parent()
+
+
+def _least_timestamp_ms(header: BatchHeader, batch: bytearray) -> int:
+    """A time that no record of a batch is before, if its producer has not said it, or if its times are not its producer's.
+
+    The readable codec is too slow to look into it.
+    """
+    if COMPILED or header.attributes & _OTHER_TIMES:
+        return BatchView(batch, header).least_timestamp_ms()
+    return INT64_MIN
