@@ -261,7 +261,8 @@ class CommitSlotsReader:
         return known if raw == known[0] else self._decoded(raw)
 
     def _decoded(self, raw: bytes) -> tuple[bytes, CommitState | None]:
-        state = latest(raw)
+        is_current = raw.startswith(HEAD)  # as a rule: two calls less for each poll
+        state = latest_slot(raw[HEAD_BYTES:], SLOT_BYTES, decode_slot) if is_current else latest(raw)
         for _ in range(_TORN_READS_MAX):
             if state is not None or len(raw) < OLD_FILE_BYTES:
                 break
