@@ -13,11 +13,12 @@ import pytest
 from pylog import Log, Producer
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch, number
+from pylog.codec.format import POSITIVE
 from pylog.errors import ConfigError, CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageFull, TopicNotFound
 from pylog.model import ProducerRecord
 from pylog.partition import producer_state
 from pylog.partition.producer_state import SEQUENCE_LIMIT
-from pylog.producer.partitioner import KEY_HASHES, POSITIVE
+from pylog.producer.partitioner import KEY_HASHES
 from pylog.spark import finish_commits, sink_commit
 from pylog.spark.intents import SinkState, read_intent, read_state, write_intent, write_state
 from pylog.spark.publishing import Publication
