@@ -6,7 +6,8 @@
     framing.py     what a record is, check by check    columns.py      a batch as columns
     fields.py      what one may be made of             faults.py       what can be wrong, in words
     varint.py      how its numbers are written        least_time.py   the least timestamp of a batch
-    by_partition.py   many records put in groups      producer_entries.py   the entries of a snapshot
+    times.py       the timestamps in an encoder        producer_entries.py   the entries of a snapshot
+    by_partition.py   many records grouped by partition
 
 This file chooses between compiled and readable, for everyone: ``PYLOG_PURE_PYTHON=1``, or no compiled module, means
 readable. Nobody else imports either of the two.
