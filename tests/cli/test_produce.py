@@ -255,7 +255,7 @@ def test_lines_in_the_log_behind_a_refused_one_are_named_and_no_more_are_sent(py
     answer = json.loads(out)
     [[first, last]] = answer["later_lines"]
     assert [record.value for record in records(log)] == lines[first - 1 : last]
-    assert 1 < first <= last < first + 50  # whoever found the disk full was filling the next batch
+    assert 1 < first <= last < len(lines)  # how soon the command learns of it is up to the scheduler
     assert (code, answer["refused_line"], answer["records"]) == (6, 1, last - first + 1)
     assert answer["unknown_lines"] == []
     named = f"line {first} behind it is" if first == last else f"lines {first}-{last} behind it are"
