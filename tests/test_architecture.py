@@ -68,7 +68,7 @@ ROOMS_OF: dict[str, Collection[str]] = {
     "time": {"clock"},
     "asyncio": {"aio", "testing"},
     "crc32c": HEIGHT,
-    "mmh3": {"producer"},
+    "mmh3": {"codec", "producer"},
     "kafka": {"cli"},
     "pyspark": {"spark"},
     "pytest": {"testing"},

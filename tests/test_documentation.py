@@ -119,8 +119,8 @@ def test_the_consumer_that_commits_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert run(go_on, tmp_path) == "billing b'400 USD'\n" * 2
 
 
+@pytest.mark.engine
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(600)  # all blocks, in a session of their own: a minute and a half on two idle cores
 def test_what_is_printed_for_spark_runs(tmp_path: Path) -> None:
     if problem := java_problem():

@@ -116,7 +116,7 @@ def _left_by(producers: int) -> Contender:
         for number in range(scale.of(SMALL_BATCHES, at_least=100)):
             encoder.append(0, None, VALUE, ())
             sequence, producer_id = divmod(number, producers)
-            partition.append_batch(
+            partition.log.append_batch(
                 build_batch(encoder, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
             )
 

@@ -20,6 +20,7 @@ from benchmarks.settings import Scale
 from benchmarks.workload import Contender, Figure, Measure, Value, Workload
 from benchmarks.workloads import WORKLOADS
 
+ON_SPARK = ("spark", "spark_stream")  # each starts sessions of its own
 SLOW_TO_START = ("Kafka",)  # a broker in Java takes ten seconds
 
 
@@ -28,7 +29,9 @@ def tiny(name: str, directory: Path, without: tuple[str, ...] = SLOW_TO_START) -
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.engine if name in ON_SPARK else ()) for name in WORKLOADS]
+)
 def test_every_workload_measures_what_its_figures_ask(name: str, tmp_path: Path) -> None:
     result = tiny(name, tmp_path)
     assert result.rounds == 1

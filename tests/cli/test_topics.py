@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pylog.codec import murmur2
 from pylog.log import Log
-from pylog.producer.partitioner import murmur2
 from tests.cli.conftest import Run
 
 

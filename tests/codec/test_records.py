@@ -398,6 +398,74 @@ def test_a_list_that_shrinks_meanwhile_does_no_harm(codec: ModuleType) -> None:
     assert state(encoder) == (0, 0, -1, -1)
 
 
+@given(st.lists(strategies.data, max_size=40), st.booleans(), st.integers(100, 2000), st.data())
+def test_entering_many_is_entering_each_until_one_does_not_fit(
+    codec: ModuleType, values: list[bytes | None], keyed: bool, limit: int, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(values)))
+    stop = data.draw(st.integers(start, len(values)))
+    keys = [None if v is None else v[:3] for v in reversed(values)] if keyed else None
+    one, many = codec.RecordEncoder(limit), codec.RecordEncoder(limit)
+    for encoder in (one, many):
+        encoder.append(TS0 + 7, b"first", b"", ())
+    index = start
+    while index < stop and one.append(TS0, keys[index] if keys else None, values[index], ()):
+        index += 1
+    assert many.enter_many(TS0, values, keys, start, stop) == (1, index - start)
+    assert state(many) == state(one)
+    assert many.take() == one.take()
+
+
+@pytest.mark.parametrize("other", ["text", bytearray(b"v"), memoryview(b"v"), 5], ids=repr)
+def test_entering_many_ends_before_what_is_not_plainly_bytes(codec: ModuleType, other: Any) -> None:
+    encoder = codec.RecordEncoder(LIMIT)
+    assert encoder.enter_many(TS0, [b"a", None, other, b"c"], None, 0, 4) == (0, 2)
+    assert encoder.enter_many(TS0, (b"a", b"b"), (b"k", other), 0, 2) == (2, 1)
+    assert encoder.enter_many(TS0, [other], [b"k"], 0, 1) == (3, 0)
+    assert encoder.take() == payload_of([Raw(0, 0, None, b"a"), Raw(0, 1, None, None), Raw(0, 2, b"k", b"a")])
+
+
+def test_entering_many_takes_nothing_after_close_and_raises_as_appending_does(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(100)
+    with pytest.raises(RecordTooLarge):
+        encoder.enter_many(TS0, [bytes(100)], None, 0, 1)
+    with pytest.raises(InvalidTimestamp):
+        encoder.enter_many(-1, [b"v"], None, 0, 1)
+    encoder.close()
+    assert encoder.enter_many(TS0, [b"v"], None, 0, 1) == (0, 0)
+    assert state(encoder) == (0, 0, -1, -1)
+    encoder.reopen()
+    assert encoder.enter_many(TS0, [b"v"], None, 0, 1) == (0, 1)
+
+
+def test_threads_may_enter_many_without_a_lock(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder(1 << 24)
+    values = [b"%05d" % number for number in range(2000)]
+    runs: list[tuple[int, int, int]] = []
+
+    def work() -> None:
+        at = 0
+        while at < len(values):
+            first, count = encoder.enter_many(TS0, values, values, at, min(at + 20, len(values)))
+            runs.append((first, at, count))
+            at += count
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert encoder.count == 4 * len(values)
+    found = [record.value for record in decode(codec, encoder.take(), 4 * len(values))]
+    for first, at, count in runs:
+        assert found[first : first + count] == values[at : at + count]
+
+
 # Receipts
 
 
@@ -543,6 +611,30 @@ def test_what_comes_between_reading_and_writing_the_readable_encoder_comes_first
     first, second = decode(codec, encoder.take(), 2)
     assert (first.key, first.timestamp_ms, first.headers) == (b"first", TS0, ())
     assert (second.key, second.timestamp_ms, second.headers) == (b"second", TS0 + 5, (("h", b"x"),))
+
+
+@pytest.mark.parametrize("meanwhile", ["enter", "close"])
+def test_what_comes_while_the_readable_encoder_enters_many_comes_first(
+    both: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    codec = both[0]
+    encoder = codec.RecordEncoder(LIMIT)
+    encode_record = codec.encode_record
+
+    def interrupted(*fields: Any) -> bytes:
+        monkeypatch.undo()
+        if meanwhile == "enter":
+            assert encoder.enter(codec.Receipt, None, TS0, b"first", None, ()).index == 0
+        else:
+            encoder.close()
+        return bytes(encode_record(*fields))
+
+    monkeypatch.setattr(codec, "encode_record", interrupted)
+    assert encoder.enter_many(TS0 + 5, [b"second", b"third"], None, 0, 2) == (0, 0)
+    if meanwhile == "enter":
+        assert encoder.take() == payload_of([Raw(0, 0, b"first", None)])
+    else:
+        assert state(encoder) == (0, 0, -1, -1)
 
 
 # Decoding

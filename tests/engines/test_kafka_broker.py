@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.codec import murmur2
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed, encode_key, encode_value
-from pylog.producer.partitioner import murmur2
 from pylog.testing import produce_all
 from tests.engines.broker import Broker
 

@@ -8,8 +8,10 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pylog.codec import murmur2
+from pylog.codec.format import POSITIVE
 from pylog.errors import InvalidPartition
-from pylog.producer.partitioner import NAMED_PARTITIONERS, POSITIVE, Custom, RoundRobin, Sticky, murmur2
+from pylog.producer.partitioner import NAMED_PARTITIONERS, Custom, RoundRobin, Sticky
 from tests.producer.fakes import FakeLog
 
 # Kafka's own UtilsTest.testMurmur2; docs/format.md, section 10
@@ -36,7 +38,7 @@ def test_murmur2_agrees_with_aiokafka(key: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_the_remembered_murmur2_is_the_same_as_the_computed_one(key: bytes) -> None:
+def test_murmur2_of_a_key_that_is_asked_for_again_is_the_same(key: bytes) -> None:
     key_hash = NAMED_PARTITIONERS["murmur2"].key_hash
     assert key_hash is not None
     assert [key_hash(key), key_hash(key), key_hash(bytearray(key)) if len(key) > 64 else murmur2(key)] == [

@@ -5,11 +5,13 @@ from typing import Any
 
 import mmh3
 import pytest
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.errors import BufferTimeout, ConfigError, InvalidPartition, PylogError, RecordTooLarge, SerializationError
 from pylog.producer.deliveries import Deliveries
+from pylog.producer.delivery import Delivery
 from tests.producer.fakes import FakeLog
 
 KEYS = st.none() | st.binary(max_size=3)
@@ -47,6 +49,69 @@ def test_it_sends_what_as_many_sends_would_in_the_same_order(
     for number in range(partitions):
         offsets = [found.offset for found in metadata if found.partition == number]
         assert offsets == sorted(offsets)
+
+
+@given(
+    st.integers(1, 200), st.integers(0, 2**32), st.sampled_from([0, 1, 30, 600]),
+    st.sampled_from(["murmur3", "murmur2"]), st.sampled_from([150, 600, 1 << 20]),
+    st.sampled_from([None, "value", "key", "large", "time"]), st.sampled_from([2000, 1 << 25]),
+)  # fmt: skip
+def test_records_with_keys_are_where_a_simple_model_puts_them(
+    partitions: int, seed: int, count: int, partitioner: str, batch_bytes: int, wrong: str | None, buffer_bytes: int
+) -> None:
+    """The model: each record in its turn to the partition of its key, until one is refused."""
+    random = Random(seed)
+    key_hash = {"murmur3": mmh3.hash, "murmur2": aiokafka_murmur2}[partitioner]
+    plain_keys = [b"%d" % random.randrange(2 * partitions) for _ in range(count)]
+    plain_values = [b"%d " % n + bytes(random.choice([0, 10, 10, 100, 300])) for n in range(count)]
+    keys: list[Any] = list(plain_keys)
+    values: list[Any] = list(plain_values)
+    for place in random.sample(range(count), count // 20):  # like bytes, and no bytes
+        changed = random.choice([keys, values])
+        changed[place] = random.choice([bytearray, memoryview])(changed[place])
+    accepted = count
+    if wrong is not None and count:
+        accepted = 0 if wrong == "time" else random.randrange(count)
+        if wrong == "key":
+            keys[accepted] = random.choice(["text", 5])
+        elif wrong != "time":
+            values[accepted] = random.choice(["text", 5]) if wrong == "value" else bytes(2001)
+    log = FakeLog(partitions=partitions, partitioner=partitioner, max_message_bytes=2000)
+    opened = random.sample(range(partitions), partitions // 2)
+    model = [[b"before"] if number in opened else [] for number in range(partitions)]
+    for key, value in zip(plain_keys[:accepted], plain_values, strict=False):
+        model[(key_hash(key) & 0x7FFFFFFF) % partitions].append(value)
+    called: list[Delivery] = []
+    with log.producer(
+        batch_bytes=batch_bytes, buffer_bytes=max(batch_bytes, buffer_bytes), on_delivery=called.append
+    ) as producer:
+        for number in opened:
+            producer.send("t", b"before", partition=number)
+        timestamp_ms = -1 if wrong == "time" else 9
+        if accepted < count:
+            with pytest.raises(PylogError) as caught:
+                producer.send_many("t", values, keys=keys, timestamp_ms=timestamp_ms)
+            assert caught.value.index == accepted
+        else:
+            metadata = producer.send_many("t", values, keys=keys, timestamp_ms=timestamp_ms).result()
+            assert [model[at.partition][at.offset] for at in metadata] == plain_values
+    assert [log.partition("t", number).values for number in range(partitions)] == model
+    assert len(called) == len(set(map(id, called))) == len(opened) + accepted
+    assert all(delivery.exception() is None for delivery in called)
+
+
+def test_records_without_a_key_among_others_stay_on_the_sticky_partition(seed: int) -> None:
+    random = Random(seed)
+    log = FakeLog(partitions=50)
+    with log.producer() as producer:
+        sticky = producer.send("t", b"v").result().partition
+        producer.flush()
+        assert producer.send("t", b"v").result().partition != sticky  # another after each batch
+        for keys in ([None, b"a", None, None, b"b", None], [random.choice([None, b"k"]) for _ in range(500)]):
+            current = producer.send("t", b"v")
+            sent = producer.send_many("t", [b"v"] * len(keys), keys=keys)
+            found = {at.partition for at, key in zip(sent.result(), keys, strict=True) if key is None}
+            assert found == {current.result().partition}
 
 
 def test_any_iterable_will_do() -> None:
@@ -112,7 +177,7 @@ def test_what_precedes_a_refused_value_is_sent_and_nothing_behind_it(
     keys: bool, bad: int, wrong: Any, error: type[PylogError], batch_bytes: int
 ) -> None:
     log = FakeLog(partitions=3, max_message_bytes=2000)
-    values: list[Any] = [b"%d" % n for n in range(30)]
+    values: list[Any] = [b"%d" % n if n % 3 else bytearray(b"%d" % n) for n in range(30)]
     values[bad] = wrong
     called: list[object] = []
     with log.producer(batch_bytes=batch_bytes, on_delivery=called.append) as producer:

@@ -11,10 +11,11 @@ import mmh3
 import pyarrow as pa
 import pytest
 
+from pylog.codec import murmur2
 from pylog.errors import ConfigError, CorruptSegment, FormatVersionError
 from pylog.log import Log
 from pylog.producer import Producer
-from pylog.producer.partitioner import KEY_HASHES, NAMED_PARTITIONERS, murmur2
+from pylog.producer.partitioner import KEY_HASHES, NAMED_PARTITIONERS
 from tests.producer.fakes import FakeLog
 
 KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"

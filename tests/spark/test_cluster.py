@@ -26,7 +26,7 @@ from tests.spark import shipping
 from tests.spark.cluster import Cluster
 from tests.spark.writing import values
 
-pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.processes, pytest.mark.timeout(300)]
 
 RECORDS, PARTITIONS = 2_000, 3
 HELD = 1_000  # the record whose task is killed

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pylog import Log
-from pylog.producer.partitioner import NAMED_PARTITIONERS, POSITIVE
+from pylog.codec.format import POSITIVE
+from pylog.producer.partitioner import NAMED_PARTITIONERS
 from tests.spark.writing import names, values
 
 if TYPE_CHECKING:

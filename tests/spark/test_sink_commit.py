@@ -13,7 +13,7 @@ import pytest
 from pylog import Log, Producer
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch, number
-from pylog.codec.format import MAX_SEQUENCE
+from pylog.codec.format import MAX_SEQUENCE, POSITIVE
 from pylog.errors import (
     Closed,
     ConfigError,
@@ -26,7 +26,7 @@ from pylog.errors import (
 )
 from pylog.model import ProducerRecord
 from pylog.partition.producers import state as producer_state
-from pylog.producer.partitioner import KEY_HASHES, POSITIVE
+from pylog.producer.partitioner import KEY_HASHES
 from pylog.spark import finish_commits
 from pylog.spark.sink import commit as sink_commit
 from pylog.spark.sink.directory import SinkDirectory

@@ -217,7 +217,7 @@ def test_a_link_that_takes_the_place_of_an_open_partition_leads_nobody_out(tmp_l
         (tmp_log_dir / "t-0").rename(linked)
         (tmp_log_dir / "t-0").symlink_to(linked)
         names = sorted(os.listdir(linked))
-        with pytest.raises(StorageError, match="is a symbolic link"):
+        with pytest.raises(NotAppended, match="is a symbolic link"):
             partition.log.roll()
         with pytest.raises(NotAppended, match="is a symbolic link"):
             partition.append(one("w"), acks="all")

@@ -6,7 +6,8 @@
     framing.py     what a record is, check by check    columns.py      a batch as columns
     fields.py      what one may be made of             faults.py       what can be wrong, in words
     varint.py      how its numbers are written        least_time.py   the least timestamp of a batch
-    producer_entries.py   the entries of a snapshot
+    times.py       the timestamps in an encoder        producer_entries.py   the entries of a snapshot
+    by_partition.py   many records grouped by partition
 
 This file chooses between compiled and readable, for everyone: ``PYLOG_PURE_PYTHON=1``, or no compiled module, means
 readable. Nobody else imports either of the two.
@@ -25,15 +26,21 @@ try:
         RecordDecoder,
         RecordEncoder,
         check_producers,
+        choose_partitions,
+        count_plain,
         decode_columns,
         find_producer,
+        group_by_partition,
         least_timestamp_ms,
         microseconds,
+        murmur2,
+        pick,
         without_expired,
     )  # pragma: no cover - see below
 
     COMPILED = True  # pragma: no cover - scripts/coverage measures with the readable codec
 except ImportError:
+    from pylog.codec.by_partition import choose_partitions, count_plain, group_by_partition, murmur2, pick
     from pylog.codec.columns import microseconds
     from pylog.codec.least_time import least_timestamp_ms
     from pylog.codec.producer_entries import check_producers, find_producer, without_expired
@@ -49,9 +56,14 @@ __all__ = [
     "RecordDecoder",
     "RecordEncoder",
     "check_producers",
+    "choose_partitions",
+    "count_plain",
     "decode_columns",
     "find_producer",
+    "group_by_partition",
     "least_timestamp_ms",
     "microseconds",
+    "murmur2",
+    "pick",
     "without_expired",
 ]

@@ -1,4 +1,9 @@
 # The compiled twin has the interface of the readable one, whose annotations and docstrings hold for both.
+from pylog.codec.by_partition import choose_partitions as choose_partitions
+from pylog.codec.by_partition import count_plain as count_plain
+from pylog.codec.by_partition import group_by_partition as group_by_partition
+from pylog.codec.by_partition import murmur2 as murmur2
+from pylog.codec.by_partition import pick as pick
 from pylog.codec.columns import microseconds as microseconds
 from pylog.codec.least_time import least_timestamp_ms as least_timestamp_ms
 from pylog.codec.producer_entries import check_producers as check_producers

@@ -102,6 +102,9 @@ cdef int VALUE_LENGTH = faults.VALUE_LENGTH
 cdef int HEADERS_COUNT = faults.HEADERS_COUNT
 cdef int HEADER_KEY_LENGTH = faults.HEADER_KEY_LENGTH
 cdef int HEADER_VALUE_LENGTH = faults.HEADER_VALUE_LENGTH
+cdef int MAX_FRAMING_BYTES = format.MAX_FRAMING_BYTES
+cdef int MURMUR2 = format.MURMUR2
+cdef uint32_t POSITIVE = format.POSITIVE
 cdef Py_ssize_t FIRST_ROOM_BYTES = 1024
 cdef object Record = _Record
 cdef tuple NO_HEADERS = ()
@@ -219,6 +222,14 @@ cdef class Receipt:
     cdef public int64_t timestamp_ms
 
 
+cdef struct Mark:
+    Py_ssize_t size
+    Py_ssize_t count
+    int64_t first
+    int64_t least
+    int64_t latest
+
+
 @cython.final
 @cython.no_gc_clear  # a cycle through ``now_ms`` is broken elsewhere in it
 cdef class RecordEncoder:
@@ -324,14 +335,42 @@ cdef class RecordEncoder:
     def reopen(self):
         self.closed = False
 
-    def extend(self, timestamp_ms, values, keys, Py_ssize_t start):
-        cdef Py_ssize_t end = len(values)
+    def enter_many(self, timestamp_ms, values, keys, Py_ssize_t start, Py_ssize_t stop):
+        cdef int64_t timestamp = as_timestamp(timestamp_ms)
+        cdef Py_ssize_t index = start
+        cdef Mark mark = self.mark()
+        cdef PyObject *key = <PyObject *>None
+        cdef PyObject *value
+        # As in ``enter``, nothing runs here that could let another thread in.
+        if self.closed:
+            return mark.count, 0
+        try:
+            while index < stop:
+                value = borrow(values, index)
+                if keys is not None:
+                    key = borrow(keys, index)
+                if not (is_plain(value) and is_plain(key) and self.put(timestamp, key, value, NO_HEADERS_ENCODED, 1)):
+                    break
+                index += 1
+        except BaseException:
+            self.back_to(mark)
+            raise
+        return mark.count, index - start
+
+    cdef inline Mark mark(self) noexcept:
+        return Mark(self.size, self.count, self.first_timestamp_ms, self.min_timestamp_ms, self.max_timestamp_ms)
+
+    cdef inline void back_to(self, Mark mark) noexcept:
+        self.size, self.count = mark.size, mark.count
+        self.first_timestamp_ms, self.min_timestamp_ms, self.max_timestamp_ms = mark.first, mark.least, mark.latest
+
+    def extend(self, timestamp_ms, values, keys, Py_ssize_t start, stop=None):
+        cdef Py_ssize_t end = len(values) if stop is None else min(stop, len(values))
         cdef Py_ssize_t index = start
         cdef int64_t timestamp
-        cdef Py_ssize_t size = self.size, count = self.count
-        cdef int64_t first = self.first_timestamp_ms, least = self.min_timestamp_ms, latest = self.max_timestamp_ms
+        cdef Mark mark = self.mark()
         cdef uint64_t generation = self.generation
-        if not 0 <= start <= end or (keys is not None and len(keys) != end):
+        if not 0 <= start <= end or (keys is not None and len(keys) != len(values)):
             raise faults.unusable_slice(end, end if keys is None else len(keys), start)
         timestamp = as_timestamp(timestamp_ms)
         try:
@@ -339,8 +378,7 @@ cdef class RecordEncoder:
                 index += 1
         except BaseException as error:
             if self.generation == generation:  # else somebody took the records meanwhile, and there is nothing to undo
-                self.size, self.count = size, count
-                self.first_timestamp_ms, self.min_timestamp_ms, self.max_timestamp_ms = first, least, latest
+                self.back_to(mark)
             faults.locate(error, index)
             raise
         return index
@@ -434,11 +472,11 @@ cdef inline bint is_plain(PyObject *item) noexcept:
 
 
 cdef inline PyObject *borrow(object sequence, Py_ssize_t index) noexcept:
-    """The item of a list or tuple; NULL where it is neither, or ends before."""
+    """The item of a list or tuple; NULL if it is neither, or has no such item."""
     if PyList_CheckExact(sequence):
-        return PyList_GET_ITEM(sequence, index) if index < PyList_GET_SIZE(sequence) else NULL
+        return PyList_GET_ITEM(sequence, index) if 0 <= index < PyList_GET_SIZE(sequence) else NULL
     if PyTuple_CheckExact(sequence):
-        return PyTuple_GET_ITEM(sequence, index) if index < PyTuple_GET_SIZE(sequence) else NULL
+        return PyTuple_GET_ITEM(sequence, index) if 0 <= index < PyTuple_GET_SIZE(sequence) else NULL
     return NULL
 
 
@@ -820,6 +858,150 @@ cdef int64_t least_of(Walk *walk) noexcept nogil:
     if at != walk.stop or pylog_add_overflows(walk.base_timestamp, least, &least):
         return INT64_MIN
     return least
+
+
+# Many records for the partitions of a topic: what by_partition.py explains
+
+
+cdef uint32_t little_endian(const uint8_t *at, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t value = 0
+    while size > 0:
+        size -= 1
+        value = value << 8 | at[size]
+    return value
+
+
+cdef uint32_t murmur2_of(const uint8_t *at, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>size, k
+    cdef const uint8_t *end = at + size // 4 * 4
+    while at < end:
+        k = little_endian(at, 4) * <uint32_t>0x5BD1E995
+        h = h * <uint32_t>0x5BD1E995 ^ (k ^ k >> 24) * <uint32_t>0x5BD1E995
+        at += 4
+    if size & 3:
+        h = (h ^ little_endian(at, size & 3)) * <uint32_t>0x5BD1E995
+    h = (h ^ h >> 13) * <uint32_t>0x5BD1E995
+    return h ^ h >> 15
+
+
+cdef inline uint32_t rotated(uint32_t value, int bits) noexcept nogil:
+    return value << bits | value >> (32 - bits)
+
+
+cdef inline uint32_t mixed(uint32_t k) noexcept nogil:
+    return rotated(k * <uint32_t>0xCC9E2D51, 15) * <uint32_t>0x1B873593
+
+
+cdef uint32_t murmur3_of(const uint8_t *at, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t h = 0
+    cdef const uint8_t *end = at + size // 4 * 4
+    while at < end:
+        h = rotated(h ^ mixed(little_endian(at, 4)), 13) * 5 + <uint32_t>0xE6546B64
+        at += 4
+    h ^= mixed(little_endian(at, size & 3)) ^ <uint32_t>size
+    h = (h ^ h >> 16) * <uint32_t>0x85EBCA6B
+    h = (h ^ h >> 13) * <uint32_t>0xC2B2AE35
+    return h ^ h >> 16
+
+
+def murmur2(key):
+    cdef Py_buffer view
+    PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
+    try:
+        return murmur2_of(<const uint8_t *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def choose_partitions(int kind, keys, Py_ssize_t start, partitions, int32_t count, int32_t keyless):
+    cdef Py_buffer view
+    cdef int32_t *chosen
+    cdef uint32_t key_hash
+    cdef Py_ssize_t index
+    cdef PyObject *key
+    if count < 1:
+        raise ZeroDivisionError
+    PyObject_GetBuffer(partitions, &view, PyBUF_WRITABLE)
+    try:
+        chosen = <int32_t *>view.buf
+        for index in range(start, min(<Py_ssize_t>len(keys), view.len // 4)):
+            key = borrow(keys, index)
+            if key == <PyObject *>None and keyless >= 0:
+                chosen[index] = keyless
+            elif key != NULL and PyBytes_CheckExact(<object>key):
+                key_hash = (murmur2_of if kind == MURMUR2 else murmur3_of)(start_of(key), PyBytes_GET_SIZE(<object>key))
+                chosen[index] = <int32_t>((key_hash & POSITIVE) % <uint32_t>count)
+            else:
+                return index
+        return len(keys)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def group_by_partition(partitions, int32_t count):
+    """A counting sort."""
+    cdef Py_buffer view, view_of_order
+    cdef const int32_t *chosen
+    cdef int32_t *order
+    cdef Py_ssize_t place, stop, start = 0
+    cdef bytearray counts = bytearray(max(count, 0) * sizeof(Py_ssize_t))
+    cdef Py_ssize_t *at = <Py_ssize_t *>PyByteArray_AS_STRING(counts)  # minus how many; then where the next one goes
+    cdef int32_t partition
+    cdef list groups = []
+    ordered = partitions[:]
+    PyObject_GetBuffer(ordered, &view_of_order, PyBUF_WRITABLE)
+    PyObject_GetBuffer(partitions, &view, PyBUF_SIMPLE)
+    try:
+        chosen, order = <const int32_t *>view.buf, <int32_t *>view_of_order.buf
+        for place in range(view.len // 4):
+            if not 0 <= chosen[place] < count:
+                raise IndexError(chosen[place])
+            at[chosen[place]] -= 1
+        for place in range(view.len // 4):
+            partition = chosen[place]
+            if at[partition] < 0:
+                stop = start - at[partition]
+                groups.append((partition, start, stop))
+                at[partition] = start
+                start = stop
+            order[at[partition]] = <int32_t>place
+            at[partition] += 1
+        return ordered, groups
+    finally:
+        PyBuffer_Release(&view_of_order)
+        PyBuffer_Release(&view)
+
+
+def pick(items, order):
+    cdef Py_buffer view
+    cdef Py_ssize_t place
+    cdef PyObject *item
+    cdef list picked = []
+    PyObject_GetBuffer(order, &view, PyBUF_SIMPLE)
+    try:
+        for place in range(view.len // 4):
+            item = borrow(items, (<const int32_t *>view.buf)[place])
+            picked.append(items[(<const int32_t *>view.buf)[place]] if item == NULL else <object>item)
+        return picked
+    finally:
+        PyBuffer_Release(&view)
+
+
+def count_plain(values, keys, Py_ssize_t limit_bytes):
+    cdef Py_ssize_t most = limit_bytes - HEADER_BYTES - MAX_FRAMING_BYTES, index
+    cdef PyObject *key = <PyObject *>None
+    cdef PyObject *value
+    for index in range(len(values)):
+        value = borrow(values, index)
+        if keys is not None:
+            key = borrow(keys, index)
+        if not (is_plain(value) and is_plain(key)) or size_of(value) + size_of(key) > most:
+            return index
+    return len(values)
+
+
+cdef inline Py_ssize_t size_of(PyObject *item) noexcept:
+    return 0 if item == <PyObject *>None else PyBytes_GET_SIZE(<object>item)
 
 
 # Entries of producer snapshots: what producer_entries.py explains

@@ -92,9 +92,16 @@ MAX_VARLONG_BYTES = 10
 # would become gigabytes of objects.
 MAX_HEADERS = 65_536
 
+MAX_FRAMING_BYTES = 32  # a record alone in its batch, without headers, has less than this beside its key and its value
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
+
+# Hashes of keys
+
+MURMUR2, MURMUR3 = 2, 3
+POSITIVE = 0x7FFFFFFF  # Kafka's Utils.toPositive: the partition of a key is (hash & POSITIVE) % partition_count
 
 # Control records: key, and value of an end-of-transaction marker
 

@@ -18,43 +18,14 @@ from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, 
 from pylog.codec.framing import Payload, read_fields, read_headers, read_place
 from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - part of what the compiled module has, too
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
-from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint, varint
+from pylog.codec.times import NO_TIMES, Times
+from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint
 from pylog.interrupts import own
 from pylog.model import Header, Headers, Record
 
 _NO_HEADERS: Headers = ()
 
 # Encoding
-
-
-class _Times:
-    """The timestamps of an encoder's records: of the first, the least, the highest, that of the last and how it is encoded.
-
-    It is replaced when another time comes, never changed, so that an encoder has all of them or none.
-    """
-
-    __slots__ = ("encoded", "first_ms", "last_ms", "max_ms", "min_ms")
-
-    def __init__(self, first_ms: int, min_ms: int, max_ms: int, last_ms: int | None, encoded: bytes) -> None:
-        self.first_ms = first_ms
-        self.min_ms = min_ms
-        self.max_ms = max_ms
-        self.last_ms = last_ms
-        self.encoded = encoded
-
-    def then(self, timestamp_ms: int) -> _Times:
-        """With one more record of this time."""
-        first_ms, min_ms = (timestamp_ms,) * 2 if self.last_ms is None else (self.first_ms, self.min_ms)
-        return _Times(
-            first_ms,
-            min(min_ms, timestamp_ms),
-            max(self.max_ms, timestamp_ms),
-            timestamp_ms,
-            b"\x00" + varint(timestamp_ms - first_ms),
-        )
-
-
-_NO_TIMES = _Times(-1, -1, -1, None, b"")
 
 
 class RecordEncoder:
@@ -77,7 +48,7 @@ class RecordEncoder:
 
     def _clear(self) -> None:
         self._buffer = bytearray(HEADER_BYTES)  # the batch header's place stays free in front
-        self._times = _NO_TIMES
+        self._times = NO_TIMES
         self.count = 0
 
     @property
@@ -141,6 +112,42 @@ class RecordEncoder:
                 return receipt
         return None
 
+    def enter_many(
+        self,
+        timestamp_ms: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        start: int,
+        stop: int,
+    ) -> tuple[int, int]:
+        """Append records of ``values[start:stop]`` as ``enter`` does: the index of the first, and how many they are.
+
+        It ends before a record that does not fit, or is not made of ``bytes`` and None, or if another thread is faster.
+        What it has not taken is for ``extend`` or ``enter``, which say why. Raises as ``append``, and then has taken none.
+        """
+        check_timestamp(timestamp_ms)
+        buffer, times, first = self._buffer, self._times, self.count
+        if timestamp_ms != times.last_ms:
+            times = times.then(timestamp_ms)
+        records, room, index = bytearray(), self._limit - len(buffer), start
+        while index < stop:
+            key, value = None if keys is None else keys[index], values[index]
+            if not ((type(value) is bytes or value is None) and (type(key) is bytes or key is None)):
+                break
+            record = encode_record(times.encoded, first + index - start, key, value, NO_HEADERS_ENCODED)
+            if len(records) + len(record) > room:
+                if first + index == start:
+                    raise faults.record_too_large(len(buffer) + len(record), self._limit)
+                break
+            records += record
+            index += 1
+        if index > start and first == self.count and not self._is_closed:  # see enter
+            buffer += records
+            self._times = times
+            self.count = first + index - start
+            return first, index - start
+        return first, 0
+
     def close(self) -> None:
         """``enter`` takes no more records. What is there can still be taken."""
         self._is_closed = True
@@ -158,7 +165,7 @@ class RecordEncoder:
         check_timestamp(timestamp_ms)
         return self._put(self._times.then(timestamp_ms), key, value, headers)
 
-    def _put(self, times: _Times, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
+    def _put(self, times: Times, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
         if type(key) is not bytes and key is not None:
             key = bytes_of("key", key)
         if type(value) is not bytes and value is not None:
@@ -177,15 +184,20 @@ class RecordEncoder:
         return True
 
     def extend(
-        self, timestamp_ms: int, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, start: int
+        self,
+        timestamp_ms: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        start: int,
+        stop: int | None = None,
     ) -> int:
-        """Append ``values[start:]``, each with the key of the same place, until one does not fit.
+        """Append ``values[start:stop]``, each with the key of the same place, until one does not fit.
 
         Returns the index of the first one not appended. Raises as ``append`` does, with the fact ``index``, and then
         none of this call's records are in the encoder. Lists and tuples are fastest.
         """
-        end = len(values)
-        if not 0 <= start <= end or (keys is not None and len(keys) != end):
+        end = len(values) if stop is None else min(stop, len(values))
+        if not 0 <= start <= end or (keys is not None and len(keys) != len(values)):
             raise faults.unusable_slice(end, end if keys is None else len(keys), start)
         check_timestamp(timestamp_ms)
         before = len(self._buffer), self._times, self.count

@@ -38,13 +38,20 @@ class _NoRecords:
     def enter(self, kind: Any, batch: Any, timestamp_ms: int | None, key: Any, value: Any, headers: Any) -> None:
         return None
 
+    def enter_many(
+        self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int, stop: int
+    ) -> tuple[int, int]:
+        return 0, 0
+
     def close(self) -> None:
         return None
 
     def reopen(self) -> None:
         return None
 
-    def extend(self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int) -> int:
+    def extend(
+        self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int, stop: int
+    ) -> int:
         return start
 
 

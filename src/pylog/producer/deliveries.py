@@ -5,9 +5,11 @@ A million records sent at once share a few hundred batches; what is kept is whic
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import overload
 
 from pylog.checks import OfOneProcess
@@ -19,26 +21,27 @@ from pylog.producer.delivery import Delivery
 class Runs:
     """Records on one way into the log, in order: in which batch, and at which index there, the n-th of them is."""
 
-    __slots__ = ("_firsts", "_starts", "batches", "count")
+    __slots__ = ("_runs", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._starts: list[int] = []
-        self.batches: list[ProducerBatch] = []
-        self._firsts: list[int] = []
+        # Of each run: the number of its first record, the batch, and that record's index in the batch.
+        self._runs: list[tuple[int, ProducerBatch, int]] = []
 
     def add(self, batch: ProducerBatch, first: int, count: int) -> None:
         """So many records more, from index ``first`` of the batch on."""
-        self._starts.append(self.count)
-        self.batches.append(batch)
-        self._firsts.append(first)
+        self._runs.append((self.count, batch, first))
         self.count += count
 
+    def batches(self) -> Iterator[ProducerBatch]:
+        """The batch of each run."""
+        return (batch for _, batch, _ in self._runs)
+
     def delivery(self, number: int, timestamp_ms: int) -> Delivery:
-        run = bisect_right(self._starts, number) - 1
+        start, batch, first = self._runs[bisect_right(self._runs, number, key=itemgetter(0)) - 1]
         delivery = Delivery()
-        delivery.batch = self.batches[run]
-        delivery.index = self._firsts[run] + number - self._starts[run]
+        delivery.batch = batch
+        delivery.index = first + number - start
         delivery.timestamp_ms = timestamp_ms
         return delivery
 
@@ -87,27 +90,22 @@ class Deliveries(OfOneProcess, Sequence[Delivery]):
 
 
 class SpreadDeliveries(Deliveries):
-    """The same for records spread over partitions: ``ways[n]`` is the number of the runs that the n-th record is in."""
+    """The same for records that were sent in another order: ``order[n]`` is the place of the n-th of the runs' records."""
 
-    __slots__ = ("_places", "_spread", "_ways")
+    __slots__ = ("_numbers", "_order")
 
-    def __init__(self, spread: dict[int, Runs], ways: list[int], timestamp_ms: int) -> None:
-        super().__init__(Runs(), timestamp_ms)
-        self._spread = spread
-        self._ways = ways
-        self._places: dict[int, list[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._ways)
+    def __init__(self, runs: Runs, order: array[int], timestamp_ms: int) -> None:
+        super().__init__(runs, timestamp_ms)
+        self._order = order
+        self._numbers: array[int] | None = None
 
     def _delivery(self, number: int) -> Delivery:
-        if not self._places:  # of each way: the records on it
-            places: dict[int, list[int]] = {way: [] for way in self._spread}
-            for place, way in enumerate(self._ways):
-                places[way].append(place)
-            self._places = places
-        way = self._ways[number]
-        return self._spread[way].delivery(bisect_left(self._places[way], number), self._timestamp_ms)
+        if self._numbers is None:  # of each place: which of the runs' records is from there
+            numbers = self._order[:]
+            for sent, place in enumerate(self._order):
+                numbers[place] = sent
+            self._numbers = numbers
+        return super()._delivery(self._numbers[number])
 
 
 class ListedDeliveries(Deliveries):

@@ -15,55 +15,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import count
 from random import Random
-from struct import Struct
 from typing import NamedTuple, Protocol
 
 import mmh3
 
+from pylog.codec import murmur2
+from pylog.codec.format import MURMUR2, MURMUR3
 from pylog.errors import ConfigError, InvalidPartition
 from pylog.interrupts import own
 
 PartitionFunction = Callable[[bytes | None, int], int]
 KeyHash = Callable[[bytes], int]
 UNHASHABLE = (TypeError, BufferError, ValueError)  # what a KeyHash raises for what is not bytes
-
-POSITIVE = 0x7FFFFFFF  # Kafka's Utils.toPositive: the partition of a key is (hash & POSITIVE) % partition_count
-
-_MASK = 0xFFFFFFFF
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_REMEMBERED_KEYS = 16_384
-_REMEMBERED_KEY_BYTES = 64  # together they bound what is remembered to about 3 MB
-
-
-@lru_cache(maxsize=64)
-def _words(length: int) -> Struct:
-    return Struct(f"<{length // 4}I")
-
-
-def murmur2(key: bytes) -> int:
-    """MurmurHash2, 32 bits, as Kafka's ``Utils.murmur2`` (format.md, section 10), unsigned."""
-    length = len(key)
-    h = _SEED ^ length
-    for word in _words(length & ~3).unpack_from(key):
-        k = word * _M & _MASK
-        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
-    tail = length & 3
-    if tail:
-        h = (h ^ int.from_bytes(key[-tail:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
-
-
-_remembered_murmur2 = lru_cache(maxsize=_REMEMBERED_KEYS)(murmur2)
-
-
-def _murmur2_again(key: bytes) -> int:
-    """``murmur2``, which in Python takes a microsecond, remembered for short keys."""
-    return _remembered_murmur2(key) if len(key) <= _REMEMBERED_KEY_BYTES else murmur2(key)
 
 
 class Choice(Protocol):
@@ -154,8 +119,11 @@ class Partitioner(NamedTuple):
     new_choice: Callable[[Random], Choice]
 
 
-KEY_HASHES: dict[str, KeyHash] = {"murmur3": mmh3.mmh3_32_uintdigest, "murmur2": _murmur2_again}
+KEY_HASHES: dict[str, KeyHash] = {"murmur3": mmh3.mmh3_32_uintdigest, "murmur2": murmur2}
 """What a topic's ``partitioner`` can be."""
+
+KINDS: dict[KeyHash, int] = {KEY_HASHES["murmur3"]: MURMUR3, murmur2: MURMUR2}
+"""What the codec calls each of them if it hashes many keys at once."""
 
 NAMED_PARTITIONERS = {
     **{name: Partitioner(key_hash, Sticky) for name, key_hash in KEY_HASHES.items()},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pylog.catalog import check_topic_name
 from pylog.checks import OfOneProcess, refuses_other_options, require_several, require_timeout
+from pylog.codec.format import POSITIVE
 from pylog.errors import ConfigError, ForkedHandle, PylogError
 from pylog.interrupts import own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
@@ -25,7 +26,7 @@ from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
-from pylog.producer.partitioner import POSITIVE, UNHASHABLE, PartitionFunction
+from pylog.producer.partitioner import UNHASHABLE, PartitionFunction
 from pylog.producer.send_arrow import TableSender
 from pylog.producer.send_many import BulkSender
 from pylog.producer.sender import Sender

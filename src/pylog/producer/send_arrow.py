@@ -70,14 +70,14 @@ class TableSender:
 
     def _send_rows(self, topic: TopicBuffers, rows: Rows, run: _Run, now_ms: int) -> Deliveries:
         sent: list[Delivery] = []
-        way, buffer_of, append = self._bulk.way, self._topics.buffer, self._accumulator.append
+        choose, buffer_of, append = self._bulk.choose, self._topics.buffer, self._accumulator.append
         some = slice(run.start, run.stop)
         columns = (repeat(None) if column is None else column[some] for column in rows[1:])
         try:
             for value, key, partition, time_ms, headers in zip(rows.values[some], *columns, strict=False):
                 buffer = topic.only if partition is None else buffer_of(topic, partition)
                 if buffer is None:
-                    buffer = topic.buffers[way(topic, key)]
+                    buffer = topic.buffers[choose(topic, key, len(topic.buffers))]
                 if time_ms is None:
                     time_ms = now_ms  # noqa: PLW2901 - of this row, and of no other
                 batch = buffer.open

@@ -1,32 +1,35 @@
 """Many records in one call: encoded in runs, each of them one call into the codec.
 
 Records of a partition keep their order. A record that is refused ends the call with its error, whose fact ``index`` is
-its place: all values before it were accepted, none behind it. Records that spread over partitions are therefore tried
-out first, by encoding them once for nothing, which is cheaper than looking at each.
+its place: all values before it were accepted, none behind it. Records that spread over partitions are put in groups, one
+for each partition, so what is refused has to be found first: those not made of ``bytes``, or large, are tried out by
+encoding them once for nothing.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from pylog.codec import RecordEncoder
+from pylog.codec import RecordEncoder, choose_partitions, count_plain, group_by_partition, pick
+from pylog.codec.format import POSITIVE
 from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.batch import ProducerBatch
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, refuse_reentry
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
-from pylog.producer.deliveries import Deliveries, ListedDeliveries, Runs, SpreadDeliveries
+from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery
-from pylog.producer.partitioner import POSITIVE, UNHASHABLE, Sticky
+from pylog.producer.partitioner import KINDS, UNHASHABLE, Sticky
 from pylog.producer.sender import Sender
 from pylog.producer.topic_cache import TopicCache
 
 STEP_RECORDS = 10_000  # between two looks at the partitioner
 _NO_HEADERS = ()
-_RUN_RECORDS = 32  # a run costs as much as about so many records that are entered one by one
+_NOT_CHOSEN = -1
 
 
 class BulkRequest:
@@ -49,12 +52,9 @@ class BulkRequest:
         self.partitions = None if self.partitions is None else self.partitions[:index]
         self.refusal = error
 
-    def part(self, places: Sequence[int]) -> BulkRequest:
-        """The values at these places, in this order."""
-        values, keys = self.values, self.keys
-        return BulkRequest(
-            [values[place] for place in places], None if keys is None else [keys[place] for place in places]
-        )
+    def in_groups(self, order: array[int]) -> BulkRequest:
+        """The same records in another order."""
+        return BulkRequest(pick(self.values, order), None if self.keys is None else pick(self.keys, order))
 
 
 class BulkSender:
@@ -97,13 +97,15 @@ class BulkSender:
             raise request.refusal
         return deliveries
 
-    def way(self, topic: TopicBuffers, key: Any) -> int:
-        """The partition that the partitioner chooses for one record."""
-        count = len(topic.buffers)
+    def choose(self, topic: TopicBuffers, key: Any, count: int) -> int:
+        """The partition, one of ``count``, that the partitioner chooses for a record."""
         key_hash = topic.key_hash
         if key is None or key_hash is None:
             return topic.choice.choose(key, count)
-        return (key_hash(key) & POSITIVE) % count
+        try:
+            return (key_hash(key) & POSITIVE) % count
+        except own(*UNHASHABLE):
+            return (key_hash(key_bytes(key)) & POSITIVE) % count
 
     def _serialized(
         self, request: BulkRequest, field: str, serializer: Serializer | None, items: Sequence[Any]
@@ -124,7 +126,7 @@ class BulkSender:
     ) -> Deliveries:
         runs = Runs()
         all_runs.append(runs)
-        self._fill(buffer, timestamp_ms, request, runs)
+        self._fill(buffer, timestamp_ms, request, runs, 0, len(request.values))
         return Deliveries(runs, timestamp_ms)
 
     def _to_sticky(
@@ -138,7 +140,7 @@ class BulkSender:
             buffers = topic.buffers
             step = BulkRequest(request.values[start : start + STEP_RECORDS], None)
             buffer = buffers[topic.choice.choose(None, len(buffers))]
-            taken = self._fill(buffer, timestamp_ms, step, runs, moves_on=True)
+            taken = self._fill(buffer, timestamp_ms, step, runs, 0, len(step.values), moves_on=True)
             if step.refusal is not None:
                 request.cut(start + len(step.values), step.refusal)
                 break
@@ -148,71 +150,61 @@ class BulkSender:
     def _to_many(
         self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]
     ) -> Deliveries:
-        """Each to the partition chosen for it; partition by partition, unless there are few records for each."""
-        ways = self._ways(request, topic)
-        if len(request.values) < _RUN_RECORDS * len(topic.buffers):
-            return self._one_by_one(request, topic, timestamp_ms, ways)
+        """Each to the partition chosen for it, partition by partition."""
+        partitions = self._partitions(request, topic, len(topic.buffers))
         self._try_out(request, topic, timestamp_ms)
-        places: dict[int, list[int]] = {}
-        for place in range(len(request.values)):
-            places.setdefault(ways[place], []).append(place)
-        spread: dict[int, Runs] = {way: Runs() for way in places}
-        all_runs.extend(spread.values())
-        unsent = dict(places)
-        for way, chosen in places.items():
-            part = request.part(chosen)
-            self._fill(topic.buffers[way], timestamp_ms, part, spread[way])
-            unsent[way] = chosen[len(part.values) :]
-            if part.refusal is not None:  # no fault of the record, those were found: the producer is closed, or stuck
-                request.cut(min(rest[0] for rest in unsent.values() if rest), part.refusal)
-                break
-        return SpreadDeliveries(spread, ways, timestamp_ms)
-
-    def _one_by_one(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, ways: list[int]) -> Deliveries:
-        """In their order, so that a record that is refused comes before all that are not sent."""
-        buffers, append, listed = topic.buffers, self._accumulator.append, list[Delivery]()
+        buffers = topic.buffers  # a partition that was named may have been added meanwhile
+        order, groups = group_by_partition(partitions[: len(request.values)], len(buffers))
+        grouped = request.in_groups(order)
+        values, keys, start = grouped.values, grouped.keys, 0
+        runs = Runs()
+        all_runs.append(runs)
         try:
-            for way, key, value in zip(
-                ways, repeat(None) if request.keys is None else request.keys, request.values, strict=False
-            ):
-                batch = buffers[way].open
-                append_here = batch.append
-                delivery = append_here(Delivery, batch, timestamp_ms, key, value, _NO_HEADERS)
-                if delivery is None:
-                    delivery = append(buffers[way], timestamp_ms, key, value, _NO_HEADERS)
-                listed.append(delivery)
-        except own(PylogError) as error:
-            request.cut(len(listed), error)
-        finally:
-            self.do_more(listed)
-        return ListedDeliveries(listed)
+            for number, start, stop in groups:
+                batch = buffers[number].open
+                first, count = batch.encoder.enter_many(timestamp_ms, values, keys, start, stop)
+                if count:
+                    runs.add(batch, first, count)
+                if count < stop - start:
+                    self._fill(buffers[number], timestamp_ms, grouped, runs, start + count, stop)
+                    if grouped.refusal is not None:  # no record's fault: the producer is closed, or stuck
+                        request.cut(min(order[len(grouped.values) :]), grouped.refusal)
+                        break
+        except own(PylogError) as error:  # the time is one that no record can have
+            request.cut(min(order[start:]), error)
+        return SpreadDeliveries(runs, order, timestamp_ms)
 
-    def _ways(self, request: BulkRequest, topic: TopicBuffers) -> list[int]:
+    def _partitions(self, request: BulkRequest, topic: TopicBuffers, count: int) -> array[int]:
         """The partition of each record; cuts the request before the first that can have none."""
-        key_hash, choose, count = topic.key_hash, topic.choice.choose, len(topic.buffers)
         keys: Sequence[Any] = [None] * len(request.values) if request.keys is None else request.keys
-        ways: list[int] = []
+        partitions = array("i", bytes(4 * len(keys)))
+        kind = None if topic.key_hash is None or request.partitions is not None else KINDS.get(topic.key_hash)
+        place, keyless = 0, _NOT_CHOSEN
         try:
-            if request.partitions is not None:
-                for key, number in zip(keys, request.partitions, strict=True):
-                    ways.append(self.way(topic, key) if number is None else self._topics.buffer(topic, number).number)
-                return ways
-            for key in keys:
-                if key is None or key_hash is None:
-                    ways.append(choose(key, count))
-                    continue
-                try:
-                    ways.append((key_hash(key) & POSITIVE) % count)
-                except own(*UNHASHABLE):
-                    ways.append((key_hash(key_bytes(key)) & POSITIVE) % count)
+            if kind is None:
+                all_named = repeat(None) if request.partitions is None else request.partitions
+                for place, (key, named) in enumerate(zip(keys, all_named, strict=False)):
+                    chosen = (
+                        self.choose(topic, key, count) if named is None else self._topics.buffer(topic, named).number
+                    )
+                    partitions[place] = chosen
+                return partitions
+            while (place := choose_partitions(kind, keys, place, partitions, count, keyless)) < len(keys):
+                partitions[place] = self.choose(topic, keys[place], count)
+                if keys[place] is None:
+                    keyless = partitions[place]  # until its batch is closed, which is not before these are sent
+                place += 1
         except own(PylogError) as error:
-            request.cut(len(ways), error)
-        return ways
+            request.cut(place, error)
+        return partitions
 
     def _try_out(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int) -> None:
         """Cut the request before the first record that the codec or the topic's limit refuses."""
-        trial = RecordEncoder(self._accumulator.limit_bytes(topic))
-        index = 0
+        limit_bytes = self._accumulator.limit_bytes(topic)
+        index = count_plain(request.values, request.keys, limit_bytes)
+        if index == len(request.values):
+            return
+        trial = RecordEncoder(limit_bytes)
         while index < len(request.values):
             try:
                 index = trial.extend(timestamp_ms, request.values, request.keys, index)
@@ -222,48 +214,66 @@ class BulkSender:
                 trial.take_batch()
 
     def _fill(
-        self, buffer: PartitionBuffer, timestamp_ms: int, request: BulkRequest, runs: Runs, *, moves_on: bool = False
+        self,
+        buffer: PartitionBuffer,
+        timestamp_ms: int,
+        request: BulkRequest,
+        runs: Runs,
+        start: int,
+        stop: int,
+        *,
+        moves_on: bool = False,
     ) -> int:
-        """All of the request into one partition, up to the first record that is refused; how many records that is.
+        """Records of the request into one partition, up to the first that is refused; the place after the last that was sent.
 
         ``moves_on``: no more than its open batch takes, which is written then: what is left goes to another partition.
         """
-        start = 0
-        while start < len(request.values):
+        values, keys = request.values, request.keys
+        while start < stop:
             try:
-                refuse_reentry(buffer)
-                with buffer.lock:
-                    batch = buffer.open
-                    batch.encoder.close()  # no record of another thread comes in between
-                    buffer.is_extended = True
-                    try:
-                        first = batch.encoder.count
-                        stop = batch.encoder.extend(timestamp_ms, request.values, request.keys, start)
-                    finally:
-                        buffer.is_extended = False
-                        if buffer.open is batch:
-                            batch.encoder.reopen()
-                if stop > start:
-                    runs.add(batch, first, stop - start)
-                    start = stop
-                if start < len(request.values):
-                    if moves_on and batch is not NO_BATCH:
-                        self._accumulator.write_full(buffer)
-                        return start
-                    key = None if request.keys is None else request.keys[start]
-                    placed = self._accumulator.append(buffer, timestamp_ms, key, request.values[start], ())
+                batch = buffer.open
+                first, count = batch.encoder.enter_many(timestamp_ms, values, keys, start, stop)
+                if count == 0:
+                    batch, first, count = self._extend(buffer, timestamp_ms, request, start, stop)
+                if count:
+                    runs.add(batch, first, count)
+                    start += count
+                elif moves_on and batch is not NO_BATCH:
+                    self._accumulator.write_full(buffer)
+                    break
+                else:
+                    key = None if keys is None else keys[start]
+                    placed = self._accumulator.append(buffer, timestamp_ms, key, values[start], _NO_HEADERS)
                     runs.add(placed.batch, placed.index, 1)
                     start += 1
             except own(PylogError) as error:
-                index = max(start, int(error.facts.get("index", start)))
-                request.cut(index, error)  # the codec has taken the run back; the good part of it comes again
+                stop = max(start, int(error.facts.get("index", start)))
+                request.cut(stop, error)  # the codec has taken the run back; the good part of it comes again
         return start
+
+    def _extend(
+        self, buffer: PartitionBuffer, timestamp_ms: int, request: BulkRequest, start: int, stop: int
+    ) -> tuple[ProducerBatch, int, int]:
+        """More of what is not made of ``bytes`` into the open batch: the batch, the index of the first, how many."""
+        refuse_reentry(buffer)
+        with buffer.lock:
+            batch = buffer.open
+            batch.encoder.close()  # no record of another thread comes in between
+            buffer.is_extended = True
+            try:
+                first = batch.encoder.count
+                count = batch.encoder.extend(timestamp_ms, request.values, request.keys, start, stop) - start
+            finally:
+                buffer.is_extended = False
+                if buffer.open is batch:
+                    batch.encoder.reopen()
+        return batch, first, count
 
     def _do_more(self, runs: Runs, timestamp_ms: int) -> None:
         if self._config.on_delivery is not None:
             for number in range(runs.count):
                 runs.delivery(number, timestamp_ms).add_done_callback(self._config.on_delivery)
-        self._drain(runs.batches)
+        self._drain(runs.batches())
 
     def do_more(self, deliveries: Sequence[Delivery]) -> None:
         """What is to be done with records that were entered one by one: callbacks, and writing them where none may wait."""

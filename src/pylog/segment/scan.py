@@ -158,6 +158,8 @@ def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset:
     checksumming four times what there is, it gives up with ``CorruptSegment``, since nobody knows then whether something
     whole follows.
     """
+    if end - position < HEADER_BYTES:
+        return None
     limit_bytes = _CHECKED_TIMES_MAX * (end - position)
     checked_bytes = 0
     for number, (where, header) in enumerate(_candidates(file, position, end, minimum_offset)):

@@ -74,11 +74,16 @@ class PartitionSource(NamedTuple):
 
     def reader(self, published: CommitState | None = None) -> PartitionReader:
         """Reads what was published then, or is now (as ``published``), whatever is appended meanwhile. To be closed."""
-        return PartitionReader(self.place(), PublishedOnce(published or self.published()), dense=not self.is_kafka)
+        directory = self.place()
+        there = PublishedOnce(published or self._view_of(directory).current())
+        return PartitionReader(directory, there, dense=not self.is_kafka)
 
     def view(self) -> PublishedView:
         """Of what is published."""
-        return PublishedView(self.place(), foreign=self.is_kafka, log_start=self.log_start)
+        return self._view_of(self.place())
+
+    def _view_of(self, directory: PartitionDirectory) -> PublishedView:
+        return PublishedView(directory, foreign=self.is_kafka, log_start=self.log_start)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:

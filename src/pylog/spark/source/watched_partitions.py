@@ -30,7 +30,7 @@ class WatchedPartition:
             return self._view.current()
         finally:
             if not self.stays_open:
-                self._view.close()
+                self._view.let_go()
 
 
 class WatchedPartitions:
