@@ -198,8 +198,8 @@ MUTANTS = (
     Mutant(
         "a batch of which nobody says the times has the time of its first record",
         "partition/write/writer.py",
-        "least_timestamp_ms()\n    return INT64_MIN\n",
-        "least_timestamp_ms()\n    return header.base_timestamp_ms\n",
+        "                least_ms = BatchView(batch, header).least_timestamp_ms()\n",
+        "                least_ms = header.base_timestamp_ms\n",
         "a range of times leaves out what comes later in the batch with an earlier time",
         (f"{_TIME_RANGES}::test_a_compressed_batch_of_which_nobody_says_the_times_is_never_left_out",),
     ),

@@ -13,9 +13,8 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
-from pylog.codec import COMPILED
 from pylog.codec.batch import BatchHeader, BatchView, read_header, stamp
-from pylog.codec.format import CONTROL_BIT, INT64_MAX, INT64_MIN, LOG_APPEND_TIME_BIT
+from pylog.codec.format import CONTROL_BIT, INT64_MAX, LOG_APPEND_TIME_BIT
 from pylog.errors import (
     CorruptSegment,
     NotAppended,
@@ -47,7 +46,7 @@ from pylog.storage import after_fork_in_child
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
-_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT
+_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # not those that the producer gave
 
 
 class PartitionWriter:
@@ -68,7 +67,7 @@ class PartitionWriter:
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
-        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded, if the caller knows it.
+        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded. Without it the batch is looked into.
         Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the system failed and could not be asked.
         """
         try:
@@ -106,7 +105,7 @@ class PartitionWriter:
             position = segment.size_bytes
             least_ms = min_timestamp_ms
             if least_ms is None or header.attributes & _OTHER_TIMES:
-                least_ms = _least_timestamp_ms(header, batch)
+                least_ms = BatchView(batch, header).least_timestamp_ms()
             segment.append(batch, header)
             if header.producer_id >= 0:
                 self._end.fold(segment, position, header)
@@ -285,13 +284,3 @@ class PartitionWriter:
         self._lock.forget_parent()
         self._end.forget()  # what the handler of a signal interrupted must not write any more
         self._sealer.forget_parent()
-
-
-def _least_timestamp_ms(header: BatchHeader, batch: bytearray) -> int:
-    """A time that no record of a batch is before, if its producer has not said it, or if its times are not its producer's.
-
-    The readable codec is too slow to look into it.
-    """
-    if COMPILED or header.attributes & _OTHER_TIMES:
-        return BatchView(batch, header).least_timestamp_ms()
-    return INT64_MIN
