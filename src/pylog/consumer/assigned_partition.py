@@ -121,8 +121,8 @@ class AssignedPartition:
     def give_back(self, records: list[Record]) -> None:
         """Take back the end of the last chunk, which the application did not reach.
 
-        It is returned first. Chunks have the same maximum size, so none given back before is left.
-        Doing this twice is harmless.
+        It is returned first. Chunks have one maximum size, so none given back before is left.
+        Repeating this is harmless.
         """
         self._given_back = records
         self.position = records[0].offset
@@ -159,8 +159,7 @@ class AssignedPartition:
     def take(self, format: RecordFormat[Taken], max_records: int) -> Taken | None:
         """Up to ``max_records`` buffered records in the partition's ``format``. Moves the position.
 
-        None if nothing is buffered, if the budget allows no other open batch, or if ``failure`` is
-        set.
+        None if nothing is buffered, if the budget allows no new batch, or if ``failure`` is set.
         """
         chunk: Taken | None = None
         failure = self.failure

@@ -147,8 +147,7 @@ class CommitTracker:
 
         ``named``: the application named the offsets. Otherwise they are positions: for those
         already committed only the membership is checked, and those of deleted topics are skipped.
-        ``timeout_s``: how long to wait for processes that may be stopped; None:
-        ``default_api_timeout_ms``.
+        ``timeout_s``: how long to wait for other processes; None: ``default_api_timeout_ms``.
         """
         left_s = self.countdown(timeout_s)
         if not named:

@@ -129,8 +129,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
       same for all members.
     - ``enable_auto_commit``: commit processed records every ``auto_commit_interval_ms``, when
       partitions move, and on close. Records count as processed when the application polls again.
-    - ``max_poll_interval_ms``: a member that neither polls nor commits for this long is expelled,
-      and others read its partitions.
+    - ``max_poll_interval_ms``: a member that neither polls nor commits for this long is expelled
+      and loses its partitions.
     - ``group_instance_id``: keeps its partitions over a restart within ``session_timeout_ms``.
     - ``client_id``: a name to distinguish members.
     - ``default_api_timeout_ms``: how long ``subscribe``, ``unsubscribe``, ``commit`` and ``close``
@@ -301,7 +301,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     def __iter__(self) -> Iterator[Record]:
         """All records, waiting for new ones, until ``close()`` or for ``consumer_timeout_ms``.
 
-        The position is exact at every record: after the record being processed, even after a
+        The position is exact at every record: after the record being processed, also after
         ``break``.
         """
         if self._closed:
@@ -365,8 +365,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     def wakeup(self) -> None:
         """Make the current poll or iteration, or else the next one, raise ``Wakeup``.
 
-        Any thread and any signal handler may call this. An iteration raises when it asks for more
-        records.
+        Any thread and any signal handler may call this. An iteration raises when it next reads.
         """
         self._poll_loop.wake()
 
@@ -479,7 +478,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         it, if those were not durable: then the group continues where the remaining records end.
 
         ``callback(offsets, error)`` gets what ``commit`` would raise, or None for success. Without
-        a callback, errors are logged.
+        it, errors are logged.
         """
         if callback is not None:
             require_callable("callback", callback, "offsets and an error or None")
@@ -584,8 +583,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         Any other call then raises ``Closed``. Waits up to ``timeout`` seconds (default:
         ``default_api_timeout_ms``), including callbacks and their commits, for other processes that
         hold a lock. A stopped process may hold it forever. Time that the disk takes does not count.
-        After that the consumer is closed anyway: what could not be committed is logged as a warning
-        and is read again.
+        After that the consumer is closed anyway: a failed commit is logged as a warning, and its
+        records are read again.
 
         ``enable_auto_commit`` commits what was returned. If a ``with`` ends in an exception, it
         does not commit the records returned last, which may not be processed: they are read again.

@@ -132,9 +132,8 @@ class GroupAssignment(Assignment):
     def _follow(self, timeout_s: float) -> None:
         """One round: give up, publish, take. Does nothing if all is in line with the group.
 
-        If the group's lock is not free in this time, the next round does the rest. ``join`` and
-        ``want`` have already taken free partitions: ``subscribe`` returns with them, or raises
-        ``LogLocked``.
+        If the group's lock is not free in time, the next round does the rest. ``join`` and ``want``
+        have already taken free partitions: ``subscribe`` waits for that, or raises ``LogLocked``.
         """
         group = self.membership.look()
         if group is self._followed:

@@ -40,8 +40,7 @@ class PollLoop:
     def poll_until(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
         """The first result of ``take(max_records)`` that is not empty, or the last at the deadline.
 
-        The deadline only counts after everything was read, so an empty result means there was
-        nothing.
+        The deadline only counts after everything was read: an empty result means no records.
         """
         clock = self._log.clock
         deadline = clock.monotonic() + timeout_s if timeout_s else None

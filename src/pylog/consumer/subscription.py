@@ -1,8 +1,7 @@
 """Which partitions a consumer reads, and what a catalog change means for them. Pure.
 
-A subscription names topics, or has a pattern for them, and includes all their partitions, also
-later ones. An assignment names partitions and never changes by itself. A consumer has one or the
-other.
+A subscription names topics, or a pattern of them, with all partitions, also later ones. An
+assignment names partitions and never changes by itself. A consumer has one of the two.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Accumulator:
     ) -> Delivery:
         """Put a record into the buffer.
 
-        Raises the error of the record or of the topic's limit, ``BufferTimeout`` after
+        Raises the error of the record or the topic's limit, ``BufferTimeout`` after
         ``max_block_ms``, or ``Closed``.
         """
         refuse_reentry(buffer)

@@ -264,8 +264,7 @@ class IncompleteBatches:
     def partitions_in_use(self, buffer: PartitionBuffer, now_s: float) -> int:
         """How many partitions need memory, including this one.
 
-        The sticky partitioner uses one partition at a time, so its partition counts only while it
-        waits.
+        The sticky partitioner uses one partition at a time, which counts only while it waits.
         """
         if buffer.topic.choice.stays_on(buffer.number):
             return len(self.waiting) + 1

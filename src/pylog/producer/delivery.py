@@ -72,8 +72,7 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
     def add_done_callback(self, function: Callable[[Delivery], object]) -> None:
         """Call ``function(self)`` now if the outcome is known, else in the thread that writes.
 
-        Callbacks of a partition run in the order of its offsets. An error of ``function`` is
-        logged.
+        Callbacks of a partition run in the order of its offsets. Their errors are logged.
         """
         require_callable("function", function, "the Delivery")
         self.batch.add_callback(function, self)

@@ -77,8 +77,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     ``partitioner_override=True`` allows both: other producers then place the same keys elsewhere. A
     partition named in a call is always used.
 
-    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` (no compression
-    library).
+    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a missing
+    compression library.
     """
 
     @refuses_other_options("Producer", NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)

@@ -225,8 +225,7 @@ class BulkSender:
     ) -> int:
         """Send the records to one partition, up to the first refused one. Returns where it stopped.
 
-        ``moves_on``: send only what the open batch takes, and write it. The rest goes to another
-        partition.
+        ``moves_on``: stop when the open batch is full, and write it; the caller sends the rest.
         """
         values, keys = request.values, request.keys
         while start < stop:

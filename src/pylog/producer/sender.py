@@ -86,8 +86,7 @@ class Sender:
     def drain(self, buffer: PartitionBuffer, timeout_s: float, wait_s: float | None = None) -> bool:
         """Write what the buffer holds, acknowledge it, call back. False if the time was too short.
 
-        If another thread is writing, waits up to ``wait_s``, or up to the whole time if that is
-        None.
+        Waits up to ``wait_s`` (None: the whole time) if another thread is writing.
         """
         is_written = self._write(buffer, self._monotonic() + timeout_s, wait_s)
         self._acknowledge(buffer)
