@@ -164,7 +164,7 @@ class Assignment:
         self._apply(removed, starts, topics)
 
     def _refresh_assigned(self) -> None:
-        """Reopen partitions of deleted topics. Recreated topics are read from their beginning."""
+        """Partitions of deleted topics fail when read; recreated ones are read from the beginning."""
         names = {partition.topic for partition in self._fetcher.assigned}
         topics = {topic.name: topic for topic in self._existing(names)}
         for partition, assigned in self._fetcher.assigned.items():

@@ -118,7 +118,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
       aborted transactions.
     - ``visibility``: ``"written"`` (as in Kafka), or ``"durable"``: only what survives power
       failure.
-    - ``max_poll_records``: the most that ``poll`` returns, or an iteration takes from a partition.
+    - ``max_poll_records``: the most that ``poll`` returns, or an iteration takes from a partition
+      at once.
     - ``fetch_max_bytes``, ``max_partition_fetch_bytes``: limits of what is read ahead in memory, in
       total and per partition; one batch may exceed them.
     - ``key_deserializer``, ``value_deserializer``: called with bytes, never with None.
@@ -138,7 +139,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
       for a fraction of a second.
 
     Only one thread at a time may use a consumer: a call during another one raises ``WrongThread``.
-    Only ``wakeup`` may be called from anywhere. A process that dies leaves its group at once.
+    Only ``wakeup`` may be called from anywhere. A process that dies leaves its group at once,
+    without a timeout.
     """
 
     @refuses_other_options("Consumer", {}, ConsumerConfig._fields, KAFKAS_NAMES)
@@ -410,7 +412,10 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         self._seek_to(LATEST, partitions)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Continue at the first record at or after this timestamp, else at the end. Default: all."""
+        """Continue at the first record at or after this timestamp, or else at the end.
+
+        In these partitions or in all.
+        """
         self._seek_to(require_count("timestamp_ms", timestamp_ms, 0), partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:

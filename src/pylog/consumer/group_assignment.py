@@ -133,7 +133,8 @@ class GroupAssignment(Assignment):
         """One round: give up, publish, take. Does nothing if all is in line with the group.
 
         If the group's lock is not free in time, the next round does the rest. ``join`` and ``want``
-        have already taken free partitions: ``subscribe`` waits for that, or raises ``LogLocked``.
+        have already taken free partitions: ``subscribe`` has them when it returns, or raises
+        ``LogLocked``.
         """
         group = self.membership.look()
         if group is self._followed:

@@ -222,7 +222,7 @@ class ProducerBatch:
     def settle(self, error: PylogError | None, pool: BufferPool) -> bool:
         """Decide the outcome, once, and release the memory. False if it was decided before."""
         seen = None if self.is_fire_and_forget else error
-        with pool.lock:  # before it is taken, a signal handler may settle the batch
+        with pool.lock:  # a signal handler may settle the batch first
             state = self.state
             if state >= SETTLED:
                 return False
@@ -245,7 +245,7 @@ class ProducerBatch:
             self._run_callbacks()
 
     def abandon(self, error: PylogError) -> None:
-        """In a forked child: a batch without an outcome fails with ``error``, with no callbacks."""
+        """In a forked child: fail an undecided batch with ``error``. The parent runs the callbacks."""
         self.callbacks.clear()
         self.error = error if self.state < SETTLED else self.error
         self.data = self._records = None

@@ -14,7 +14,9 @@ _SPARED = 8  # one part in 8 of the memory belongs to no share
 
 
 class BufferPool:
-    """``reserved_bytes`` changes under ``lock``, in one straight line with the batch's state."""
+    """``reserved_bytes`` changes under ``lock``, in one straight line with the batch's state:
+    ``PartitionBuffer.make_current`` adds, ``ProducerBatch.settle`` subtracts.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

@@ -52,7 +52,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     | ``acks`` | a delivery is acknowledged when | the record survives |
     | --- | --- | --- |
     | ``"all"`` | the record is in the file and the file is synced to disk | power failure |
-    | ``1`` | the record is in the file, in the page cache | the death of any process |
+    | ``1`` | the record is in the file, in the page cache | a process's death, not power failure |
     | ``0`` | at once; errors are only logged and counted | nothing is promised |
 
     Records of a partition are appended in the order sent. With ``enable_idempotence`` a batch

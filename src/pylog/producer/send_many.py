@@ -78,7 +78,7 @@ class BulkSender:
     def send(
         self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, request: BulkRequest
     ) -> Deliveries:
-        """Send all records up to the first refused one, to ``buffer`` if it is given."""
+        """Send up to the first refused record, to ``buffer`` or to each record's partition."""
         all_runs: list[Runs] = []
         if buffer is None and request.partitions is None:
             buffer = topic.only

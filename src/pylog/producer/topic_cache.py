@@ -59,7 +59,7 @@ class TopicCache:
         self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
-        """The buffers of a topic. Raises ``Closed``, ``TopicNotFound`` or ``ConfigError``."""
+        """The buffers of a topic. ``Closed``, ``TopicNotFound``, or ``ConfigError`` (other hash)."""
         if is_mine(self._lock) and name not in self.known:
             raise BufferTimeout(
                 f"{name} was sent to by a signal handler while the thread it interrupted looked for a topic; nothing was "
