@@ -10,7 +10,7 @@
 | APPENDED | it is in the log, but may not be durable yet |
 | SETTLED | its outcome is known and never changes |
 | CALLED_BACK | its callbacks have run, or run now; one that is added later runs at once |
-| ABANDONED | this process was forked: the batch belongs to the parent, and nothing changes it here |
+| ABANDONED | this process was forked: the batch is the parent's, and nothing changes it here |
 
 A failure settles a batch that is CLOSED, BUILT or APPENDED. Any other step that is not in the table
 is a bug of pylog and raises ``AssertionError``.
