@@ -1,8 +1,8 @@
-"""``pylog consume``: records of topics on stdout, as far as they are there, or as they come (``--follow``).
+"""``pylog consume``: prints records of topics up to the end, or as they arrive (``--follow``).
 
-Starts at the end unless told otherwise, as Kafka's console consumer. Without ``--follow`` it ends at the end that the log had
-when it began, so a busy log cannot keep it running. Nothing is committed and nothing remembered, but for a group (``--group``):
-of that it is a member, goes on from what was committed, and commits what it has printed.
+It starts at the end by default, like Kafka's console consumer. Without ``--follow`` it stops at the
+end that the log had at the start, so a busy log cannot keep it running. It commits nothing. With
+``--group`` it is a member, continues from the committed offsets, and commits what it has printed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ Writer = Callable[[list[Record]], None]
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``consume``."""
     parser = commands.add_parser(
         "consume", parents=[log_options()], help="print the records of topics",
         description="Print the records of topics. Without a start (--from-beginning, --from-time, --offset) only those that "
@@ -88,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _assign(consumer: Consumer, log: Log, arguments: argparse.Namespace) -> list[TopicPartition]:
-    """Take the partitions asked for. With ``--follow``, partitions that are added later are read as well."""
+    """Assign the requested partitions. ``--follow`` also reads partitions that are added later."""
     from pylog.catalog import no_such_partition
 
     partitions = []
@@ -125,7 +124,7 @@ def _follow(consumer: Consumer, write: Writer, max_records: int | None) -> int:
         _print_what_comes(consumer, write, max_records)
     except Terminated:
         raise
-    except KeyboardInterrupt:  # the way this ends
+    except KeyboardInterrupt:  # the normal end
         sys.stdout.flush()
     return OK
 
@@ -133,7 +132,7 @@ def _follow(consumer: Consumer, write: Writer, max_records: int | None) -> int:
 def _print_what_comes(
     consumer: Consumer, write: Writer, max_records: int | None, printed: dict[TopicPartition, int] | None = None
 ) -> None:
-    """``printed`` is told where each partition goes on behind what was printed and flushed."""
+    """Gives ``printed`` the next position of each partition after records were printed and flushed."""
     left = max_records
     while left is None or left > 0:
         records = consumer.poll(_POLL_S, _at_most(left))
@@ -145,14 +144,14 @@ def _print_what_comes(
 
 
 def _at_most(left: int | None) -> int | None:
-    """How many records a poll may return, so that no more than ``left`` come."""
+    """The limit of a poll, so that no more than ``left`` records are returned."""
     return left if left is not None and left < _POLL_RECORDS else None
 
 
 def _read_to_end(
     consumer: Consumer, partitions: list[TopicPartition], write: Writer, arguments: argparse.Namespace
 ) -> None:
-    """Everything up to the ends as they are now."""
+    """Everything up to the current ends."""
     ends = consumer.end_offsets(partitions)
     unread = {partition for partition in partitions if _may_have_records(consumer, partition, ends[partition])}
     _hint_where_nothing_can_come(arguments)
@@ -172,7 +171,7 @@ def _read_to_end(
 
 
 def _may_have_records(consumer: Consumer, partition: TopicPartition, end: int) -> bool:
-    """False at the end. A position beyond it is asked for, so that the log can say it is out of range."""
+    """False at the end. A position beyond it is read, so that the log reports it as out of range."""
     return consumer.position(partition) != end
 
 
@@ -185,7 +184,7 @@ def _hint_where_nothing_can_come(arguments: argparse.Namespace) -> None:
 
 
 def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
-    """As a member. The consumer commits by itself what it came back from: so that is flushed before it polls again."""
+    """Read as a member. Output is flushed before each poll, since the consumer then commits it."""
     if arguments.partition or arguments.offset is not None or arguments.from_time is not None:
         raise UsageError(
             "--group excludes --partition, --offset and --from-time: the group says what is read, and from where; "
@@ -196,7 +195,8 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
 
         partitions = [TopicPartition(name, n) for name in arguments.topics for n in log.describe_topic(name).numbers]
         try:
-            # An interrupt has to leave this block as an exception: what was being printed then is not committed.
+            # An interrupt must leave this block as an exception: unfinished output is not
+            # committed.
             with Consumer(
                 log, group_id=arguments.group, enable_auto_commit=True, client_id=_CLIENT_ID,
                 auto_offset_reset="earliest" if arguments.from_beginning else "latest",
@@ -208,7 +208,7 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
                     consumer.subscribe(arguments.topics)
                     _hint_where_a_group_begins(log, arguments)
                     _read_share_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
-                consumer.commit()  # here, where a failure is an exit code, and not while closing
+                consumer.commit()  # here a failure becomes an exit code, but not on close
         except Terminated:
             raise
         except KeyboardInterrupt:
@@ -218,7 +218,7 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
 
 
 def _follow_in_group(consumer: Consumer, write: Writer, arguments: argparse.Namespace) -> None:
-    """What was printed and flushed when an interrupt comes is committed, all of it and nothing else."""
+    """On an interrupt, commits exactly what was printed and flushed."""
     printed: dict[TopicPartition, int] = {}
 
     def begin(partitions: list[TopicPartition]) -> None:
@@ -233,7 +233,7 @@ def _follow_in_group(consumer: Consumer, write: Writer, arguments: argparse.Name
 
 
 def _hint_where_a_group_begins(log: Log, arguments: argparse.Namespace) -> None:
-    """It begins once: what it has not read then, ``--from-beginning`` does not read later."""
+    """A group begins once: ``--from-beginning`` does not later read what it did not read then."""
     group = log.describe_group(arguments.group)
     is_new = len(group.members) == 1 and all(at.committed is None for at in group.partitions.values())
     if is_new and not arguments.from_beginning:
@@ -247,7 +247,7 @@ def _hint_where_a_group_begins(log: Log, arguments: argparse.Namespace) -> None:
 def _read_share_to_end(
     consumer: Consumer, ends: dict[TopicPartition, int], write: Writer, max_records: int | None
 ) -> None:
-    """What the group gives this member now, up to the ends as they were."""
+    """This member's current share, up to the ends at the start."""
     left = max_records
     while left != 0:
         records = consumer.poll(0.0, _at_most(left))
@@ -261,14 +261,14 @@ def _read_share_to_end(
         sys.stdout.flush()
         left = None if left is None else left - len(wanted)
         for name in set(names):
-            end = ends.setdefault(name, 0)  # a partition that was added since
+            end = ends.setdefault(name, 0)  # a partition added since
             if consumer.position(name) >= end:
-                consumer.seek(name, end)  # what was not printed is not to be committed
+                consumer.seek(name, end)  # do not commit what was not printed
                 consumer.pause(name)
 
 
 def _writer(arguments: argparse.Namespace) -> Writer:
-    """What prints records: ``--json``, ``--raw`` or text."""
+    """The function that prints records: ``--json``, ``--raw`` or text."""
     if sum((arguments.json, arguments.raw, arguments.format is not None)) > 1:
         raise UsageError("--json, --raw and --format exclude one another")
     if arguments.raw:

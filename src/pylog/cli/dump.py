@@ -1,7 +1,7 @@
-"""``pylog dump``: what stands in the files of a partition, pylog's or Kafka's, line by line.
+"""``pylog dump``: the contents of a partition's files, pylog's or Kafka's, line by line.
 
-Takes files as they are: no log is opened, no lock taken, nothing else is read. Goes on behind damage and says what it
-passed over; the exit code is 1 then. What is right in a file by itself can be wrong beside the others: ``pylog verify``.
+It reads each file alone, opens no log and takes no lock. It continues after damage and reports what
+it skipped; the exit code is 1 then. To find files that contradict each other, use ``pylog verify``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ _SMALL_FILE_BYTES = 256 << 20
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``dump``."""
     parser = commands.add_parser(
         "dump", parents=[json_option()], help="show what stands in segment files, indexes and checkpoints",
         description="Show the batches of segment files and the entries of indexes, snapshots, seals, commit slots and "
@@ -63,9 +62,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _files(filesystem: FileSystem, path: str) -> Iterator[str]:
-    """The file, or those of a directory that are known; of a log, those of its partitions."""
+    """The file; or the known files of a partition directory, or of a log's partitions."""
     if not filesystem.is_directory(path):
-        filesystem.size(path)  # FileNotFoundError before anything is said of the name
+        filesystem.size(path)  # raises FileNotFoundError before the name is judged
         if _kind(os.path.basename(path)) is None:
             raise UsageError(f"{path}: by its name no file of a partition")
         yield path
@@ -82,7 +81,7 @@ def _files(filesystem: FileSystem, path: str) -> Iterator[str]:
 
 
 def _kind(name: str) -> str | None:
-    """Which dumper a file's name asks for."""
+    """The dumper for this file name."""
     for suffix in _PASSING_SUFFIXES:
         name = name.removesuffix(suffix)
     if name == "leader-epoch-checkpoint":
@@ -96,7 +95,7 @@ def _kind(name: str) -> str | None:
 
 
 def dump_file(filesystem: FileSystem, path: str, render: Render | None) -> Iterator[Item]:
-    """Every item of one file; of records what ``render`` makes of them. The first names the file; damage is of its type."""
+    """Every item of one file: first its name. ``render`` makes the records; damage has its own."""
     kind = _kind(os.path.basename(path))
     file = filesystem.open_readable(path)
     try:
@@ -113,7 +112,7 @@ def dump_file(filesystem: FileSystem, path: str, render: Render | None) -> Itera
 
 
 def _base_offset(path: str) -> int:
-    """The number in the name; 0 where there is none, and offsets are then relative."""
+    """The number in the name. If there is none, 0: offsets are then relative."""
     digits = os.path.basename(path).partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else 0
 
@@ -138,7 +137,7 @@ def _batches(file: ReadableFile, end: int, render: Render | None) -> Iterator[It
             yield _damage(position, None, f"{scan.problem} or more", "")
             next_offset = 0
             continue
-        if end > INT32_MAX:  # a sparse file claims any size, and is not searched for batches
+        if end > INT32_MAX:  # a sparse file can have any size, so it is not searched for batches
             yield _damage(position, end, f"{scan.problem}; {_too_large(end, 'a segment')}", "")
             return
         try:
@@ -362,5 +361,5 @@ def _checkpoint(filesystem: FileSystem, path: str, kind: str | None) -> Iterator
 
 
 def _number(name: str, word: str) -> int | str:
-    """The word as a number where it is one and not a topic's name."""
+    """The word as a number, unless it is a topic's name."""
     return int(word) if name != "topic" and re.fullmatch(r"-?[0-9]{1,20}", word, re.ASCII) else word

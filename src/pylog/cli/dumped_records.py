@@ -1,4 +1,4 @@
-"""How ``dump`` shows a record: as it is, or as what a group has committed (``--offsets-decoder``)."""
+"""How ``dump`` shows a record: as it is, or as a group's commit (``--offsets-decoder``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pylog.errors import CorruptRecord
 from pylog.model import Record
 
 Item = dict[str, Any]
-"""One line of the answer: ``type`` first, then its fields. ``text`` is how a person reads it and is not in the JSON."""
+"""One line of output: ``type`` first, then its fields. ``text`` is for people and not in the JSON."""
 
 Render = Callable[[Record], Item]
 
@@ -27,7 +27,7 @@ def record_item(record: Record) -> Item:
 
 
 def committed_item(record: Record) -> Item:
-    """A committed offset, or that it was removed. What says neither is shown as it is, with the ``problem`` if it should."""
+    """A committed offset or its removal. Others as they are, with the ``problem`` if damaged."""
     from pylog.group.offset_records import decode_key, decode_value
 
     try:

@@ -1,4 +1,4 @@
-"""The exit codes, and which error ends with which. docs/cli.md has the same table for users."""
+"""The exit codes, and the errors that lead to them. docs/cli.md has the same table for users."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ NOT_FOUND = 3
 LOCKED = 4
 CORRUPT = 5
 STORAGE = 6
-INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a fault of pylog's own
-INTERRUPTED = 130  # what a shell reports of a process that SIGINT ended; likewise below
+INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a bug of pylog
+INTERRUPTED = 130  # what a shell reports for a process ended by SIGINT; likewise below
 BROKEN_PIPE = 141
 TERMINATED = 143
 
@@ -65,11 +65,11 @@ class UsageError(Exception):
 
 
 class InputError(Exception):
-    """A line of the input cannot become a record, or its record was refused: the error is ``__cause__``."""
+    """A line of the input is not a record, or its record was refused: the error is ``__cause__``."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends as Ctrl-C does, with what was read flushed, under its own exit code."""
+    """SIGTERM: ends like Ctrl-C, with the records read so far flushed, but another exit code."""
 
 
 def code_of(error: BaseException) -> int:
@@ -81,5 +81,5 @@ def code_of(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno in _FORBIDDEN:
         return LOCKED
     if type(error) in (NotAppended, OutcomeUnknown) and isinstance(error.__cause__, PylogError):
-        return code_of(error.__cause__)  # the fate of the record; why is in the cause
+        return code_of(error.__cause__)  # the cause has the reason
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), PROBLEM)

@@ -1,8 +1,8 @@
-"""One record as a line: JSON with stable keys, or text after a format string.
+"""One record as a line: JSON with stable keys, or text by a format string.
 
-``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%d`` the same as date and time in UTC,
-``%k`` key, ``%v`` value, ``%h`` headers as ``name=value,name=value``, ``%K`` and ``%V`` the bytes in key and value (-1 for null),
-``%%`` a percent sign; ``\\n``, ``\\t`` and ``\\\\``.
+``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%d`` date and
+time in UTC, ``%k`` key, ``%v`` value, ``%h`` headers as ``name=value,name=value``, ``%K`` and
+``%V`` bytes in key and value (-1 for null), ``%%`` a percent sign; ``\\n``, ``\\t`` and ``\\\\``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"%(.?)|(\\.?)|([^%\\]+)", re.DOTALL)
 
 
 def text_format(text: str) -> Callable[[Record], str]:
-    """The function that renders a record after a format string. ``UsageError`` for one that means nothing."""
+    """The function that renders a record by a format string. ``UsageError`` for an invalid one."""
     parts: list[Callable[[Record], str]] = []
     for match in _TOKEN.finditer(text):
         field, escape, literal = match.groups()
@@ -51,7 +51,7 @@ def text_format(text: str) -> Callable[[Record], str]:
 
 
 def unescaped(text: str) -> str:
-    """``\\n``, ``\\t`` and ``\\\\`` in what somebody typed; ``UsageError`` for other escapes."""
+    """Decode ``\\n``, ``\\t`` and ``\\\\`` of an option; ``UsageError`` for other escapes."""
 
     def replace(match: re.Match[str]) -> str:
         if match[0] not in _ESCAPES:
@@ -62,7 +62,7 @@ def unescaped(text: str) -> str:
 
 
 def record_fields(record: Record) -> dict[str, Any]:
-    """A record for JSON. Keys, values and header values are text where they are UTF-8, else ``…_base64``."""
+    """A record for JSON: UTF-8 keys, values and header values as text, others as ``…_base64``."""
     return {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,4 +1,4 @@
-"""``pylog groups reset``: have a group go on from other offsets. Says what would change, and changes it with ``--execute``."""
+"""``pylog groups reset``: moves a group to other offsets. A dry run unless ``--execute`` is given."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _FILE_BYTES_MAX = 64 << 20
 _COLUMNS = ["topic", "partition", "offset"]
 
 Numbers = dict[str, set[int] | None]
-"""By topic the partitions wanted; None: all of them."""
+"""The wanted partitions of each topic; None: all."""
 
 
 def add_parser(verbs: Commands) -> None:
-    """Add ``reset``."""
     parser = verbs.add_parser(
         "reset", parents=[log_options()], help="have a group without members go on from other offsets",
         description="Have a group without members go on from other offsets. Prints what would change; --execute changes it. "
@@ -58,7 +57,7 @@ def add_parser(verbs: Commands) -> None:
 
 
 def _topic(text: str) -> tuple[str, set[int] | None]:
-    """A type for argparse: ``orders``, or ``orders:0,2``."""
+    """An argparse type: ``orders``, or ``orders:0,2``."""
     topic, colon, numbers = text.partition(":")
     number = whole_number(0)
     return topic, {number(part) for part in numbers.split(",")} if colon else None
@@ -100,7 +99,7 @@ def _partitions(log: Log, wanted: Numbers) -> Iterator[TopicPartition | str]:
 
 
 def _only(wanted: Numbers, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Those that ``--topic`` names; all without it."""
+    """The partitions that ``--topic`` names, or all."""
     if not wanted:
         return offsets
     return {
@@ -111,7 +110,7 @@ def _only(wanted: Numbers, offsets: dict[TopicPartition, int]) -> dict[TopicPart
 
 
 def _target(arguments: argparse.Namespace, given: dict[TopicPartition, int] | None, now_ms: int) -> dict[str, Any]:
-    """The keyword of ``Log.reset_offsets``."""
+    """The keyword argument for ``Log.reset_offsets``."""
     if arguments.to_earliest or arguments.to_latest:
         return {"to": "earliest" if arguments.to_earliest else "latest"}
     if arguments.to_offset is not None:
@@ -146,7 +145,7 @@ def _tell_of_limits(
     given: dict[TopicPartition, int] | None,
     changes: dict[TopicPartition, OffsetChange],
 ) -> None:
-    """Where the log does not have the offset that was asked for."""
+    """Report offsets that were requested but are not in the log."""
 
     def asked(name: TopicPartition, change: OffsetChange) -> int:
         if given is not None:
@@ -178,7 +177,7 @@ def _tell_of_dry_run(log: Log, group: str) -> None:
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """What a file says; of a partition named twice the last line counts. ``InputError`` for what says nothing."""
+    """The offsets in a file; the last line of a partition counts. ``InputError`` if invalid."""
     from pylog.codec.format import INT64_MAX
 
     with _opened(path) as file:
@@ -211,7 +210,7 @@ def _opened(path: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _csv_rows(path: str, text: str) -> Iterator[tuple[int, list[Any]]]:
-    """Lines ``topic,partition,offset``, with or without these titles."""
+    """Lines ``topic,partition,offset``, with or without this header line."""
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         for row in reader:
@@ -230,7 +229,7 @@ def _number(word: str) -> int | str:
 
 
 def _json_rows(path: str, text: str) -> Iterator[tuple[int, list[Any]]]:
-    """Lines of ``reset --json`` or ``describe --json``; of the latter, partitions without a commit are left out."""
+    """Lines of ``reset --json`` or ``describe --json``. Partitions without a commit are skipped."""
     for line, words in enumerate(text.splitlines(), 1):
         if not words.strip():
             continue

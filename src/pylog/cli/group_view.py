@@ -1,4 +1,4 @@
-"""``pylog groups describe``: a group's members, and how far it has come in each partition; ``--watch`` again and again.
+"""``pylog groups describe``: a group's members and its progress; ``--watch`` repeats it.
 
 The columns are those of Kafka's ``kafka-consumer-groups.sh --describe``.
 """
@@ -28,14 +28,13 @@ _PROGRESS_TITLES = (
 )  # fmt: skip
 _MEMBER_TITLES = ("CONSUMER-ID", "INSTANCE-ID", "CLIENT-ID", "HOST", "PID", "JOINED", "ASSIGNED", "TARGET")
 
-_SHORT_ID = 8  # characters of a member's identifier tell it from others
-_GONE = "gone"  # behind the process of a static member that may come back
+_SHORT_ID = 8  # this many characters of a member's id distinguish it
+_GONE = "gone"  # shown after the process of a static member that may return
 
 Show = Callable[["GroupDescription", Collection[str]], None]
 
 
 def add_parser(verbs: Commands) -> None:
-    """Add ``describe``."""
     parser = verbs.add_parser(
         "describe", parents=[log_options()], help="members of a group, committed offsets and lag",
         description="State and members of a group, and of each partition the committed offset, the end, the lag and the reader.",
@@ -49,7 +48,7 @@ def add_parser(verbs: Commands) -> None:
 
 
 def _seconds(text: str) -> float:
-    """A type for argparse."""
+    """An argparse type."""
     try:
         seconds = float(text)
     except ValueError:
@@ -73,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _look(log: Log, group: str) -> tuple[GroupDescription, Collection[str]]:
-    """The group, and which of its members are gone."""
+    """The group, and its members that are gone."""
     from pylog.group.admin import GroupAdmin
 
     return log.describe_group(group), log.manager.part(GroupAdmin).gone(group)
@@ -87,7 +86,7 @@ def _print_lines(shown: list[str]) -> None:
 
 
 def _watch(log: Log, group: str, every_s: float, *, as_json: bool) -> None:
-    """Show it until something ends that: Ctrl-C, or that there is no such group any more."""
+    """Show the group until Ctrl-C, or until it no longer exists."""
     with _one_after_another(as_json) if as_json or not sys.stdout.isatty() else _in_place() as show:
         while True:
             show(*_look(log, group))
@@ -96,21 +95,21 @@ def _watch(log: Log, group: str, every_s: float, *, as_json: bool) -> None:
 
 @contextmanager
 def _one_after_another(as_json: bool) -> Iterator[Show]:
-    """A line of JSON each, or text with an empty line behind it."""
+    """Print a line of JSON each time, or text followed by an empty line."""
 
     def show(group: GroupDescription, gone: Collection[str]) -> None:
         if as_json:
             print_json(fields(group))
         else:
             _print_lines([*lines(group, gone), ""])
-        sys.stdout.flush()  # whoever reads a pipe waits for it
+        sys.stdout.flush()  # the reader of a pipe waits for it
 
     yield show
 
 
 @contextmanager
 def _in_place() -> Iterator[Show]:
-    """On a terminal, over what was shown before; without rich, below it."""
+    """On a terminal: replace the previous output; without rich, print below it."""
     try:
         from rich import console, live, text
     except ImportError:
@@ -125,7 +124,7 @@ def _in_place() -> Iterator[Show]:
 
 
 def _fitting(group: GroupDescription, gone: Collection[str], width: int) -> list[str]:
-    """With identifiers cut short where whole lines are too long; what is too long then goes on in the next line."""
+    """Shortens identifiers if lines are too long. Longer lines continue on the next one."""
     whole = lines(group, gone)
     return whole if max(map(len, whole)) <= width else lines(group, gone, _SHORT_ID)
 
@@ -134,7 +133,7 @@ def _fitting(group: GroupDescription, gone: Collection[str], width: int) -> list
 
 
 def lines(group: GroupDescription, gone: Collection[str], id_length: int | None = None) -> list[str]:
-    """The description as safe lines for a person."""
+    """The description as safe lines of text."""
     facts = [group.state, f"generation {group.generation}", count_text(len(group.members), "member")]
     if group.assignor:
         facts.insert(2, f"assignor {group.assignor}")
@@ -166,7 +165,7 @@ def _member_cells(member: MemberDescription, is_gone: bool, id_length: int | Non
 
 
 def _short(partitions: Iterable[TopicPartition]) -> str:
-    """``orders(0,1), payments(2)``, as Kafka's tool has it."""
+    """``orders(0,1), payments(2)``, like Kafka's tool."""
     numbers: dict[str, list[str]] = {}
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(str(number))

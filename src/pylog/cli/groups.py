@@ -1,7 +1,7 @@
-"""``pylog groups``: who is in the groups of a log, how far they have come, and how that is changed by hand.
+"""``pylog groups``: the members of groups, their progress, and manual changes of it.
 
-Looking joins no group, takes no lock and needs no permission to write. What changes offsets does so for groups without
-members only: members would go on from where they are.
+Describing joins no group, takes no lock and needs no write permission. Offsets are only changed for
+groups without members: members would continue from their own positions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pylog.cli.output import print_json, print_line
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``groups`` and its four commands."""
     group = commands.add_parser("groups", help="list, describe, reset and delete consumer groups")
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

@@ -1,4 +1,4 @@
-"""Options of Kafka's own tools that are none here, and what to write instead. docs/cli.md has the same for users."""
+"""Hints for options of Kafka's tools that do not exist here. docs/cli.md has the same for users."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HINTS: Mapping[str, str] = {
 
 
 def hints(argv: Sequence[str], problem: str) -> str:
-    """What to add to the ``problem`` of a command line that could not be parsed: a hint for each option of Kafka's."""
+    """What to add to ``problem``, a parser's error: a hint for each option of Kafka's."""
     options = list(dict.fromkeys(word.partition("=")[0] for word in argv))
     if "reset" in options and "--topic" not in problem:
         options = [option for option in options if option != "--topic"]  # pylog groups reset has it

@@ -1,7 +1,7 @@
-"""The command line's front door: chooses the command, turns whatever ends it into one line and an exit code.
+"""Chooses the command, and turns every error into one line and an exit code.
 
-Nothing here touches a log. A command is a module with ``add_parser(commands)``; it names its function as ``run``, which
-takes the parsed arguments and returns an exit code.
+Nothing here touches a log. A command is a module with ``add_parser(commands)``. It sets ``run``, a
+function that takes the parsed arguments and returns an exit code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ exit codes:
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one line, and takes no abbreviations: they change meaning when an option is added."""
+    """Reports errors in one line. Takes no abbreviations: a new option would change their meaning."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(**{"allow_abbrev": False, **options})  # type: ignore[arg-type]
@@ -45,13 +45,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Help and version; argparse's own passes over an output that is closed or full."""
+        """Print help and version. argparse's own method ignores a closed or full output."""
         (file or sys.stdout).write(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. Never raises but for a fault of pylog's own under ``PYLOG_DEBUG=1``."""
-    if sys.stdout is None:  # closed by whoever started this
+    """Run one command; returns its exit code. Raises only bugs, under ``PYLOG_DEBUG=1``."""
+    if sys.stdout is None:  # closed by the parent process
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -92,7 +92,7 @@ def _run(argv: Sequence[str]) -> int:
             raise
         complain("error", f"{os.fsdecode(error.filename)}: {error.strerror}")
         return code_of(error)
-    except Exception as error:  # the last line of defence: a user gets one line, a developer asks for more
+    except Exception as error:  # the last resort: users get one line, developers can ask for more
         if os.environ.get(DEBUG_VARIABLE):
             raise
         complain(
@@ -146,14 +146,14 @@ def _parser() -> Parser:
 
 @contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """While a command runs, SIGTERM ends it as Ctrl-C does: records on their way are written first."""
+    """While a command runs, SIGTERM ends it like Ctrl-C: it first writes the records it has."""
 
     def terminate(_: int, __: FrameType | None) -> None:
         raise Terminated
 
     try:
         before = signal.signal(signal.SIGTERM, terminate)
-    except ValueError:  # not the main thread, which alone may
+    except ValueError:  # only the main thread may do this
         yield
         return
     try:
@@ -164,12 +164,12 @@ def _termination_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _library_warnings() -> Iterator[None]:
-    """What the library logs becomes ``pylog: warning: …`` on stderr, as safe as everything else."""
+    """The library's log messages become safe lines ``pylog: warning: …`` on stderr."""
     import logging
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.name != "pylog.producer":  # what became of each record is told by the command itself
+            if record.name != "pylog.producer":  # the command itself reports the outcome of records
                 complain(record.levelname.lower(), record.getMessage())
 
     logger = logging.getLogger("pylog")
@@ -184,7 +184,7 @@ def _library_warnings() -> Iterator[None]:
 
 
 def _forget_output() -> None:
-    """Nobody reads stdout any more: let the interpreter's own flush at the end go nowhere."""
+    """The reader of stdout is gone: discard the interpreter's flush at exit."""
     with suppress(OSError, ValueError):
         target = os.open(os.devnull, os.O_WRONLY)
         os.dup2(target, sys.stdout.fileno())

@@ -1,6 +1,6 @@
-"""Options that commands share, and how their values are read.
+"""Options that commands share, and how their values are parsed.
 
-Which log: ``--log DIR``, before or after the command, or the environment variable PYLOG_LOG.
+The log is ``--log DIR``, before or after the command, or the environment variable PYLOG_LOG.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 LOG_VARIABLE = "PYLOG_LOG"
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
-# Not a value of its own where a command's parser is silent, so that what stood before the command holds.
+# No default in a command's parser, so that a value before the command stays.
 _UNSET = argparse.SUPPRESS
 
 Commands = Any
-"""What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
+"""The type that ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
 
 
 def log_options() -> argparse.ArgumentParser:
-    """``--log`` and ``--json``, for the parser of a command to take over."""
+    """``--log`` and ``--json``, as a parent of a command's parser."""
     options = json_option()
     options.add_argument(
         "--log", metavar="DIR", default=_UNSET, help=f"the directory of the log (default: ${LOG_VARIABLE})"
@@ -35,14 +35,14 @@ def log_options() -> argparse.ArgumentParser:
 
 
 def json_option() -> argparse.ArgumentParser:
-    """``--json`` alone."""
+    """Only ``--json``."""
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--json", action="store_true", default=_UNSET, help="one JSON object per line")
     return options
 
 
 def open_log(arguments: argparse.Namespace, *, writing: bool = False, create: bool = False) -> Log:
-    """The log that ``--log`` or the environment names; only for reading unless ``writing``."""
+    """The log of ``--log`` or the environment, read-only unless ``writing``."""
     path = arguments.log or os.environ.get(LOG_VARIABLE)
     if not path:
         raise UsageError(f"which log? Name its directory with --log DIR or in ${LOG_VARIABLE}")
@@ -52,7 +52,7 @@ def open_log(arguments: argparse.Namespace, *, writing: bool = False, create: bo
 
 
 def whole_number(least: int | None = None) -> Any:
-    """A type for argparse: an int, of at least ``least``."""
+    """An argparse type: an int that is at least ``least``."""
 
     def whole_number(text: str) -> int:
         if not text.removeprefix("-").isascii() or not text.removeprefix("-").isdigit() or len(text) > 19:
@@ -71,7 +71,7 @@ TIME_FORMS = (
 
 
 def moment_ms(text: str, now_ms: int) -> int:
-    """A point in time: milliseconds since 1970, ISO 8601 (UTC unless it says otherwise), or how long ago (``PT1H``)."""
+    """A time: milliseconds since 1970, ISO 8601 (UTC by default), or how long ago (``PT1H``)."""
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
     if text[:1] in ("P", "p"):
@@ -91,7 +91,7 @@ def moment_ms(text: str, now_ms: int) -> int:
 
 
 def topic_config(pairs: list[str]) -> dict[str, Any]:
-    """``["retention.ms=1000"]`` as the keywords of ``Log.create_topic``; Kafka's dotted names are the same options."""
+    """``["retention.ms=1000"]`` as keywords of ``Log.create_topic``, or with Kafka's names."""
     from pylog.catalog import TopicConfig
     from pylog.checks import meant
     from pylog.manager.opening import ELSEWHERE
@@ -110,7 +110,7 @@ def topic_config(pairs: list[str]) -> dict[str, Any]:
 
 
 def _typed(option: str, value: str, default: object) -> object:
-    """``value`` as the type that this option has."""
+    """``value`` in the option's type."""
     if isinstance(default, bool):
         if value not in ("true", "false"):
             raise UsageError(f"--config {option}={value}: expected true or false")
@@ -124,7 +124,7 @@ def _typed(option: str, value: str, default: object) -> object:
 
 
 def header_pair(text: str) -> tuple[str, bytes]:
-    """A type for argparse: ``name=value`` of ``--header``."""
+    """An argparse type: ``name=value`` of ``--header``."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")

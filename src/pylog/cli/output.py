@@ -1,9 +1,9 @@
-"""Everything the command line prints: no character of data steers a terminal, and one answer is one line.
+"""Everything the command line prints. Data cannot steer a terminal, and one answer is one line.
 
-Text shows control characters, the marks that turn reading direction, invisible characters and lone surrogates as
-backslash escapes (``\\x1b``, ``\\u202e``), and bytes that are not UTF-8 as ``\\xff``; a backslash stays as it is, so that
-harmless text is unchanged. JSON is ASCII throughout. Both are the same whether a terminal, a file or a pipe is behind
-them: docs/cli.md.
+Text shows control characters, marks that change the reading direction, invisible characters and
+lone surrogates as backslash escapes (``\\x1b``, ``\\u202e``), and bytes that are not UTF-8 as
+``\\xff``. A backslash is not escaped, so harmless text is unchanged. JSON is ASCII. Both are the
+same on a terminal, in a file or in a pipe: docs/cli.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-# C0, DEL and C1; Arabic letter mark, zero width space, left-to-right and right-to-left marks; line and paragraph separator,
-# bidi embeddings and overrides; invisible operators, bidi isolates, deprecated format characters; surrogates; byte order
-# mark; interlinear annotation; tags. The zero width joiners stay: scripts and emoji are written with them.
+# C0, DEL and C1; Arabic letter mark, zero width space, left-to-right and right-to-left marks; line
+# and paragraph separator, bidi embeddings and overrides; invisible operators, bidi isolates,
+# deprecated format characters; surrogates; byte order mark; interlinear annotation; tags. The zero
+# width joiners stay: scripts and emoji need them.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
@@ -43,7 +44,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def safe_bytes(data: bytes | None) -> str:
-    """Bytes as safe text: UTF-8, and ``\\xff`` for what is not; ``null`` for None."""
+    """Bytes as safe text: UTF-8, else ``\\xff``; ``null`` for None."""
     return "null" if data is None else safe(data.decode("utf-8", "backslashreplace"))
 
 
@@ -63,7 +64,7 @@ def bytes_field(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def time_text(timestamp_ms: int | None) -> str:
-    """``2023-11-14T22:13:20.000Z``; the number where no calendar has it, ``-`` for none."""
+    """``2023-11-14T22:13:20.000Z``; the number if no calendar has it, ``-`` for none."""
     if timestamp_ms is None or timestamp_ms == -1:
         return "-"
     try:
@@ -100,7 +101,7 @@ def print_json(fields: dict[str, Any]) -> None:
 
 
 def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Columns of safe text side by side, numbers to the right. Nothing at all without rows."""
+    """Columns of safe text, numbers aligned right. Nothing if there are no rows."""
     cells = [[safe(str(cell)) for cell in row] for row in rows]
     if not cells:
         return []

@@ -1,7 +1,7 @@
 """``pylog produce``: lines or JSON objects from stdin or a file become records of a topic.
 
-Every line read is sent before the command ends, whatever ends it: the end of the input, Ctrl-C, or a line that is refused.
-What was acknowledged is counted and printed in each case (tally.py); the first failure is told with its line.
+Every line read is sent before the command ends: at the end of the input, on Ctrl-C, or at a refused
+line. It always prints the number of acknowledged records (tally.py) and the first failure's line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Input(NamedTuple):
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``produce``."""
     parser = commands.add_parser(
         "produce", parents=[log_options()], help="append lines of the input to a topic",
         description="Append the lines of stdin, or of --file, to a topic: one line, one record. With --input-format json a line "
@@ -104,7 +103,7 @@ def _send_all(
     producer: Producer, lines: Iterator[tuple[int, bytes]], limit_bytes: int, read_line: Callable[[bytes], Input],
     tally: Tally,
 ) -> None:  # fmt: skip
-    """Up to the first line that is refused. Asked before each, since the one before may have written a full batch in vain."""
+    """Send up to the first refused line. A previous line's batch may have failed: check each time."""
     for number, line in lines:
         if not tally.take_in():
             return
@@ -148,7 +147,7 @@ def _size(file: IO[bytes]) -> int | None:
 
 
 def _lines(file: IO[bytes], limit_bytes: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
-    """The lines by number, from 1, without their newlines. Of one that is longer than ``limit_bytes`` a byte more is read."""
+    """The lines by number, from 1, without newlines; of a long one ``limit_bytes`` and one more."""
     number = 0
     while True:
         number += 1
@@ -184,7 +183,7 @@ def _with_key(line: bytes, separator: bytes, headers: tuple[Header, ...], partit
 
 
 def _from_json(line: bytes, headers: tuple[Header, ...], partition: int | None) -> Input:
-    """A record as ``consume --json`` prints it. ``UsageError`` says what is wrong with it."""
+    """A record as ``consume --json`` prints it. ``UsageError`` for an invalid one."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -204,7 +203,7 @@ def _from_json(line: bytes, headers: tuple[Header, ...], partition: int | None) 
 
 
 def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
-    """The bytes under ``name`` or ``name_base64``; None where neither is there."""
+    """The bytes of ``name`` or ``name_base64``; None if neither is there."""
     import base64
 
     text, encoded = fields.get(name), fields.get(f"{name}_base64")

@@ -1,7 +1,7 @@
-"""A progress bar for work over a second, on a terminal that somebody watches; nothing at all otherwise, nor without rich.
+"""A progress bar for work over a second, on a terminal. Nothing otherwise, nor without rich.
 
-Drawn by the thread that works, when it reports progress: no thread of its own, so a bar that stands still means work that
-stands still. Its line is cleared at the end, and before anything else is printed (``pause``).
+The working thread draws it when it reports progress. There is no other thread, so a bar that stops
+means work that stopped. The line is cleared at the end, and before other output (``pause``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Meter:
         self._is_wanted = self._stream.isatty()
 
     def advance(self, size_bytes: int) -> None:
-        """So many bytes more are done."""
+        """Add bytes that are done."""
         self._done_bytes += size_bytes
         if self._is_wanted:
             now_s = self._clock.monotonic()
@@ -46,7 +46,7 @@ class Meter:
                 self._draw()
 
     def pause(self) -> None:
-        """Clear the bar's line for something else; the next ``advance`` draws it again."""
+        """Clear the bar for other output; the next ``advance`` draws it again."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.stop()

@@ -1,8 +1,8 @@
 """``pylog stats``: offsets, sizes and times of partitions, at a glance.
 
-Cheap whatever the size of the log. Of the data it reads the first batch, and the headers of the newest batches (those of
-about the last thousand offsets), from which it tells records per batch and compression; the greatest timestamp comes from
-the time indexes and those headers.
+It is cheap whatever the size of the log. It only reads the first batch and the headers of the
+newest batches (about the last thousand offsets), which give records per batch and compression. The
+greatest timestamp comes from the time indexes and those headers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ _TITLES = (
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``stats``."""
     parser = commands.add_parser(
         "stats", parents=[log_options()], help="offsets, sizes and times of partitions",
         description="Offsets, sizes and times of partitions. Cheap: of the data it reads the first batch and the headers of the "
@@ -49,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> int:
         for topic in dict.fromkeys(arguments.topics or log.topics()):
             try:
                 numbers = log.describe_topic(topic).numbers
-            except (CorruptRecord, StorageError) as error:  # the others can be told all the same
+            except (CorruptRecord, StorageError) as error:  # the other partitions can still be shown
                 complain("error", str(error))
                 code = code_of(error)
                 continue
@@ -74,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _statistics(filesystem: FileSystem, partition: Partition) -> tuple[dict[str, Any], MissingCodec | None]:
-    """What can be told of a partition; and, where the first record cannot be read for want of a library, which."""
+    """The figures of a partition, and the library that is missing to read the first record."""
     segments = partition.segments
     earliest, latest = partition.earliest_offset, partition.latest_offset
     first, missing = [], None
@@ -109,7 +108,7 @@ def _codecs(headers: list[BatchHeader]) -> list[str]:
 
 
 def _newest_headers(filesystem: FileSystem, partition: Partition, active: SegmentInfo) -> list[BatchHeader]:
-    """The headers of the newest offsets in the active segment, from an indexed batch on; [] where they cannot be read."""
+    """The newest headers of the active segment, from an indexed batch on; [] if unreadable."""
     from pylog.index import OffsetIndexReader
     from pylog.segment import SegmentScan
     from pylog.segment.naming import LOG, OFFSET_INDEX
@@ -135,7 +134,7 @@ def _newest_headers(filesystem: FileSystem, partition: Partition, active: Segmen
 def _newest_timestamp_ms(
     filesystem: FileSystem, segments: tuple[SegmentInfo, ...], sample: list[BatchHeader]
 ) -> int | None:
-    """The greatest timestamp: of closed segments by their time index, of the active one also by its newest headers."""
+    """The greatest timestamp: from time indexes, and the newest headers of the active segment."""
     from pylog.index import TimeIndexReader
     from pylog.segment.naming import LOG, TIME_INDEX
 

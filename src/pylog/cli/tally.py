@@ -1,8 +1,8 @@
-"""What became of the lines that ``pylog produce`` sent: counts, offsets, the first that was refused, and exactly which lines
-behind that one are in the log all the same.
+"""The outcome of the lines that ``pylog produce`` sent: counts, offsets, and refused lines.
 
-Lines are sent in batches, one after the other in each partition. When a batch is refused, the next one may be on its way
-already, or another partition's be written: who goes on from the refused line has to leave those lines out.
+Lines are sent in batches, in order per partition. When a batch is refused, the next one or another
+partition's may already be on its way. To continue from the refused line, the caller must leave out
+the later lines that are in the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNDECIDED_RECORDS_MAX = 65_536  # asking for a result writes its batch, so ask 
 
 
 class Tally:
-    """What became of the records sent. Keeps the undecided ones only."""
+    """The outcome of the records sent. Stores only undecided ones."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -35,27 +35,27 @@ class Tally:
         self._undecided: deque[tuple[int, Delivery]] = deque()
 
     def add(self, line: int, delivery: Delivery) -> None:
-        """One more line was sent."""
+        """Count one more sent line."""
         self._undecided.append((line, delivery))
 
     def take_in(self) -> bool:
-        """Take in what is decided. False once a line was refused: nothing more is to be sent."""
+        """Take in known outcomes. False after a refused line: send nothing more."""
         while len(self._undecided) > _UNDECIDED_RECORDS_MAX or (self._undecided and self._undecided[0][1].done()):
             self._settle(*self._undecided.popleft())
         return self._error is None
 
     def finish(self) -> None:
-        """Take in all that is still undecided, waiting for it."""
+        """Wait for all undecided outcomes and take them in."""
         while self._undecided:
             self._settle(*self._undecided.popleft())
 
     def refuse(self, line: int, error: Exception) -> None:
-        """The line did not become a record. The first such line counts."""
+        """Note a line that did not become a record. The first such line counts."""
         if self.refused_line is None or line < self.refused_line:
             self.refused_line, self._error = line, error
 
     def failure(self) -> InputError | None:
-        """The first line that was refused, why, and what has to be left out by who goes on from there."""
+        """The first refused line, its error, and the lines to leave out when continuing there."""
         if self._error is None:
             return None
         message = f"line {self.refused_line}: {self._error}"
@@ -104,7 +104,7 @@ class Tally:
 
 
 class _Lines:
-    """Numbers of lines in rising order, as runs from one to another."""
+    """Ascending line numbers, stored as runs."""
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []

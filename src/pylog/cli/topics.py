@@ -18,7 +18,6 @@ _CONFIG_HELP = "an option of the topic, as segment.bytes=1048576 or segment_byte
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``topics`` and its five commands."""
     group = commands.add_parser("topics", help="create, list, describe, alter and delete topics")
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     log = [log_options()]
@@ -100,7 +99,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         for name in _shown(arguments, arguments.topics or log.topics()):
             try:
                 _print_topic(log.describe_topic(name), arguments.json)
-            except (CorruptRecord, StorageError) as error:  # the others can be told all the same
+            except (CorruptRecord, StorageError) as error:  # the other topics can still be shown
                 complain("error", str(error))
                 code = code_of(error)
     return code

@@ -1,8 +1,8 @@
-"""``pylog verify``: every batch, index and checkpoint of a log checked. Exit code 1 if anything is wrong.
+"""``pylog verify``: checks every batch, index and checkpoint of a log. Exit code 1 for findings.
 
-Reads only, beside writers at work. Names each damage with file, position and offsets, and goes on behind it. Records that
-cannot be decompressed because a library is not installed are no problem of the log, but not good either: they are counted
-apart, and the exit code is 1, too.
+It only reads, and writers may work at the same time. It reports each damage with file, position and
+offsets, and continues after it. Records that cannot be decompressed because a library is missing
+are not damage, but not verified either: they are counted separately, with exit code 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``verify``."""
     parser = commands.add_parser(
         "verify", parents=[log_options()], help="check every batch, index and checkpoint",
         description="Check every batch of every segment (framing, checksum, decompression, records, offsets), seals, indexes, "
@@ -54,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _segment_bytes(log: Log, topics: list[str]) -> int:
-    """The bytes there are to check, for the progress bar."""
+    """The number of bytes to check, for the progress bar."""
     from pylog.catalog.layout import parse_partition
     from pylog.manager.verification import segment_bytes
     from pylog.storage import OsFileSystem

@@ -1,6 +1,6 @@
-"""Records as columns, from batch to table without a ``Record`` in between. Loading this needs pyarrow.
+"""Records as columns, from batch to table without a ``Record`` in between. Needs pyarrow.
 
-A batch is decoded at once, and counts as held while rows of it wait for a later call.
+A batch is decoded at once, and its memory counts as held while some of its rows are not taken.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ArrowChunk:
 
 
 class ColumnsDecoder:
-    """One batch, decoded; ``take`` cuts it."""
+    """One decoded batch; ``take`` returns slices of it."""
 
     __slots__ = ("_columns", "_end", "_index", "_of", "_unfit", "_view")
 
@@ -67,11 +67,11 @@ class ColumnsDecoder:
         return sum(len(buffer) for buffer in self._columns[1:] if buffer is not None)
 
     def skip_to(self, offset: int) -> None:
-        """Leave out the records below ``offset``."""
+        """Skip the records below ``offset``."""
         self._begin_at(bisect_left(memoryview(self._columns.offsets).cast("q"), offset))
 
     def take(self, max_records: int) -> ArrowChunk:
-        """The next rows; raises ``InvalidTimestamp`` if the next one has a time that Arrow's column cannot hold."""
+        """The next rows. Raises ``InvalidTimestamp`` if Arrow cannot hold the first one's time."""
         low, high = self._index, min(self._index + max_records, self._end)
         rows = ArrowChunk()
         if low < high:
@@ -83,7 +83,7 @@ class ColumnsDecoder:
 
 
 class ArrowFormat:
-    """A table with the columns of ``Partition.to_arrow``; it ends early once it holds ``limit_bytes``."""
+    """A table with the columns of ``Partition.to_arrow``, of about ``limit_bytes`` at most."""
 
     decode_records_max = INT32_MAX
     transform = None
@@ -108,13 +108,13 @@ class ArrowFormat:
         return chunk.size_bytes >= self._limit_bytes
 
     def table(self, rows: ArrowChunk) -> pa.Table:
-        """What was taken. Raises no ``PylogError``: the positions are after it already."""
+        """The rows as a table. Raises no ``PylogError``: the positions are past the rows already."""
         return arrow.table_of_parts(rows.parts, self._schema)
 
 
 @lru_cache(maxsize=16)
 def arrow_format(with_headers: bool, limit_bytes: int) -> ArrowFormat:
-    """The same object for the same arguments: with another one a partition would be read again."""
+    """The same object for the same arguments: a new one would make partitions read again."""
     return ArrowFormat(with_headers, limit_bytes)
 
 

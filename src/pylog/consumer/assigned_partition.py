@@ -1,9 +1,9 @@
-"""One partition as a consumer reads it: the position, and what has been read ahead of it.
+"""One partition of a consumer: its position, and what has been read ahead.
 
-The position is the truth; everything buffered can be dropped and read again from it, and is (``move_to``) if an
-interrupt may have left it half done. Records leave in three steps: whole batches as fetched, one batch being decoded,
-and records that were taken and given back. An error met after good records waits in ``failure`` until those are
-delivered.
+The position is the truth. Everything buffered can be dropped and read again from it; ``move_to``
+does so if an interrupt may have left a step half done. Records are buffered in three forms: fetched
+batches, one batch being decoded, and records that were taken and given back. An error after good
+records waits in ``failure`` until those records are delivered.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """The bytes read ahead of all partitions of one consumer, against their bound (``fetch_max_bytes``).
+    """The bytes read ahead by one consumer in all partitions, limited by ``fetch_max_bytes``.
 
-    Stored bytes count from the fetch until the last of its batches is used up, the decompressed bytes of a batch while
-    it is open. What cannot be less than one batch may exceed the bound by that batch.
+    Stored bytes count from the fetch until the last of its batches is used up. The decompressed
+    bytes of a batch count while it is open. One batch may exceed the limit.
     """
 
     __slots__ = ("batch_limit_bytes", "fetch_bytes", "held_bytes", "limit_bytes", "opened_bytes", "stored_bytes")
 
     def __init__(self, limit_bytes: int, fetch_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.fetch_bytes = min(fetch_bytes, limit_bytes)  # of one fetch
+        self.fetch_bytes = min(fetch_bytes, limit_bytes)  # per fetch
         self.batch_limit_bytes = max(limit_bytes, DEFAULT_DECOMPRESSED_LIMIT)
         self.stored_bytes: dict[TopicPartition, int] = {}
         self.opened_bytes: dict[TopicPartition, int] = {}
-        self.held_bytes = 0  # of both
+        self.held_bytes = 0  # the sum of both
 
     def store(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """So many stored bytes are held for this partition, in place of those before."""
+        """Set the stored bytes held for this partition."""
         self.held_bytes += size_bytes - self.stored_bytes.pop(topic_partition, 0)
         if size_bytes:
             self.stored_bytes[topic_partition] = size_bytes
 
     def open(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """So many decompressed bytes, in place of those before."""
+        """Set the decompressed bytes held for this partition."""
         self.held_bytes += size_bytes - self.opened_bytes.pop(topic_partition, 0)
         if size_bytes:
             self.opened_bytes[topic_partition] = size_bytes
 
     def count_again(self) -> None:
-        """After an interrupt, which may have come between two steps."""
+        """Repair the sum after an interrupt between two steps."""
         self.held_bytes = sum(self.stored_bytes.values()) + sum(self.opened_bytes.values())
 
     def allows_fetch(self) -> bool:
-        """Whether what one more fetch brings will fit."""
+        """Whether one more fetch fits."""
         return self.held_bytes + self.fetch_bytes <= self.limit_bytes
 
 
 class AssignedPartition:
-    """``position`` is None until there is one (``auto_offset_reset="none"`` before a seek)."""
+    """``position`` is None while unknown (``auto_offset_reset="none"`` before a seek)."""
 
     __slots__ = (
         "_batches", "_budget", "_decoder", "_given_back", "_opened",
@@ -75,15 +75,15 @@ class AssignedPartition:
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.partition: PartitionLog | None = None  # opened when first needed, and again when the topic was replaced
+        self.partition: PartitionLog | None = None  # opened on first use, and again after the topic was replaced
         self.position: int | None = None
         self.cursor: Cursor | None = None  # where the next fetch starts; None: at the position
         self.paused = False
-        self.format: RecordFormat[Any] | None = None  # of what is read ahead
+        self.format: RecordFormat[Any] | None = None  # of the records read ahead
         self.failure: PylogError | None = None
         self.quiet_token: object = None  # the partition's change token when there was nothing more to read
-        self.idle_round = 0  # the fetcher's round in which it had nothing more
-        self.quiet_turn = 0  # the fetcher's turn in which it gave nothing
+        self.idle_round = 0  # the fetcher's last round in which the partition had nothing more
+        self.quiet_turn = 0  # the fetcher's last turn in which it returned nothing
         self._budget = budget
         self._batches: deque[BatchView] = deque()
         self._opened: BatchView | None = None
@@ -93,12 +93,12 @@ class AssignedPartition:
     # Positions
 
     def move_to(self, position: int | None) -> None:
-        """Go on at ``position``."""
+        """Continue at ``position``."""
         self.position = position
         self.drop_read_ahead()
 
     def drop_read_ahead(self) -> None:
-        """Free the buffers and forget a failure met there; reading goes on at the position."""
+        """Free the buffers and forget a failure met there. Reading continues at the position."""
         self.failure = None
         self.cursor = None
         self._decoder = self._opened = None
@@ -109,26 +109,26 @@ class AssignedPartition:
         self.quiet_token = None
 
     def change_format(self, format: RecordFormat[Any]) -> None:
-        """Return records as ``format``. What is read ahead in another one, and a failure met so, is read again."""
+        """Return records as ``format``. Drops what was read ahead in another one, and its failure."""
         self.format = format
         self.drop_read_ahead()
 
     def forget_partition(self) -> None:
-        """Open the partition again before it is read: this handle of it is no longer good."""
+        """Open the partition again before the next read: this handle is no longer valid."""
         self.partition = None
         self.quiet_token = None
 
     def give_back(self, records: list[Record]) -> None:
-        """Take back the end of the chunk taken last, which the application did not get to; it comes first again.
+        """Take back the end of the last chunk, which the application did not reach.
 
-        Chunks are of one size at most, so the one taken last left nothing given back before. Doing this twice does no
-        harm.
+        It is returned first. Chunks have one maximum size, so none given back before is left.
+        Repeating this is harmless.
         """
         self._given_back = records
         self.position = records[0].offset
 
     def take_failure(self) -> PylogError:
-        """The failure, to be raised. The position stays, so that it comes up again unless the application seeks."""
+        """The failure, to be raised. It recurs at the same position unless the application seeks."""
         failure, self.failure = self.failure, None
         assert failure is not None
         return failure
@@ -137,29 +137,29 @@ class AssignedPartition:
 
     @property
     def is_drained(self) -> bool:
-        """True if everything fetched has been taken."""
+        """True if everything fetched was taken."""
         return not self._given_back and self._decoder is None and not self._batches
 
     @property
     def is_waiting(self) -> bool:
-        """True if the next thing to do is a fetch, which may bring something."""
+        """True if a fetch comes next and may return something."""
         return self.is_drained and self.failure is None and self.quiet_token is None
 
     def fill(self, fetched: Fetched, size_bytes: int) -> None:
-        """Keep what a fetch brought to this drained partition: batches of so many bytes."""
+        """Keep the result of a fetch for this drained partition. The batches have ``size_bytes``."""
         if fetched.batches:
             self._budget.store(self.topic_partition, size_bytes)
             self._batches.extend(fetched.batches)
         else:
-            self.position = fetched.cursor.offset  # past what is never returned: markers, aborted records
+            self.position = fetched.cursor.offset  # past batches that are never returned: markers, aborted records
         self.cursor = fetched.cursor
 
     # Taking records
 
     def take(self, format: RecordFormat[Taken], max_records: int) -> Taken | None:
-        """Up to ``max_records`` of what is buffered, in ``format``, the partition's own; the position moves after them.
+        """Up to ``max_records`` buffered records in the partition's ``format``. Moves the position.
 
-        None if nothing is buffered, if the budget forbids to open another batch now, or with ``failure`` set.
+        None if nothing is buffered, if the budget allows no new batch, or if ``failure`` is set.
         """
         chunk: Taken | None = None
         failure = self.failure
@@ -179,7 +179,7 @@ class AssignedPartition:
         return chunk or None
 
     def _decode(self, format: RecordFormat[Taken], max_records: int) -> tuple[Taken | None, PylogError | None]:
-        """The next records of the fetched batches, and what stopped them short, if it was an error."""
+        """The next records of the fetched batches, and the error that ended them early, if any."""
         chunk: Taken | None = None
         failure: PylogError | None = None
         left = max_records
@@ -207,7 +207,7 @@ class AssignedPartition:
         return chunk, failure
 
     def _open_batch(self, format: RecordFormat[Taken]) -> Decoder[Taken] | None:
-        """Start on the next batch; None while the budget forbids it."""
+        """Open the next batch; None while the budget does not allow it."""
         budget = self._budget
         if budget.opened_bytes and budget.held_bytes >= budget.limit_bytes:
             return None
@@ -222,9 +222,9 @@ class AssignedPartition:
         return decoder
 
     def _located(self, error: PylogError, position: int | None) -> PylogError:
-        """``error`` of the open batch, met at ``position`` (None: the partition's), with where it happened.
+        """``error`` of the open batch, with its location. ``position`` None is the partition's.
 
-        For damage also with the offset after the batch.
+        A ``CorruptRecord`` also gets the offset after the batch.
         """
         topic, partition = self.topic_partition
         offset = self.position if position is None else position

@@ -1,8 +1,8 @@
-"""What a consumer reads: a subscription followed through the catalog's changes, or partitions assigned by hand.
+"""What a consumer reads: a subscription that follows the catalog, or partitions assigned by hand.
 
-Positions are resolved here, when a partition is taken up and not at the first poll: ``latest`` means the end as it was
-when ``subscribe`` returned. A partition or topic that appears later is read from its beginning, whatever the reset
-policy, since its first records were written while this consumer was already subscribed.
+Positions are resolved when a partition is added, not at the first poll: ``latest`` is the end when
+``subscribe`` returned. A partition or topic that appears later is read from its beginning, whatever
+the reset policy, since its first records were written while this consumer was subscribed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MIXED = "a consumer either subscribes or is assigned partitions; call unsubscri
 
 
 class Listeners(NamedTuple):
-    """The callbacks of ``subscribe`` for partitions that come and go in a group."""
+    """The callbacks of ``subscribe`` for partitions gained and lost in a group."""
 
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None
     on_lost: Callback | None = None
 
     def checked(self, group_id: str | None) -> Listeners:
-        """These, if they can be called; else ``ConfigError``."""
+        """The same callbacks; ``ConfigError`` if one is not callable."""
         for option, callback in self._asdict().items():
             if callback is not None:
                 require_callable(option, callback, "a list of partitions")
@@ -51,7 +51,7 @@ class Listeners(NamedTuple):
 
 
 class SubscriptionState:
-    """What the application asked for: topics, by a subscription, or partitions, by hand; nothing at first."""
+    """What the application requested: a subscription, partitions by hand, or nothing yet."""
 
     __slots__ = ("by_hand", "subscription")
 
@@ -64,7 +64,7 @@ class SubscriptionState:
 
 
 class Assignment:
-    """Keeps the fetcher's partitions at what the application asked for."""
+    """Keeps the fetcher's partitions in line with the application's request."""
 
     def __init__(self, log: ConsumerLog, lookup: OffsetLookup, fetcher: Fetcher) -> None:
         self.requested = SubscriptionState()
@@ -76,7 +76,7 @@ class Assignment:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Files beside the partitions' own, and the topics', that a wait should watch."""
+        """Files that a wait should watch besides those of partitions and topics."""
         return ()
 
     def _refuse_by_hand(self) -> None:
@@ -84,7 +84,7 @@ class Assignment:
             raise ConfigError(f"subscribe() after assign(): {_MIXED}")
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Follow this subscription, in place of the one before. Partitions in both keep their positions."""
+        """Follow this subscription instead. Partitions that were read before keep their positions."""
         self._refuse_by_hand()
         while True:
             version = self._log.catalog_version()
@@ -93,12 +93,12 @@ class Assignment:
             except own(TopicNotFound):
                 if self._log.catalog_version() == version:
                     raise
-                continue  # deleted since it was listed: go on without it
+                continue  # deleted since it was listed
             self.requested.subscription, self._catalog_version = subscription, version
             return
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions, in place of those before. Partitions in both keep their positions."""
+        """Read these partitions instead. Those that were read before keep their positions."""
         if not partitions:
             self.clear()
             return
@@ -123,7 +123,7 @@ class Assignment:
         self.requested.subscription, self.requested.by_hand = None, False
 
     def refresh(self) -> None:
-        """Take up what changed in the catalog since the last time: one look at its version if nothing did."""
+        """Apply the catalog's changes. If there are none, this only reads the catalog's version."""
         requested = self.requested
         if requested.subscription is None and not requested.by_hand:
             raise ConfigError("nothing to read: call subscribe() or assign() first")
@@ -140,14 +140,14 @@ class Assignment:
             self._catalog_version = version
 
     def close(self, *, failed: bool, timeout_s: float | None = None) -> None:
-        """Read nothing any more.
+        """Stop reading.
 
-        ``failed``: because of an exception. ``timeout_s``: for how long to wait for other processes.
+        ``failed``: because of an exception. ``timeout_s``: how long to wait for other processes.
         """
         self.clear()
 
     def changed(self) -> bool:
-        """True if ``refresh`` has something to look at."""
+        """True if ``refresh`` has something to do."""
         return self._log.catalog_version() != self._catalog_version
 
     # A changed catalog
@@ -164,7 +164,7 @@ class Assignment:
         self._apply(removed, starts, topics)
 
     def _refresh_assigned(self) -> None:
-        """A partition whose topic was deleted fails when read; if it was created again, it is read from its beginning."""
+        """Partitions of deleted topics fail when read; recreated ones are read from the beginning."""
         names = {partition.topic for partition in self._fetcher.assigned}
         topics = {topic.name: topic for topic in self._existing(names)}
         for partition, assigned in self._fetcher.assigned.items():
@@ -213,7 +213,7 @@ class Assignment:
             try:
                 topics.append(self._describe(name))
             except own(TopicNotFound):
-                continue  # not created yet, or deleted since it was listed: the catalog's version will show it
+                continue  # not created yet, or deleted since it was listed: the catalog's version will change
         return topics
 
     def _warn_of_missing(self, subscription: Subscription, topics: Iterable[Topic]) -> None:

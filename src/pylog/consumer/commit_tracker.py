@@ -1,7 +1,8 @@
-"""How far a consumer in a group has come: what the application has processed, what is committed, and committing it.
+"""The progress of a consumer in a group: what it has processed and committed.
 
-A commit is a record of ``__consumer_offsets``, appended under the group's lock while this consumer is a member and has the
-partition; with partitions assigned by hand, while the group has no members.
+A commit is a record of ``__consumer_offsets``, appended under the group's lock. A member commits
+while it has the partition; a consumer with partitions assigned by hand, while the group has no
+members.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.consumer")
 
-_LONGEST_S = 1e9  # infinity, as a number of milliseconds, too
-_DUE_S = 0.2  # for how long an auto-commit in a poll waits, every ``auto_commit_interval_ms``
+_LONGEST_S = 1e9  # infinity, also when counted in milliseconds
+_DUE_S = 0.2  # how long an auto-commit in a poll waits, every ``auto_commit_interval_ms``
 
 
 class CommitTracker:
-    """For one thread at a time, as its consumer is.
+    """Used by one thread at a time, like its consumer.
 
-    ``is_subscribed`` tells a member of the group from a consumer with partitions assigned by hand. It may not lead back
-    to the consumer's assignment, which owns this: a consumer that is forgotten leaves its group at once, without waiting
-    for the garbage collector.
+    ``is_subscribed`` is True for a member of the group, False with partitions assigned by hand. It
+    must not refer to the consumer's assignment, which owns this object: without a reference cycle a
+    dropped consumer leaves its group at once, not when the garbage collector runs.
     """
 
     def __init__(
@@ -56,44 +57,44 @@ class CommitTracker:
         self._groups = log.part(GroupAdmin)
         self._membership = membership
         self._is_subscribed = is_subscribed
-        self._committed: dict[TopicPartition, int] = {}  # by this consumer, or what it went on from
-        self._durable: dict[TopicPartition, int] = {}  # the same, of what no loss of power takes back
-        self._processed: dict[TopicPartition, int] = {}  # after what it polled again after, or committed
+        self._committed: dict[TopicPartition, int] = {}  # committed by this consumer, or where it started
+        self._durable: dict[TopicPartition, int] = {}  # committed offsets that survive a power failure
+        self._processed: dict[TopicPartition, int] = {}  # positions at the last poll, or committed
         self._next_commit_s = 0.0
-        self._close_by_s = math.inf  # no call waits for other processes beyond this time of the clock
+        self._close_by_s = math.inf  # no call waits for other processes after this time
 
     def begin_to_close(self, timeout_s: float | None) -> None:
-        """All calls from now on, those of callbacks too, wait for other processes no longer than this altogether."""
+        """Limit the total wait for other processes in all later calls, also those of callbacks."""
         self._close_by_s = math.inf
         self._close_by_s = self._log.clock.monotonic() + self.countdown(timeout_s)()
 
     def countdown(self, timeout_s: float | None) -> Callable[[], float]:
-        """How many seconds are left of this time; None: of ``default_api_timeout_ms``."""
+        """A function for the seconds left. None: ``default_api_timeout_ms``."""
         clock = self._log.clock
         timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else min(timeout_s, _LONGEST_S)
         end_s = min(clock.monotonic() + timeout_s, self._close_by_s)
         return lambda: max(end_s - clock.monotonic(), 0.0)
 
     def add(self, starts: Mapping[TopicPartition, int | None], committed: Mapping[TopicPartition, Committed]) -> None:
-        """These are read from now on, from where they were committed, or from elsewhere."""
+        """Begin to track these partitions, which start at a committed offset or elsewhere."""
         self._processed.update((partition, offset) for partition, offset in starts.items() if offset is not None)
         self._committed.update(
             (partition, committed[partition].offset) for partition in starts if partition in committed
         )
 
     def forget(self, partition: TopicPartition) -> None:
-        """It is read no longer."""
+        """Stop tracking this partition."""
         self._committed.pop(partition, None)
         self._durable.pop(partition, None)
         self._processed.pop(partition, None)
 
     def rewind(self) -> None:
-        """To what the application has processed: it has failed with the records that it was given last."""
+        """Move back to what is processed: the application failed with the records returned last."""
         for partition, assigned in self._fetcher.assigned.items():
             assigned.move_to(self._processed.get(partition, assigned.position))
 
     def mark_processed(self) -> None:
-        """The application has processed all it was given."""
+        """Note that the application has processed all returned records."""
         self._processed = self._fetcher.positions()
 
     def commit_when_due(self) -> None:
@@ -101,11 +102,11 @@ class CommitTracker:
         if self._config.enable_auto_commit and now_s >= self._next_commit_s:
             error = self._auto_commit(self._processed, _DUE_S) if self._next_commit_s else None
             if error is not None:
-                self.report(error)  # and is committed the next time
+                self.report(error)  # the next commit includes it
             self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
 
     def commit_read(self, partitions: Collection[TopicPartition], timeout_s: float | None = None) -> None:
-        """Auto-commit of partitions that are read no longer. ``LogLocked`` if a ``timeout_s`` is given, and over."""
+        """Auto-commit partitions no longer read. ``LogLocked`` only if ``timeout_s`` is given."""
         if not self._config.enable_auto_commit:
             return
         offsets = {p: at for p, at in self._fetcher.positions().items() if p in partitions}
@@ -116,7 +117,7 @@ class CommitTracker:
             self.report(error, offsets)
 
     def _auto_commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float | None) -> PylogError | None:
-        """Commit these; the error if that can't be done now."""
+        """Commit these offsets; returns the error if that is impossible now."""
         try:
             committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
             self.commit(committed, durable=True, named=False, timeout_s=timeout_s)
@@ -125,12 +126,12 @@ class CommitTracker:
         return None
 
     def report(self, error: PylogError, offsets: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
-        """Log what was not committed, of which the application is not told."""
+        """Log a failed commit that the application does not see as an error."""
         what = ", ".join(f"{name_of(partition)} at {offset}" for partition, offset in sorted(offsets.items()))
         logger.warning("group %r: could not commit%s: %s", self._group_id, what and f" {what}", error)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed by now."""
+        """What the group has committed now."""
         found = self._groups.committed(self._group_id).get(partition)
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
 
@@ -142,11 +143,11 @@ class CommitTracker:
         named: bool,
         timeout_s: float | None = None,
     ) -> None:
-        """Visible to all on return, and on the medium if ``durable``. Raises as ``Consumer.commit``.
+        """Visible to all on return, and on disk if ``durable``. Raises like ``Consumer.commit``.
 
-        ``named`` by the application; else they are positions, of which those that are committed already cost a look at the
-        membership alone, and those in topics that were deleted nothing.
-        ``timeout_s``: for how long to wait for processes that may be stopped; None: for ``default_api_timeout_ms``.
+        ``named``: the application named the offsets. Otherwise they are positions: for those
+        already committed only the membership is checked, and those of deleted topics are skipped.
+        ``timeout_s``: how long to wait for other processes; None: ``default_api_timeout_ms``.
         """
         left_s = self.countdown(timeout_s)
         if not named:
@@ -179,7 +180,7 @@ class CommitTracker:
         unsafe: Mapping[TopicPartition, OffsetAndMetadata],
         left_s: Callable[[], float],
     ) -> dict[TopicPartition, Committed]:
-        """What is to be committed of the ``news``. The records before the ``unsafe`` offsets are on the medium then."""
+        """Make the records before the ``unsafe`` offsets durable. Returns the commits of ``news``."""
         committed: dict[TopicPartition, Committed] = {}
         for name, at in {**unsafe, **news}.items():
             partition = self._log.partition(*name)
@@ -221,6 +222,6 @@ class CommitTracker:
             ) from error
 
     def _id_of(self, partition: TopicPartition) -> str:
-        """Of the topic that was read, which may be another one than has the name now."""
+        """The id of the topic that was read. Its name may belong to another topic now."""
         assigned = self._fetcher.assigned.get(partition)
         return self._log.describe_topic(partition.topic).id if assigned is None else str(assigned.topic_id)

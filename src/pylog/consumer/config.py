@@ -1,4 +1,4 @@
-"""The options of a consumer: one value, checked before use. Names and defaults are Kafka's where it has them."""
+"""The options of a consumer, checked before use. Names and defaults are Kafka's if it has them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ KAFKAS_NAMES = {
     "fetch_max_wait_ms": _NO_WAIT,
     "fetch_wait_max_ms": _NO_WAIT,
 }
-"""What to say of options of other clients that are none here."""
+"""Hints for options of other clients that do not exist here."""
 
 Deserializer = Callable[[bytes], Any]
 
 
 class ConsumerConfig(NamedTuple):
-    """See ``Consumer`` for what each option does."""
+    """``Consumer`` describes each option."""
 
     auto_offset_reset: str = "latest"
     isolation_level: str = READ_UNCOMMITTED
@@ -61,7 +61,7 @@ class ConsumerConfig(NamedTuple):
     default_api_timeout_ms: int = 30_000
 
     def checked(self) -> ConsumerConfig:
-        """This, if every option is right; else ``ConfigError``, which names the option."""
+        """The same config; ``ConfigError`` names the first wrong option."""
         OffsetReset.parse(self.auto_offset_reset)
         check_isolation(self.isolation_level, self.visibility)
         require_count("max_poll_records", self.max_poll_records, 1)

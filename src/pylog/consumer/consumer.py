@@ -1,7 +1,8 @@
-"""The public face: one object that subscribes, reads records in order, commits, and knows its positions.
+"""The public face: subscribes, reads records in order, commits, and knows its positions.
 
-It owns the iteration with its exact position, and that one thread at a time uses it. What is read, from where, and how
-it is buffered and waited for: ``assignment``, ``fetcher``, ``assigned_partition``, ``poll_loop``.
+This file has the iteration with its exact position, and the rule of one thread at a time. For what
+is read, from where, and how it is buffered and awaited, see ``assignment``, ``fetcher``,
+``assigned_partition`` and ``poll_loop``.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError | None], object]
 
 _MILLISECONDS_FROM = 100
-"""A whole number of seconds from here on is taken for milliseconds, and warned of: to wait so long, write 300.0."""
+"""A whole number of seconds from here on may mean milliseconds, so it is warned of."""
 
 
 @answers_kafkas_names
 class ConsumerGroupMetadata(NamedTuple):
-    """A member as its group knows it, for commits that others make in its name. ``generation`` -1 if it is no member."""
+    """A member, for commits that others make in its name. ``generation`` is -1 for a non-member."""
 
     group_id: str
     generation: int
@@ -71,10 +72,10 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class _IterationChunk:
-    """Records of one partition that an iteration takes one by one, without a line of Python for each.
+    """Records of one partition that an iteration takes one by one, without Python code for each.
 
-    ``iterator`` is the list's own: what it has left tells which record is being processed. Cutting the list after that
-    record ends the iterator, so that the iteration comes back for its next chunk.
+    ``iterator`` is the list's own. What it has left shows which record is being processed. Cutting
+    the list after that record ends the iterator, and the iteration asks for its next chunk.
     """
 
     __slots__ = ("_records", "iterator", "source")
@@ -86,17 +87,17 @@ class _IterationChunk:
 
     @property
     def left(self) -> int:
-        """How many of the records the application has not been given."""
+        """How many records the application has not been given."""
         return length_hint(self.iterator)
 
     @property
     def position(self) -> int | None:
-        """The offset of the next record to be given: of this chunk, or after it."""
+        """The offset of the next record to return: in this chunk or after it."""
         left = self.left
         return self._records[-left].offset if left else self.source.position
 
     def give_back_rest(self) -> int:
-        """Return to the partition what the application was not given; how many records that is."""
+        """Return the rest of the records to the partition. Returns their count."""
         left = self.left
         if left:
             self.source.give_back(self._records[-left:])
@@ -108,30 +109,38 @@ class _IterationChunk:
 class Consumer(OfOneProcess, metaclass=AbsentNames):
     """Reads records of topics or partitions, each partition in order.
 
-    Options, by keyword (``ConfigError`` for a wrong one; ``Closed`` if the log is):
+    Options, by keyword. A wrong one raises ``ConfigError``; a closed log raises ``Closed``.
 
-    - ``auto_offset_reset``: where to start without a position, or when the position is not in the log: ``"latest"``,
-      ``"earliest"``, ``"none"`` (raise), or ``"by_duration:PT1H"`` (the last hour; any ISO 8601 duration).
-    - ``isolation_level``: ``"read_uncommitted"``, or ``"read_committed"``: nothing of open or aborted transactions.
-    - ``visibility``: ``"written"`` (as in Kafka), or ``"durable"``: only what no power cut can take back.
-    - ``max_poll_records``: the most ``poll`` returns, and the most an iteration takes at a time from one partition.
-    - ``fetch_max_bytes``, ``max_partition_fetch_bytes``: bounds of what is read ahead in memory, over all partitions
-      and of each; one batch may exceed them.
+    - ``auto_offset_reset``: where to start if there is no position or it is not in the log:
+      ``"latest"``, ``"earliest"``, ``"none"`` (raise), or ``"by_duration:PT1H"`` (the last hour;
+      any ISO 8601 duration).
+    - ``isolation_level``: ``"read_uncommitted"``, or ``"read_committed"``: no records of open or
+      aborted transactions.
+    - ``visibility``: ``"written"`` (as in Kafka), or ``"durable"``: only what survives power
+      failure.
+    - ``max_poll_records``: the most that ``poll`` returns, or an iteration takes from a partition
+      at once.
+    - ``fetch_max_bytes``, ``max_partition_fetch_bytes``: limits of what is read ahead in memory, in
+      total and per partition; one batch may exceed them.
     - ``key_deserializer``, ``value_deserializer``: called with bytes, never with None.
-    - ``consumer_timeout_ms``: an iteration ends after waiting so long for a record; None waits for ever.
-    - ``group_id``: the group whose members share what they subscribe to, and whose committed offsets they go on from.
-    - ``assignor``: how: ``"cooperative-sticky"``, ``"sticky"``, ``"range"`` or ``"round_robin"``; all members the same.
-    - ``enable_auto_commit``: whether what the application has polled again after is committed every
-      ``auto_commit_interval_ms``, when partitions move, and at the end.
-    - ``max_poll_interval_ms``: a member that neither polls nor commits for so long is expelled, and others read its
-      partitions.
-    - ``group_instance_id``: keeps its partitions over a restart that takes less than ``session_timeout_ms``.
-    - ``client_id``: a name to tell members by.
-    - ``default_api_timeout_ms``: for how long ``subscribe``, ``unsubscribe``, ``commit`` and ``close`` wait at most for another
-      process, which may be stopped with a lock in its hands. A poll of a member waits for a fraction of a second.
+    - ``consumer_timeout_ms``: an iteration ends after waiting this long for a record; None: never.
+    - ``group_id``: the group whose members share the partitions of their topics, and whose
+      committed offsets they continue from.
+    - ``assignor``: ``"cooperative-sticky"``, ``"sticky"``, ``"range"`` or ``"round_robin"``; the
+      same for all members.
+    - ``enable_auto_commit``: commit processed records every ``auto_commit_interval_ms``, when
+      partitions move, and on close. Records count as processed when the application polls again.
+    - ``max_poll_interval_ms``: a member that neither polls nor commits for this long is expelled
+      and loses its partitions.
+    - ``group_instance_id``: keeps its partitions over a restart within ``session_timeout_ms``.
+    - ``client_id``: a name to distinguish members.
+    - ``default_api_timeout_ms``: how long ``subscribe``, ``unsubscribe``, ``commit`` and ``close``
+      wait for another process, which may be stopped while it holds a lock. A member's poll waits
+      for a fraction of a second.
 
-    A consumer belongs to one thread at a time: a call while another is under way raises ``WrongThread``. Only
-    ``wakeup`` may be called from anywhere. A process that dies leaves its group at once, with no timeout to wait for.
+    Only one thread at a time may use a consumer: a call during another one raises ``WrongThread``.
+    Only ``wakeup`` may be called from anywhere. A process that dies leaves its group at once,
+    without a timeout.
     """
 
     @refuses_other_options("Consumer", {}, ConsumerConfig._fields, KAFKAS_NAMES)
@@ -174,7 +183,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         self._group = None if group_id is None else self._join_later()
         self._assignment = self._group or Assignment(manager, self._lookup, self._fetcher)
         self._poll_loop = PollLoop(manager, self._assignment, self._fetcher)
-        self._chunk: _IterationChunk | None = None  # in the hands of an iteration
+        self._chunk: _IterationChunk | None = None  # in use by an iteration
         self._reading = False
         self._closed = False
         after_fork_in_child(self._reset_in_child)
@@ -194,17 +203,18 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Read all partitions of these topics, in place of the subscription before.
+        """Read all partitions of these topics instead of the previous subscription.
 
-        A pattern must match a topic's whole name. Positions are resolved now, by ``auto_offset_reset``; topics and
-        partitions that appear later are noticed while polling and read from their beginning, and so is a topic named
-        here that does not exist yet. Partitions that were read before keep their positions. Subscribing to no topics
-        is ``unsubscribe``.
+        A pattern must match a topic's whole name. ``auto_offset_reset`` resolves the positions now.
+        Topics and partitions that appear later, and named topics that do not exist yet, are noticed
+        while polling and read from their beginning. Partitions that were read before keep their
+        positions. Subscribing to no topics is ``unsubscribe``.
 
-        With a ``group_id`` it joins the group, which gives it a share of the partitions, each read from where the group has
-        committed, or else has begun. The callbacks get lists of partitions, while polling: ``on_assigned`` those now read,
-        ``on_revoked`` those about to be given up (it may still commit), ``on_lost`` those that others have already (by default
-        ``on_revoked``). ``ConfigError`` if the members have another ``assignor``.
+        With a ``group_id`` the consumer joins the group and gets a share of the partitions. It
+        reads each from where the group has committed, or else where the group began. The callbacks
+        get lists of partitions, while polling: ``on_assigned`` those now read, ``on_revoked`` those
+        about to be given up (it may still commit), ``on_lost`` those that others already have
+        (default: ``on_revoked``). ``ConfigError`` if the members have another ``assignor``.
         """
         subscription = Subscription.of(topics)
         listeners = Listeners(on_assigned, on_revoked, on_lost).checked(self._config.group_id)
@@ -217,9 +227,9 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
                 self._assignment.subscribe(subscription)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, in place of those assigned before; those in both keep their positions.
+        """Read exactly these partitions instead. Those that were read before keep their positions.
 
-        Positions of the others are resolved now, by ``auto_offset_reset``. Raises ``TopicNotFound`` and
+        ``auto_offset_reset`` resolves the positions of the others now. Raises ``TopicNotFound`` and
         ``InvalidPartition``.
         """
         wanted = partitions_of(partitions)
@@ -228,13 +238,13 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             self._assignment.assign(wanted)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, and forget all positions."""
+        """Stop reading, and forget all positions."""
         with self._exclusive_call():
             self._give_back_rest()
             self._assignment.clear()
 
     def subscription(self) -> set[str]:
-        """The topics subscribed to; of a pattern, the topics it matched so far. Empty for assigned partitions."""
+        """The topics subscribed to, or matched by the pattern. Empty with assigned partitions."""
         with self._call():
             subscription = self._assignment.requested.subscription
             if subscription is None:
@@ -242,7 +252,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             return set(subscription.topics) or {partition.topic for partition in self._fetcher.assigned}
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions being read, paused ones included."""
+        """The partitions being read, including paused ones."""
         with self._call():
             return set(self._fetcher.assigned)
 
@@ -252,36 +262,38 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             return set(self._log.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
-        """The numbers of a topic's partitions that are here. Raises ``TopicNotFound``."""
+        """The numbers of the topic's partitions in this log. Raises ``TopicNotFound``."""
         with self._call():
             return set(self._log.describe_topic(topic).numbers)
 
     # Reading
 
     def poll(self, timeout: float = 0.0, max_records: int | None = None, **unknown: NoReturn) -> list[Record]:
-        """The next records: at once if there are any, else after waiting for some up to ``timeout`` seconds.
+        """The next records. If there are none, waits for some up to ``timeout`` seconds.
 
-        A whole number of 100 or more is warned of once, since Kafka's clients often take milliseconds: write 300.0 for
-        five minutes. At most ``max_records`` (default ``max_poll_records``). Records of a partition come in order;
-        partitions take turns. [] means that every partition not paused had nothing more to read.
+        Returns at most ``max_records`` (default: ``max_poll_records``). Records of a partition are
+        in order; partitions take turns. [] means that every partition that is not paused had
+        nothing more to read. A whole number of 100 or more is warned of once, since Kafka's clients
+        often take milliseconds: write 300.0 for five minutes.
 
-        Raises ``Wakeup`` after ``wakeup()``; ``CorruptRecord``, ``SerializationError``, ``OffsetOutOfRange`` and
-        ``NoOffsetForPartition`` with ``topic``, ``partition`` and ``offset``, after the records before were returned.
-        The position stays there, so that a later poll raises again unless the application seeks.
+        Raises ``Wakeup`` after ``wakeup()``. Raises ``CorruptRecord``, ``SerializationError``,
+        ``OffsetOutOfRange`` and ``NoOffsetForPartition`` with ``topic``, ``partition`` and
+        ``offset``, after the records before it were returned. The position stays there: a later
+        poll raises again unless the application seeks.
         """
         if unknown:
             refuse_keywords("Consumer.poll", unknown)
         return self._read(timeout, self._collect_objects, max_records)
 
     def poll_arrow(self, timeout: float = 0.0, max_records: int | None = None, *, headers: bool = False) -> pa.Table:
-        """What ``poll`` would return, as an Arrow table with the columns of ``Partition.to_arrow``.
+        """Like ``poll``, but returns an Arrow table with the columns of ``Partition.to_arrow``.
 
-        Both move the same positions and may be mixed. Keys and values are bytes: deserializers do not apply. A table ends
-        early once it holds ``fetch_max_bytes``; it has no rows if ``poll`` would return []. The most rows a second come
-        with ``max_records`` in the ten thousands.
+        Both move the same positions and may be mixed. Keys and values are bytes: deserializers do
+        not apply. A table ends early once it holds ``fetch_max_bytes``; it has no rows if ``poll``
+        would return []. It is fastest with ``max_records`` in the ten thousands.
 
-        Raises as ``poll``; ``InvalidTimestamp`` for a time out of range in microseconds, after the records before it;
-        ``ConfigError`` without the ``arrow`` extra.
+        Raises like ``poll``; ``InvalidTimestamp`` for a time out of range in microseconds, after
+        the records before it; ``ConfigError`` without the ``arrow`` extra.
         """
         from pylog.consumer.arrow_decoding import arrow_format
 
@@ -289,9 +301,10 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return self._read(timeout, lambda count: columns.table(self._fetcher.collect(columns, count)), max_records)
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, waiting for new ones, until ``close()`` or ``consumer_timeout_ms`` without one.
+        """All records, waiting for new ones, until ``close()`` or for ``consumer_timeout_ms``.
 
-        The position is exact at every record: it is the one after the record being processed, also after a ``break``.
+        The position is exact at every record: after the record being processed, also after
+        ``break``.
         """
         if self._closed:
             raise _closed()
@@ -311,15 +324,15 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return self._chunk.iterator
 
     def _give_back_rest(self) -> None:
-        """End what an iteration has in hand: records it has not given out go back to their partition."""
+        """End an iteration's chunk: records not returned go back to their partition."""
         if self._chunk is not None:
             self._fetcher.records_taken -= self._chunk.give_back_rest()
             self._chunk = None
 
     def _read(self, timeout: float, take: Callable[[int], Taken], max_records: int | None) -> Taken:
-        """What ``take`` returns, waited for.
+        """The result of ``take``, after waiting for it.
 
-        Whatever interrupts this, up to its return, puts the positions back: the records were not returned.
+        An interrupt before the return restores the positions: the records were not returned.
         """
         require_seconds("timeout", timeout)
         if type(timeout) is int and timeout >= _MILLISECONDS_FROM:
@@ -352,14 +365,14 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
                 self._reading = False
 
     def wakeup(self) -> None:
-        """Make the poll or iteration under way, or else the next one, raise ``Wakeup``.
+        """Make the current poll or iteration, or else the next one, raise ``Wakeup``.
 
-        Any thread and any signal handler may call this. An iteration notices when it asks for its next records.
+        Any thread and any signal handler may call this. An iteration raises when it next reads.
         """
         self._poll_loop.wake()
 
     def metrics(self) -> dict[str, int]:
-        """Counts since the consumer was made, and its state now."""
+        """Counts since the consumer was made, and its current state."""
         with self._call():
             in_hand = 0 if self._chunk is None else self._chunk.left
             return {
@@ -376,7 +389,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     # Positions
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be returned. ``NoOffsetForPartition`` if there is none yet."""
+        """The offset of the next record to return. ``NoOffsetForPartition`` if there is none yet."""
         with self._call():
             position = self._position(self._assigned(partition))
         if position is None:
@@ -384,22 +397,25 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``. One that is not in the log is found out by the next poll."""
+        """Continue at ``offset``. If it is not in the log, the next poll finds out."""
         require_count("offset", offset, 0)
         with self._call():
             self._give_back_rest()
             self._assigned(partition).move_to(offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first record kept, in these partitions or in all."""
+        """Continue at the first record kept, in these partitions or in all."""
         self._seek_to(EARLIEST, partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on after the last record there is now, in these partitions or in all."""
+        """Continue after the last record there is now, in these partitions or in all."""
         self._seek_to(LATEST, partitions)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go on at the first record with this timestamp or a later one, else at the end, in these partitions or all."""
+        """Continue at the first record at or after this timestamp, or else at the end.
+
+        In these partitions or in all.
+        """
         self._seek_to(require_count("timestamp_ms", timestamp_ms, 0), partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -439,20 +455,21 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return assigned
 
     def _position(self, assigned: AssignedPartition) -> int | None:
-        """Where this is read on: inside of an iteration, after the record being processed."""
+        """The current position: during an iteration, after the record being processed."""
         chunk = self._chunk
         return chunk.position if chunk is not None and chunk.source is assigned else assigned.position
 
     # Committing
 
     def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
-        """Have the group go on after what was processed: from ``offsets``, the next to read of each partition, or else from
-        the positions of all assigned partitions. Inside of an iteration that is after the record being processed.
+        """Commit ``offsets``, the next to read of each partition, or all positions.
 
-        On return others see it, and no loss of power takes it back; nor the records before it, which are made durable as well.
-        ``CommitFailed`` if this consumer is no member any more, or a partition is not its own: nothing was committed then.
-        ``LogLocked`` after ``timeout`` seconds (default: ``default_api_timeout_ms``) in which another process held a lock, as one
-        that is stopped: nothing was committed, try again. ``StorageFull``, ``StorageError``.
+        During an iteration the position is after the record being processed. On return the commit
+        is visible to others and survives power failure, and so do the records before it.
+        ``CommitFailed``: this consumer is not a member any more, or a partition is not its own.
+        ``LogLocked``: another process, perhaps a stopped one, held a lock for ``timeout`` seconds
+        (default: ``default_api_timeout_ms``). In both cases nothing was committed; after
+        ``LogLocked``, try again. Also raises ``StorageFull`` and ``StorageError``.
         """
         require_timeout(timeout)
         with self._call():
@@ -460,10 +477,13 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             self._in_group().tracker.commit(wanted, durable=True, named=is_named, timeout_s=timeout)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
-        """The same without waiting for the disk: others see it on return, but a loss of power may take it back, or leave it and
-        take the records before it, if those were not durable: the group then goes on where the records that are left end.
+        """Commit without waiting for the disk. The commit is visible to others on return.
 
-        What ``commit`` would raise is given to ``callback(offsets, error)``, or logged without one; None stands for success.
+        A power failure may remove the commit. It may also keep the commit and remove records before
+        it, if those were not durable: then the group continues where the remaining records end.
+
+        ``callback(offsets, error)`` gets what ``commit`` would raise, or None for success. Without
+        it, errors are logged.
         """
         if callback is not None:
             require_callable("callback", callback, "offsets and an error or None")
@@ -486,7 +506,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     @overload
     def committed(self, partition: TopicPartition, metadata: bool) -> int | OffsetAndMetadata | None: ...
     def committed(self, partition: TopicPartition, metadata: bool = False) -> int | OffsetAndMetadata | None:
-        """The offset the group has committed of a partition, assigned or not; None if there is none.
+        """The group's committed offset of a partition, assigned or not; None if there is none.
 
         With ``metadata=True`` as an ``OffsetAndMetadata``.
         """
@@ -527,24 +547,24 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     # What the log holds
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record kept of each partition, assigned or not."""
+        """The offset of the first record kept, for each partition, assigned or not."""
         return {name: partition.earliest_offset for name, partition in self._opened(partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """One past the last offset this consumer may read now (its isolation and visibility count), of each."""
+        """The end of each partition that this consumer may read now, by isolation and visibility."""
         return {name: self._lookup.end(partition) for name, partition in self._opened(partitions)}
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record with its timestamp or a later one; None if there is none."""
+        """For each partition, the first record at or after its timestamp; None if there is none."""
         if not isinstance(timestamps_ms, Mapping):
             raise ConfigError(f"expected a mapping of TopicPartition to timestamp, not {timestamps_ms!r}")
         times = {partition_of(name): require_count("timestamp_ms", ms, 0) for name, ms in timestamps_ms.items()}
         return {name: partition.offset_for_time(times[name]) for name, partition in self._opened(times)}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each assigned partition is behind its end; partitions without a position are left out."""
+        """How many offsets each assigned partition is behind its end, if it has a position."""
         with self._call():
             return self._lag()
 
@@ -563,14 +583,16 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     # One thread, one life
 
     def close(self, timeout: float | None = None) -> None:
-        """End iterations, free what was read ahead, leave the group. Closing twice is fine; other calls raise ``Closed``.
+        """End iterations, free memory, leave the group. Closing twice is allowed.
 
-        For ``timeout`` seconds (default: ``default_api_timeout_ms``), callbacks and their commits included, it waits for other
-        processes that hold a lock, and a stopped one may hold it for ever; time that the disk takes is not counted. After that
-        the consumer is closed all the same: what could not be committed is logged as a warning, and comes again.
+        Any other call then raises ``Closed``. Waits up to ``timeout`` seconds (default:
+        ``default_api_timeout_ms``), including callbacks and their commits, for other processes that
+        hold a lock. A stopped process may hold it forever. Time that the disk takes does not count.
+        After that the consumer is closed anyway: a failed commit is logged as a warning, and its
+        records are read again.
 
-        With ``enable_auto_commit`` what was returned is committed; not so if a ``with`` ends in an exception: what the
-        application was given last may not be processed then, and comes again.
+        ``enable_auto_commit`` commits what was returned. If a ``with`` ends in an exception, it
+        does not commit the records returned last, which may not be processed: they are read again.
         """
         require_timeout(timeout)
         self._close(failed=False, timeout_s=timeout)
@@ -587,7 +609,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
                 raise
             finally:
                 self._poll_loop.close()
-            self._closed = True  # not where a signal handler's exception came in between: closing again goes on with it
+            self._closed = True  # not set if a signal handler's exception came in between: closing again continues
 
     def __enter__(self) -> Consumer:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
@@ -603,13 +625,13 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return f"<Consumer of {self._log.path}: {state}>"
 
     def _call(self) -> AbstractContextManager[object]:
-        """Around every call: ``Closed``, or ``WrongThread`` while another call is under way. A group's callbacks may call."""
+        """Guards a call that a group's callback may make. Raises ``Closed`` or ``WrongThread``."""
         if self._closed:
             raise _closed()
         return self._guard.call()
 
     def _exclusive_call(self) -> AbstractContextManager[object]:
-        """The same around a call that such a callback may not make."""
+        """Guards a call that a group's callback may not make."""
         if self._closed:
             raise _closed()
         return self._guard.exclusive_call()

@@ -1,4 +1,4 @@
-"""The format in which records are returned: ``Record`` objects here, Arrow columns in arrow_decoding.py.
+"""The formats of returned records: ``Record`` objects here, Arrow columns in arrow_decoding.py.
 
 A partition is read ahead in one format at a time.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pylog.codec import RecordDecoder
 
 DECODE_RECORDS_MAX = 4_096
-"""Records decoded in one call: bounds what a hostile batch can make of few bytes, and is plenty for speed."""
+"""Records decoded in one call. Limits the memory that a hostile batch of few bytes can take."""
 
 
 class Chunk(Protocol):
-    """Some records in a format: a list of them, or something like it."""
+    """Some records in one format: a list, or something similar."""
 
     def __len__(self) -> int: ...
     def extend(self, more: Any, /) -> object: ...
@@ -34,11 +34,11 @@ Taken = TypeVar("Taken", bound=Chunk)
 Taken_co = TypeVar("Taken_co", bound=Chunk, covariant=True)
 
 Transform = Callable[[Taken], tuple[Taken, PylogError | None]]
-"""Returns the good records up to the first that cannot be returned, and the error for that one."""
+"""Returns the good records before the first bad one, and the error of that one."""
 
 
 class Decoder(Protocol[Taken_co]):
-    """The records of one batch, in order. What it raises is about the first record it has not returned."""
+    """The records of one batch, in order. An error is about the first record not yet returned."""
 
     @property
     def remaining(self) -> int: ...
@@ -47,26 +47,26 @@ class Decoder(Protocol[Taken_co]):
 
 
 class RecordFormat(Protocol[Taken]):
-    """How the records of a partition are decoded. It has no state: what is read ahead belongs to the partition."""
+    """How a partition's records are decoded. It has no state: the partition has what is read ahead."""
 
     decode_records_max: int
-    """The most records asked of a decoder in one call."""
+    """The most records to take from a decoder in one call."""
 
     @property
     def transform(self) -> Transform[Taken] | None:
-        """What is done with the records of a chunk after they are decoded."""
+        """Applied to the records of a chunk after they are decoded."""
 
     def nothing(self) -> Taken:
         """A chunk of no records."""
 
     def decoder(self, view: BatchView, of: TopicPartition, limit_bytes: int) -> tuple[Decoder[Taken], int]:
-        """The batch's records, decompressed to at most ``limit_bytes``; and the bytes held besides the stored ones."""
+        """A decoder of the batch, at most ``limit_bytes``; and its bytes besides the stored ones."""
 
     def next_offset(self, chunk: Taken) -> int:
         """The offset after the last of the records."""
 
     def is_full(self, chunk: Taken) -> bool:
-        """True if a chunk should not grow, however many records were asked for."""
+        """True if a chunk should not grow, even if more records were requested."""
 
 
 class ObjectFormat:
@@ -95,7 +95,7 @@ class ObjectFormat:
 
 
 class RecordDeserializer:
-    """Applies ``key_deserializer`` and ``value_deserializer``. A key or value that is None (a tombstone) stays None."""
+    """Applies ``key_deserializer`` and ``value_deserializer``. None (a tombstone) stays None."""
 
     __slots__ = ("_key", "_value")
 
@@ -104,7 +104,7 @@ class RecordDeserializer:
         self._value = value
 
     def __call__(self, records: list[Record]) -> tuple[list[Record], PylogError | None]:
-        """The records deserialized up to the first that can't be, and the error for that one (see its ``offset``)."""
+        """The deserialized records before the first failure, and its error (with the ``offset``)."""
         done: list[Record] = []
         for record in records:
             topic, partition, offset, timestamp_ms, key, value, headers = record
@@ -115,7 +115,7 @@ class RecordDeserializer:
                 field = "value"
                 if self._value is not None and value is not None:
                     value = self._value(value)
-            except Exception as cause:  # whatever the application's code raises is reported with its record
+            except Exception as cause:  # of any kind: the error names the record
                 if is_of_handler(cause):
                     raise
                 return done, _failure(record, field, cause)

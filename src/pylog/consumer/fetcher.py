@@ -1,11 +1,11 @@
-"""Reads ahead and returns records, turn by turn, so that no partition waits for another to be emptied.
+"""Reads ahead and returns records in turns, so that no partition waits until another is empty.
 
-A partition is read from the log when it is drained and its turn comes, never earlier: reading takes no network, so
-there is nothing to gain. What is held of a fetch beyond the records returned is bounded per partition
-(``max_partition_fetch_bytes``) and over all (``fetch_max_bytes``). A partition that finds no room waits for its next
-turn, and gets room, since the partitions that hold it are the ones being emptied.
+A partition is read from the log when it is drained and its turn comes. Earlier reads gain nothing,
+since there is no network. Bytes fetched but not returned are limited per partition
+(``max_partition_fetch_bytes``) and in total (``fetch_max_bytes``). A partition without room waits
+for its next turn. It gets room then, since the partitions that hold it are the ones being emptied.
 
-An error belongs to the partition it came from and is raised at that partition's turn, after the records before it.
+An error is raised at the turn of its partition, after the records before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("pylog.consumer")
 
 
 class Fetcher:
-    """The assigned partitions of one consumer. Not safe to share between threads."""
+    """The assigned partitions of one consumer. Not thread-safe."""
 
     def __init__(self, log: ConsumerLog, lookup: OffsetLookup, config: ConsumerConfig) -> None:
         self.assigned: dict[TopicPartition, AssignedPartition] = {}
@@ -46,19 +46,19 @@ class Fetcher:
         self._lookup = lookup
         self._config = config
         self._budget = Budget(config.fetch_max_bytes, config.max_partition_fetch_bytes)
-        # Every partition is in one of the three; which one only says how soon it is asked again.
+        # Every partition is in one of these three, which only decides how soon it is asked again.
         self._busy: deque[AssignedPartition] = deque()  # the next one first
-        self._quiet: deque[AssignedPartition] = deque()  # gave nothing; the one that was asked first comes first
-        self._blocked: deque[AssignedPartition] = deque()  # found no room; the one that waits longest comes first
+        self._quiet: deque[AssignedPartition] = deque()  # returned nothing; asked longest ago first
+        self._blocked: deque[AssignedPartition] = deque()  # found no room; waiting longest first
         self._turn = 0  # counts up
-        self._round = 0  # counts the calls; nothing is asked again in the same call once it had nothing more
+        self._round = 0  # counts the calls; a call does not ask a partition again that had nothing more
         self._undo: list[tuple[AssignedPartition, int | None]] = []
         self._records_delivered = 0
 
     # What is read
 
     def add(self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None) -> None:
-        """Read this partition too, from ``position``; it replaces one of the same name."""
+        """Also read this partition, from ``position``. Replaces one of the same name."""
         assigned = AssignedPartition(topic_partition, topic_id, self._budget)
         assigned.position = position
         self.remove(topic_partition)
@@ -66,7 +66,7 @@ class Fetcher:
         self._busy.append(assigned)
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        """Read this partition no longer."""
+        """Stop reading this partition."""
         assigned = self.assigned.pop(topic_partition, None)
         if assigned is not None:
             assigned.drop_read_ahead()
@@ -75,18 +75,18 @@ class Fetcher:
                     line.remove(assigned)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Where each partition is read on, of those that have a position."""
+        """The position of each partition that has one."""
         return {name: item.position for name, item in self.assigned.items() if item.position is not None}
 
     @property
     def read_ahead_bytes(self) -> int:
-        """What is held of fetched records that were not returned."""
+        """The bytes of fetched records that were not returned."""
         return self._budget.held_bytes
 
     # Returning records
 
     def next_chunk(self, format: RecordFormat[Taken], max_records: int) -> tuple[AssignedPartition, Taken] | None:
-        """Up to ``max_records`` of the partition whose turn it is, or None if none has any (see ``caught_up``)."""
+        """Up to ``max_records`` of the next partition; None if none has any (see ``caught_up``)."""
         self._round += 1
         turn = self._next_turn(format, max_records)
         if turn is None:
@@ -98,7 +98,7 @@ class Fetcher:
         return assigned, chunk
 
     def collect(self, format: RecordFormat[Taken], max_records: int) -> Taken:
-        """Up to ``max_records``, partition after partition; none if no partition has any (see ``caught_up``)."""
+        """Up to ``max_records`` from several partitions; empty if none has any (see ``caught_up``)."""
         self._round += 1
         collected: Taken | None = None
         left = max_records
@@ -110,7 +110,7 @@ class Fetcher:
             if chunk is None:
                 if collected is None:
                     raise assigned.take_failure()
-                self._busy.rotate(1)  # it raises first thing in the next call
+                self._busy.rotate(1)  # the next call raises it first
                 break
             left -= len(chunk)
             if collected is None:
@@ -123,12 +123,12 @@ class Fetcher:
         return collected
 
     def mark_delivered(self) -> None:
-        """The application has what was returned until now: ``undo`` will not reach back before this."""
+        """The application has the records returned so far: ``undo`` will not go back further."""
         self._undo.clear()
         self._records_delivered = self.records_taken
 
     def undo(self) -> None:
-        """Put every position back to where it was at the last ``mark_delivered``."""
+        """Restore every position at the last ``mark_delivered``."""
         while self._undo:
             assigned, position = self._undo[-1]
             assigned.move_to(position)
@@ -143,22 +143,22 @@ class Fetcher:
             for item in self.assigned.values():
                 if not item.paused and (item.partition is None or item.partition.change_token() != item.quiet_token):
                     return True
-        except own(Closed, TopicNotFound, CorruptSegment):  # the directory is missing: the next read says so
+        except own(Closed, TopicNotFound, CorruptSegment):  # the directory is missing: the next read raises it
             return True
         return False
 
     def watched_partitions(self) -> tuple[PartitionLog, ...]:
-        """The partitions that a wait is for."""
+        """The partitions that a wait watches."""
         assigned = self.assigned.values()
         return tuple(item.partition for item in assigned if item.partition is not None and not item.paused)
 
     def _next_turn(
         self, format: RecordFormat[Taken], max_records: int
     ) -> tuple[AssignedPartition, Taken | None] | None:
-        """The next partition with records, or with a failure and no records; None after a round without either.
+        """The next partition with records or a failure; None after a round without either.
 
-        With each turn one of the quiet partitions is asked as well, and all of them if no other one has anything: to
-        ask a thousand partitions takes longer than to decode what one of them has.
+        Each turn also asks one of the quiet partitions, or all of them if no other has anything:
+        asking a thousand partitions takes longer than decoding what one of them has.
         """
         self.caught_up = True
         self._turn += 1
@@ -189,12 +189,12 @@ class Fetcher:
                 break
             while quiet and quiet[0].quiet_turn != self._turn:
                 busy.append(quiet.popleft())
-        if not self.caught_up:  # for want of room
+        if not self.caught_up:  # for lack of room
             self._budget.count_again()
         return None
 
     def _admit(self) -> AssignedPartition | None:
-        """If there is room, put the first of the blocked before all busy ones, and the first of the quiet after them."""
+        """If there is room, queue one blocked partition before the busy ones, one quiet one after."""
         if not self._budget.allows_fetch():
             return None
         admitted = None
@@ -206,7 +206,7 @@ class Fetcher:
         return admitted
 
     def _set_aside(self, assigned: AssignedPartition) -> None:
-        """The partition, the last of the busy ones, gave nothing: because it has nothing more, or for want of room?"""
+        """Move the last busy partition, which returned nothing, to the quiet or blocked ones."""
         if assigned.idle_round == self._round:
             assigned.quiet_turn = self._turn
             self._quiet.append(assigned)
@@ -216,7 +216,7 @@ class Fetcher:
             self._busy.pop()
 
     def _serve(self, assigned: AssignedPartition, format: RecordFormat[Taken], max_records: int) -> Taken | None:
-        """What the partition has buffered, else what one fetch brings."""
+        """What the partition has buffered, or what one fetch returns."""
         if assigned.format is not format:
             self._undo.append((assigned, assigned.position))
             assigned.change_format(format)
@@ -224,7 +224,7 @@ class Fetcher:
             if assigned.is_drained and assigned.failure is None and not self._fetch(assigned):
                 return None
         except own(Closed):
-            assigned.forget_partition()  # with its topic, or the whole log: the one who opens it again is told
+            assigned.forget_partition()  # its topic or the log was closed: opening it again raises the reason
         except own(PylogError) as error:
             assigned.failure = self._located(error, assigned)
         self._undo.append((assigned, assigned.position))
@@ -233,7 +233,7 @@ class Fetcher:
     # Reading the log
 
     def _fetch(self, assigned: AssignedPartition) -> bool:
-        """Read ahead; True if that brought something to take."""
+        """Read ahead; True if there is something to take."""
         position, partition = assigned.position, assigned.partition
         if position is None:
             raise no_position(assigned.topic_partition)
@@ -272,7 +272,7 @@ class Fetcher:
         return bool(fetched.batches)
 
     def _reset_position(self, assigned: AssignedPartition, partition: PartitionLog, error: OffsetOutOfRange) -> None:
-        """Apply ``auto_offset_reset`` to a position that is not in the log (any more)."""
+        """Apply ``auto_offset_reset`` to a position that is not in the log."""
         position = self._lookup.start_position(partition)
         if position is None or position == assigned.position:
             raise error
@@ -284,7 +284,7 @@ class Fetcher:
         assigned.move_to(position)
 
     def _located(self, error: PylogError, assigned: AssignedPartition) -> PylogError:
-        """``error`` with the partition and position it happened at among its facts."""
+        """``error`` with the partition and position among its facts."""
         error.facts.setdefault("topic", assigned.topic_partition.topic)
         error.facts.setdefault("partition", assigned.topic_partition.partition)
         error.facts.setdefault("offset", assigned.position)

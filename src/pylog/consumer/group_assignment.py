@@ -1,11 +1,12 @@
-"""What a consumer in a group reads: the partitions that the group gives it, followed as members come and go.
+"""What a consumer in a group reads: the partitions that the group assigns to it.
 
-A round gives up first what is no longer this member's (auto-commit, ``on_revoked``), publishes that, and takes what is its own
-and free (committed position, ``on_assigned``). What it keeps is read on all the while. If the group has gone on without
-it, it has lost all it had (``on_lost``), and joins again.
+In each round the member first gives up partitions that are no longer its own (auto-commit,
+``on_revoked``), publishes that, and then takes its own free ones (committed position,
+``on_assigned``). It keeps reading the others during the round. If the group continued without the
+member, the member has lost all its partitions (``on_lost``) and joins again.
 
-Partitions assigned by hand take no part in that: they are read from what the group has committed, and committed for it while
-it has no members.
+Partitions assigned by hand take no part in that. They are read from the group's committed offsets,
+and committed while the group has no members.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ logger = logging.getLogger("pylog.consumer")
 
 
 class GroupAssignment(Assignment):
-    """Keeps the fetcher's partitions at what the group says. For one thread at a time, as its consumer is."""
+    """Keeps the fetcher's partitions in line with the group. Used by one thread at a time."""
 
     def __init__(
         self, log: ConsumerLog, lookup: OffsetLookup, fetcher: Fetcher, config: ConsumerConfig, guard: SingleThreadGuard
@@ -59,15 +60,15 @@ class GroupAssignment(Assignment):
         )  # fmt: skip
         self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
         self.tracker = CommitTracker(log, fetcher, config, self.membership, self.requested.is_subscribed)
-        self._must_retry = False  # the lock of the group was not free
-        self._followed: Group | None = None  # the state that was followed to the end
+        self._must_retry = False  # the group's lock was not free
+        self._followed: Group | None = None  # the last state that was followed completely
         _OPEN.add(self)
         after_fork_in_child(self._forget_parent)
 
     # Following the group
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Join the group, or want other topics from now on; what is free by that is assigned when this returns."""
+        """Join the group, or change its topics. On return, partitions that were free are assigned."""
         self._refuse_by_hand()
         version = self._log.catalog_version()
         topics = self._existing(subscription.wanted(self._log.topics()))
@@ -81,7 +82,7 @@ class GroupAssignment(Assignment):
         self._follow(max(left_s(), SHORT_S))
 
     def refresh(self) -> None:
-        """Show that this member lives, and follow what the group has decided."""
+        """Show that this member is alive, and follow the group's decisions."""
         self.tracker.commit_when_due()
         if self.requested.subscription is None:
             super().refresh()
@@ -90,7 +91,7 @@ class GroupAssignment(Assignment):
             self._drop(list(self._fetcher.assigned))
             self.membership.join(
                 self._wanted(), self.tracker.countdown(None)()
-            )  # a forked child, or a member that was expelled
+            )  # a forked child, or an expelled member
         version = self._log.catalog_version()
         if version != self._catalog_version:
             with suppress(LogLocked):  # the next poll asks again
@@ -107,11 +108,11 @@ class GroupAssignment(Assignment):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Files beside the partitions' own that a wait should watch."""
+        """Files that a wait should watch besides those of partitions."""
         return tuple(self.membership.paths) if self.membership.id else ()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """As without a group; what of those before is read no longer is committed."""
+        """As without a group, but commits partitions that are no longer read."""
         if self.requested.by_hand and partitions:
             self.tracker.commit_read(set(self._fetcher.assigned).difference(partitions))
         super().assign(partitions)
@@ -129,10 +130,11 @@ class GroupAssignment(Assignment):
         return frozenset(topic.name for topic in self._existing(self.requested.subscription.wanted(self._log.topics())))
 
     def _follow(self, timeout_s: float) -> None:
-        """One round: give up, publish, take. It does nothing if all is as the group says.
+        """One round: give up, publish, take. Does nothing if all is in line with the group.
 
-        Where the group's lock is not free in this time, the rest is for another round. (``join`` and ``want`` have taken what was
-        free: a ``subscribe`` has that when it returns, or raises ``LogLocked``.)
+        If the group's lock is not free in time, the next round does the rest. ``join`` and ``want``
+        have already taken free partitions: ``subscribe`` has them when it returns, or raises
+        ``LogLocked``.
         """
         group = self.membership.look()
         if group is self._followed:
@@ -155,7 +157,7 @@ class GroupAssignment(Assignment):
         try:
             self._give_up([partition for partition in assigned if partition not in me.target], SHORT_S)
         except own(LogLocked):
-            self._must_retry = True  # reading on what others wait for: they could not be told either
+            self._must_retry = True  # keep reading: without the lock, the members that wait could not be notified
             return
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if me.owned - me.target or (me.target - me.owned).difference(*others):
@@ -168,18 +170,18 @@ class GroupAssignment(Assignment):
             self._take(group, group.members[self.membership.id].owned - assigned.keys(), timeout_s)
 
     def _give_up(self, partitions: list[TopicPartition], timeout_s: float | None = None) -> None:
-        """``LogLocked`` if what was read can't be committed within ``timeout_s``: nothing is given up then."""
+        """Give up partitions, but none if the commit fails within ``timeout_s``: ``LogLocked``."""
         if not partitions:
             return
         self.tracker.commit_read(partitions, timeout_s)
         try:
             self._call(self.listeners.on_revoked, partitions)
         finally:
-            self._drop(partitions)  # whatever it raises: others wait for them
+            self._drop(partitions)  # even after an error: other members wait for them
         logger.info("group %r: gave up %s", self.group_id, ", ".join(map(name_of, sorted(partitions))))
 
     def _take(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> None:
-        """Read these, which are this member's now, from where the group has come to."""
+        """Read this member's new partitions from the group's positions."""
         if not partitions:
             return
         try:
@@ -194,14 +196,14 @@ class GroupAssignment(Assignment):
             self._call(self.listeners.on_assigned, starts)
 
     def _begin(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> list[TopicPartition]:
-        """Which of these are read now. ``LogLocked``: none."""
+        """Begin to read partitions, and return them. ``LogLocked``: none is read."""
         self._groups.offsets.settle(self.group_id, timeout_s)
         committed = self._groups.committed(self.group_id)
         starts: dict[TopicPartition, int | None] = {}
         fresh: dict[TopicPartition, int] = {}
         topics = {topic.name: topic for topic in self._existing({partition.topic for partition in partitions})}
         for partition in sorted(partition for partition in partitions if partition.topic in topics):
-            with suppress(TopicNotFound):  # deleted meanwhile: the catalog's version will tell
+            with suppress(TopicNotFound):  # deleted: the catalog's version will change
                 position = self._resumed(partition, committed.get(partition))
                 if position is None:
                     position = group.starts.get(partition)
@@ -217,7 +219,7 @@ class GroupAssignment(Assignment):
         return list(starts)
 
     def _resumed(self, partition: TopicPartition, committed: Committed | None) -> int | None:
-        """The committed position, or where the records before it end that were not lost, with the power."""
+        """The committed position, or an earlier one if a power failure removed records before it."""
         if committed is None:
             return None
         offset = next_offset(self._log.partition(*partition), committed)
@@ -229,7 +231,7 @@ class GroupAssignment(Assignment):
         return offset
 
     def _start_position(self, partition: TopicPartition) -> int | None:
-        """Of a partition assigned by hand."""
+        """The position of a partition assigned by hand."""
         self._groups.offsets.settle(self.group_id, self.tracker.countdown(None)())
         position = self._resumed(partition, self._groups.committed(self.group_id).get(partition))
         return super()._start_position(partition) if position is None else position
@@ -245,7 +247,7 @@ class GroupAssignment(Assignment):
         self._follow(SHORT_S)
 
     def _lose(self, partitions: list[TopicPartition]) -> None:
-        """Others have these already."""
+        """Drop partitions that others already have."""
         self._drop(partitions)
         self._call(self.listeners.on_lost or self.listeners.on_revoked, partitions)
 
@@ -263,7 +265,7 @@ class GroupAssignment(Assignment):
     # The end
 
     def _leave_politely(self) -> None:
-        """Commit and tell the application, as when partitions move; then be no member."""
+        """Commit and call back, as when partitions move; then leave the group."""
         try:
             if self.membership.id in self.membership.look().members:
                 self._give_up(list(self._fetcher.assigned))
@@ -274,7 +276,7 @@ class GroupAssignment(Assignment):
             self._drop(list(self._fetcher.assigned))
 
     def close(self, *, failed: bool, timeout_s: float | None = None) -> None:
-        """Leave the group. ``failed``: what the application was given last it may not be done with, so that is not committed."""
+        """Leave the group. ``failed``: do not commit the records returned last."""
         self.tracker.begin_to_close(timeout_s)
         if failed:
             self.tracker.rewind()
@@ -282,18 +284,18 @@ class GroupAssignment(Assignment):
         _OPEN.discard(self)
 
     def leave_at_exit(self) -> None:
-        """At the end of the interpreter: others need not wait to find out. Nothing is committed, and nobody is told."""
+        """Leave at interpreter exit, so that others need not wait. No commits, no callbacks."""
         with suppress(PylogError, OSError):
             self.membership.leave()
 
     def _forget_parent(self) -> None:
-        """In a forked child: the member is the parent's. The child joins as another one when it polls."""
+        """In a forked child: the member is the parent's. The child joins at its next poll."""
         self.membership.forget_parent()
         _OPEN.discard(self)
 
 
 def _is_of_another(topic: GroupTopic | None, assigned: AssignedPartition) -> bool:
-    """Whether the topic that is read was deleted, and created again under the same name."""
+    """Whether the topic was deleted and created again under the same name."""
     return topic is not None and topic.id != assigned.topic_id
 
 

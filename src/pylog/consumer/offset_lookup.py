@@ -1,4 +1,4 @@
-"""Offsets by what they mean to one consumer: the end it may see, the first record at a time, where it starts."""
+"""Offsets by their meaning to a consumer: its visible end, the first record at a time, its start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OffsetLookup:
-    """Asks partitions, with the isolation, visibility and ``auto_offset_reset`` of one consumer."""
+    """Asks partitions, with one consumer's isolation, visibility and ``auto_offset_reset``."""
 
     __slots__ = ("_clock", "_config", "_reset")
 
@@ -28,14 +28,14 @@ class OffsetLookup:
         return partition.end_offset(self._config.isolation_level, self._config.visibility)
 
     def locate(self, partition: PartitionLog, target: int) -> int:
-        """The offset of ``target``: ``EARLIEST``, ``LATEST``, or a timestamp (the end if no record is as late)."""
+        """The offset of ``EARLIEST``, ``LATEST`` or a timestamp (the end if no record is as late)."""
         if target == EARLIEST:
             return partition.earliest_offset
         found = None if target == LATEST else partition.offset_for_time(target)
         return self.end(partition) if found is None else found.offset
 
     def start_position(self, partition: PartitionLog) -> int | None:
-        """Where ``auto_offset_reset`` puts a consumer without a position; None if it is ``none``."""
+        """The start by ``auto_offset_reset`` for a consumer without a position; None for ``none``."""
         if self._reset.raises:
             return None
         return self.locate(partition, self._reset.target(self._clock.now_ms()))

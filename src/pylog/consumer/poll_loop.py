@@ -1,4 +1,4 @@
-"""Reading until there is something to return: the look at the catalog, the wait, the deadline, and ``wakeup``."""
+"""Reading until there is something to return: catalog check, wait, deadline, and ``wakeup``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pylog.partition.partition_log import PartitionLog
     from pylog.storage import Watch
 
-_ASK_AGAIN_S = 5.0  # for a watch that could not be had; no wait is longer
+_ASK_AGAIN_S = 5.0  # to retry a watch that could not be created; no wait is longer
 
 Taken = TypeVar("Taken")
 
 
 class PollLoop:
-    """The loop around the fetcher. ``wake`` alone may be called from other threads and signal handlers."""
+    """The loop around the fetcher. Other threads and signal handlers may only call ``wake``."""
 
     def __init__(self, log: ConsumerLog, assignment: Assignment, fetcher: Fetcher) -> None:
         self._log = log
@@ -33,14 +33,14 @@ class PollLoop:
         self._ask_again_s = 0.0
 
     def wake(self) -> None:
-        """Make ``poll_until``, or its next call, raise ``Wakeup``. Any thread and any signal handler may call this."""
+        """Make ``poll_until``, or its next call, raise ``Wakeup``. Safe in any thread or handler."""
         self._woken = True
         self._log.wake()
 
     def poll_until(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
-        """The first thing that ``take(max_records)`` returns that is not empty, or what it returned when time was up.
+        """The first result of ``take(max_records)`` that is not empty, or the last at the deadline.
 
-        Time is up only after everything that was there has been read, so that an empty answer means there was nothing.
+        The deadline only counts after everything was read: an empty result means no records.
         """
         clock = self._log.clock
         deadline = clock.monotonic() + timeout_s if timeout_s else None
@@ -54,7 +54,7 @@ class PollLoop:
             except own(TopicNotFound):
                 if not self._assignment.changed():
                     raise
-                continue  # deleted since the look at the catalog: look again
+                continue  # deleted since the catalog was read: read it again
             if taken:
                 return taken
             if not self._fetcher.caught_up:
@@ -69,9 +69,9 @@ class PollLoop:
                 return taken
 
     def _current_watch(self) -> Watch | None:
-        """A watch of the partitions that are waited for: made with the first wait, and kept until they are others.
+        """A watch of the awaited partitions: made with the first wait, replaced when they change.
 
-        If there can be none now, the wait looks now and then, and one of the next waits asks again.
+        If no watch can be created, the wait checks periodically, and a later wait tries again.
         """
         partitions = self._fetcher.watched_partitions()
         paths = self._assignment.paths
@@ -84,7 +84,7 @@ class PollLoop:
         return self._watch
 
     def close(self) -> None:
-        """Give the watch back; another wait makes another one."""
+        """Release the watch; another wait makes another one."""
         watch, self._watch, self._watched = self._watch, None, None
         if watch is not None:
             watch.close()

@@ -1,7 +1,7 @@
-"""``auto_offset_reset``: where a consumer starts when it has no position, or when its position is no longer in the log.
+"""``auto_offset_reset``: where a consumer starts if its position is missing or not in the log.
 
-``earliest``, ``latest``, ``none`` (raise instead) and ``by_duration:<ISO 8601 duration>`` (so long ago), as in Kafka
-(KIP-1106). A pure value; looking the offset up is the fetcher's work.
+``earliest``, ``latest``, ``none`` (raise instead) and ``by_duration:<ISO 8601 duration>`` (before
+now), as in Kafka (KIP-1106). A pure value; the fetcher looks up the offset.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pylog.model import EARLIEST, LATEST, TopicPartition
 _BY_DURATION = "by_duration:"
 _CHOICES = "earliest, latest, none or by_duration:<ISO 8601 duration such as PT1H>"
 
-# PnDTnHnMn.nS: at least one number, none after a bare T. Months and years have no fixed length and are refused.
+# PnDTnHnMn.nS: at least one number, also after T. Months and years are refused: no fixed length.
 _DURATION = re.compile(
     r"P(?=[0-9T])(?:([0-9]+)D)?(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:[.,]([0-9]{1,9}))?S)?)?",
     re.ASCII | re.IGNORECASE,
@@ -33,7 +33,7 @@ class OffsetReset(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> OffsetReset:
-        """The policy ``text`` names; ``ConfigError`` if it names none."""
+        """The policy named ``text``; ``ConfigError`` if there is none."""
         if text in ("earliest", "latest", "none"):
             return cls(str(text))
         if isinstance(text, str) and text.startswith(_BY_DURATION):
@@ -42,18 +42,18 @@ class OffsetReset(NamedTuple):
 
     @property
     def raises(self) -> bool:
-        """True for ``none``: a missing position is the application's decision."""
+        """True for ``none``: the application decides about a missing position."""
         return self.name == "none"
 
     def target(self, now_ms: int) -> int:
-        """Where to start: ``EARLIEST``, ``LATEST``, or the earliest timestamp wanted (milliseconds, at least 0)."""
+        """Where to start: ``EARLIEST``, ``LATEST``, or a timestamp (milliseconds, at least 0)."""
         if self.duration_ms is not None:
             return max(0, now_ms - self.duration_ms)
         return EARLIEST if self.name == "earliest" else LATEST
 
 
 def no_position(topic_partition: TopicPartition) -> NoOffsetForPartition:
-    """The error of a partition whose position the application has not set yet."""
+    """The error for a partition whose position the application has not set yet."""
     topic, partition = topic_partition
     return NoOffsetForPartition(
         f"{name_of(topic_partition)} has no position, and auto_offset_reset is none: seek first",
@@ -62,7 +62,7 @@ def no_position(topic_partition: TopicPartition) -> NoOffsetForPartition:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration ``PnDTnHnMn.nS``; a part of a millisecond counts as a whole one."""
+    """Milliseconds of an ISO 8601 duration ``PnDTnHnMn.nS``, rounded up."""
     match = _DURATION.fullmatch(text)
     if match is None or any(len(digits or "") > _DIGITS_MAX for digits in match.groups()):
         raise ConfigError(

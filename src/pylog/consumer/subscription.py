@@ -1,7 +1,7 @@
-"""Which partitions a consumer reads, and what changes when the catalog does. Pure: values in, values out.
+"""Which partitions a consumer reads, and what a catalog change means for them. Pure.
 
-A subscription names topics, or topics by a pattern, and means all their partitions, those of later included. An
-assignment names partitions and never changes by itself. A consumer has one or the other.
+A subscription names topics, or a pattern of them, with all partitions, also later ones. An
+assignment names partitions and never changes by itself. A consumer has one of the two.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pylog.catalog.topic import INTERNAL_TOPICS
 from pylog.errors import ConfigError, InvalidTopicName
 from pylog.model import TopicPartition
 
-_OF_PATTERNS = frozenset("^$*+?()[]{}|\\")  # none of them is in any topic's name
+_OF_PATTERNS = frozenset("^$*+?()[]{}|\\")  # never part of a topic's name
 
 TopicId = object
-"""What tells a topic from a later one of the same name; only compared."""
+"""Distinguishes a topic from a later one of the same name; only compared."""
 
 
 class Subscription(NamedTuple):
@@ -28,12 +28,12 @@ class Subscription(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if it can never mean any topic."""
+        """True if no topic can ever match."""
         return self.pattern is None and not self.topics
 
     @classmethod
     def of(cls, topics: object) -> Subscription:
-        """What ``subscribe`` was given; ``ConfigError`` for anything else."""
+        """Parse the argument of ``subscribe``; ``ConfigError`` for anything else."""
         if isinstance(topics, re.Pattern):
             if not isinstance(topics.pattern, str):
                 raise ConfigError("a pattern of topics must be made from str, not bytes", pattern=topics.pattern)
@@ -57,14 +57,14 @@ class Subscription(NamedTuple):
         return cls(frozenset(names))
 
     def wanted(self, existing: Iterable[str]) -> list[str]:
-        """The topics to look up, in order of name. A pattern never matches an internal topic; a name may be one."""
+        """The topics to look up, sorted. A pattern never matches an internal topic; a name may."""
         if self.pattern is None:
             return sorted(self.topics)
         return sorted(name for name in existing if name not in INTERNAL_TOPICS and self.pattern.fullmatch(name))
 
 
 class Topic(NamedTuple):
-    """What the catalog says of one topic at one moment. ``numbers`` are those of its partitions."""
+    """A topic as in the catalog at one moment. ``numbers`` are those of its partitions."""
 
     name: str
     id: TopicId
@@ -72,14 +72,14 @@ class Topic(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What to do to the partitions read so far. One that is in both was replaced by a new one of the same name."""
+    """Changes to the partitions read. One in both lists was replaced by a new one of that name."""
 
     removed: list[TopicPartition]
     added: list[TopicPartition]
 
 
 def change_of(current: Mapping[TopicPartition, TopicId], topics: Iterable[Topic]) -> Change:
-    """From the partitions read now (with the id of their topics) to all partitions of ``topics``."""
+    """The change from the current partitions (with topic ids) to all partitions of ``topics``."""
     wanted = {TopicPartition(topic.name, number): topic.id for topic in topics for number in topic.numbers}
     return Change(
         removed=[
@@ -90,5 +90,5 @@ def change_of(current: Mapping[TopicPartition, TopicId], topics: Iterable[Topic]
 
 
 def name_of(partition: TopicPartition) -> str:
-    """How messages name a partition: ``orders-3``, as its directory is named."""
+    """The name of a partition in messages and of its directory: ``orders-3``."""
     return f"{partition.topic}-{partition.partition}"

@@ -1,8 +1,8 @@
-"""One thread at a time uses a consumer. A second one is found out cheaply."""
+"""Lets one thread at a time use a consumer, and detects a second one cheaply."""
 
 from __future__ import annotations
 
-import threading  # a lock nobody waits for, to find two threads in one consumer
+import threading  # a lock that no thread waits for, to detect two threads in one consumer
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,19 +12,20 @@ _NO_THREAD = -1
 
 
 class SingleThreadGuard:
-    """``with guard.exclusive_call():`` around every public call; ``WrongThread`` while another call is under way."""
+    """``with guard.exclusive_call():`` around public calls; ``WrongThread`` during another one."""
 
     __slots__ = ("_callback_thread", "_lock")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._callback_thread = _NO_THREAD  # the thread in which a callback runs; means nothing without the lock
+        self._callback_thread = _NO_THREAD  # the thread in which a callback runs; only valid while the lock is held
 
     def exclusive_call(self) -> threading.Lock:
-        """The lock to hold during a call that no callback may make.
+        """The lock to hold during a call that a callback may not make.
 
-        The look at the lock is what raises; two threads that look at the same instant take turns. In exchange no
-        exception, not even a signal handler's, can come between taking the lock and the ``with`` that releases it.
+        Checking the lock is what raises; two threads that check at the same instant take turns. In
+        exchange, no exception, not even a signal handler's, can come between taking the lock and
+        the ``with`` that releases it.
         """
         if not self._lock.locked():
             return self._lock
@@ -35,10 +36,10 @@ class SingleThreadGuard:
         raise _other_call()
 
     def call(self) -> threading.Lock:
-        """The lock to hold during a call that a callback may make as well.
+        """The lock to hold during a call that a callback may also make.
 
-        The lock tells whether the callback's call still runs: a signal handler's exception may have ended that call
-        before it could forget the callback's thread.
+        The lock shows whether the callback's call still runs: a signal handler's exception may have
+        ended that call before it cleared the callback's thread.
         """
         if not self._lock.locked():
             return self._lock
@@ -48,7 +49,7 @@ class SingleThreadGuard:
 
     @contextmanager
     def callback(self) -> Iterator[None]:
-        """While a callback runs: its thread is in the middle of a call, and may make others."""
+        """While a callback runs, its thread is inside a call and may make others."""
         self._callback_thread = threading.get_ident()
         try:
             yield
@@ -56,7 +57,7 @@ class SingleThreadGuard:
             self._callback_thread = _NO_THREAD
 
     def reset_in_child(self) -> bool:
-        """In a forked child, where only this thread lives: True if a call was under way in another thread."""
+        """In a forked child, which has only this thread: True if another thread was in a call."""
         interrupted = self._lock.locked()
         self._lock, self._callback_thread = threading.Lock(), _NO_THREAD
         return interrupted

@@ -1,4 +1,4 @@
-"""Sends records: batches, their outcome, and the thread that writes those that linger (see ``producer.py``)."""
+"""Sends records: batches, their outcome, and the thread that writes lingering batches."""
 
 from pylog.producer.config import ProducerConfig
 from pylog.producer.deliveries import Deliveries

@@ -1,8 +1,9 @@
-"""Finds room for a record that the open batch did not take. The slow path of every send, once for each batch.
+"""Opens a batch for a record that the open batch did not take: the slow path of ``send``.
 
-The thread that finds a batch full writes it. Memory is reserved before a batch is opened; if none is left, the
-batches that have waited longest are written first, by the same thread. So nothing queues up, nothing is dropped, and a
-producer is as fast as the disk lets it be. How long a send waits for other threads is bounded by ``max_block_ms``.
+The thread that finds a batch full writes it. Memory is reserved before a batch is opened. If none
+is left, the same thread first writes the batches that have waited longest. So nothing queues up or
+is dropped, and a producer is as fast as the disk. ``max_block_ms`` bounds the wait for other
+threads.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Key = bytes | None
 Value = bytes | None
 Headers = Sequence[Header]
 
-_PATIENCE_S = 0.05  # how long one partition may hold up the others when memory is short
+_PATIENCE_S = 0.05  # how long one partition may delay the others when memory is short
 _SLEEP_MIN_S = 0.0001
 _SLEEP_MAX_S = 0.005
 
@@ -55,7 +56,7 @@ class Accumulator:
         sender: Sender,
         topics: TopicCache,
     ) -> None:
-        self._now_ms = None if type(clock) is SystemClock else clock.now_ms  # None: an encoder reads that one itself
+        self._now_ms = None if type(clock) is SystemClock else clock.now_ms  # None: the encoder reads it
         self._monotonic = clock.monotonic
         self._sleep = clock.sleep
         self._config = config
@@ -69,7 +70,8 @@ class Accumulator:
     ) -> Delivery:
         """Put a record into the buffer.
 
-        Raises what the record or the topic's limit is wrong with, ``BufferTimeout`` after ``max_block_ms``, ``Closed``.
+        Raises the error of the record or the topic's limit, ``BufferTimeout`` after
+        ``max_block_ms``, or ``Closed``.
         """
         refuse_reentry(buffer)
         now_s = self._monotonic()
@@ -96,37 +98,36 @@ class Accumulator:
                 if opened is not None:
                     self._look_after(buffer)
                     return opened
-                # Another thread was faster: it took the memory, or its batch may have room.
+                # Another thread took the memory, or opened a batch that may have room.
 
     def limit_bytes(self, topic: TopicBuffers) -> int:
-        """The most a batch of one record may have."""
+        """The maximum size of a batch with one record."""
         return min(topic.max_message_bytes, self._pool.limit_bytes)
 
     def _look_after(self, buffer: PartitionBuffer) -> None:
-        """See to it that a batch just opened is written in the end."""
+        """Make sure that the batch just opened will be written."""
         if self._config.linger_s and not self._sender.is_watched and not LINGER.watch(self._sender):
             self._sender.drain(buffer, self._config.max_block_s)
 
     def write_full(self, buffer: PartitionBuffer) -> None:
-        """Write the buffer's batch, which is full. ``BufferTimeout`` after ``max_block_ms``."""
+        """Write the buffer's full batch. ``BufferTimeout`` after ``max_block_ms``."""
         self._make_way(buffer, self._monotonic() + self._config.max_block_s)
 
     def _make_way(self, buffer: PartitionBuffer, end_s: float) -> None:
-        """Write the buffer's full batch."""
         if not self._sender.drain(buffer, end_s - self._monotonic()):
-            if buffer.writing.is_mine():  # a signal handler, which has interrupted the writing of it
+            if buffer.writing.is_mine():  # in a signal handler that interrupted the writing
                 raise interrupted(buffer)
             raise self._timeout(buffer, "its full batch could not be written")
 
     def _make_room(self, size_bytes: int, end_s: float) -> None:
-        """Free memory for a batch, if need be by writing the batches that have waited longest."""
+        """Free memory for a batch: write the batches that have waited longest if necessary."""
         pool, sleep_s = self._pool, _SLEEP_MIN_S
         while not pool.has_room(size_bytes):
             if any(self._sender.drain(waiting, _PATIENCE_S, wait_s=0) for waiting in list(self._incomplete.waiting)):
                 continue
             if self._monotonic() >= end_s:
                 raise self._timeout(None, f"{pool.reserved_bytes} of {pool.limit_bytes} buffer bytes are in use")
-            self._sleep(sleep_s)  # other threads are writing what there is
+            self._sleep(sleep_s)  # other threads are writing
             sleep_s = min(sleep_s * 2, _SLEEP_MAX_S)
 
     def _open(
@@ -139,7 +140,7 @@ class Accumulator:
         value: Value,
         headers: Headers,
     ) -> Delivery | None:
-        """Open a batch with this record in it; None if another thread came in between."""
+        """Open a batch with this record. None if another thread opened one or took the memory."""
         config = self._config
         batch = ProducerBatch(
             self._sender,
@@ -161,7 +162,7 @@ class Accumulator:
             return delivery if buffer.make_current(batch) else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:
-        """The size of a batch with this record alone, which did not fit a batch of the usual size; or the error."""
+        """The size of a batch with only this record, which no usual batch can hold; or its error."""
         size_bytes = int(error.facts.get("size_bytes", -1))
         limit_bytes = self.limit_bytes(buffer.topic)
         if tried_bytes < size_bytes <= limit_bytes:

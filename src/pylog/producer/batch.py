@@ -1,23 +1,23 @@
-"""A producer's batch, and how its outcome is found. Everything that changes a batch's state is in this file.
+"""A producer's batch and its outcome. Everything that changes a batch's state is in this file.
 
     OPEN -> CLOSED -> BUILT -> APPENDED -> SETTLED -> CALLED_BACK          ABANDONED
 
-| state | what is true |
+| state | meaning |
 | --- | --- |
-| OPEN | it takes records, from any thread |
-| CLOSED | it takes no more; they are not encoded as a batch yet |
-| BUILT | its bytes are made: each further try to append it appends the same bytes |
-| APPENDED | it is in the log, perhaps not yet durable |
-| SETTLED | its outcome is known, and never changes |
+| OPEN | the batch takes records, from any thread |
+| CLOSED | it takes no more records; they are not encoded as a batch yet |
+| BUILT | it is encoded: each retry appends the same bytes |
+| APPENDED | it is in the log, but may not be durable yet |
+| SETTLED | its outcome is known and never changes |
 | CALLED_BACK | its callbacks have run, or run now; one that is added later runs at once |
-| ABANDONED | this process was forked: the batch is the parent's, and nothing that is done here changes it |
+| ABANDONED | this process was forked: the batch is the parent's, and nothing changes it here |
 
-A failure settles a batch that is CLOSED, BUILT or APPENDED. Any other step that the table does not
-have is an error of pylog, and raises ``AssertionError``.
+A failure settles a batch that is CLOSED, BUILT or APPENDED. Any other step that is not in the table
+is a bug of pylog and raises ``AssertionError``.
 
-A step writes its fields in one straight line, with no call in between, the state last. So the
+A step assigns its fields in one straight line, without a call in between, the state last. So an
 exception of a signal handler comes before the whole step or after it (see turn.py), and a step that
-did not happen can be tried again.
+did not happen can be repeated.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ logger = logging.getLogger("pylog.producer")
 
 
 class ProducerIdentity(NamedTuple):
-    """What the log knows a producer by. Its batches' sequence numbers count under it."""
+    """How the log identifies a producer, for whose batches it counts sequence numbers."""
 
     id: int
     epoch: int
@@ -62,12 +62,12 @@ class ProducerIdentity(NamedTuple):
 
 
 NO_IDENTITY = ProducerIdentity(-1, -1, False)
-"""Of a producer without idempotence."""
+"""The identity of a producer without idempotence."""
 _NO_SEQUENCE = -1
 
 
 class State(IntEnum):
-    """Of a batch, in order. See the table above."""
+    """The states of a batch, in order. See the table above."""
 
     OPEN = 0
     CLOSED = 1
@@ -82,19 +82,19 @@ OPEN, CLOSED, BUILT, APPENDED, SETTLED, CALLED_BACK, ABANDONED = State
 
 
 class Driver(Protocol):
-    """The sender, as a batch's deliveries see it."""
+    """The sender, as used by a batch's deliveries."""
 
     def complete(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Settle the batch in this thread. False if it is not settled within the time."""
+        """Settle the batch in this thread. False if it is not settled in time."""
 
     def write_soon(self, batch: ProducerBatch) -> None:
-        """Have the batch written at once by another thread."""
+        """Have another thread write the batch at once."""
 
 
 class ProducerBatch:
-    """The records of one batch on their way into the log, and the outcome they share.
+    """The records of one batch on their way into the log, and their common outcome.
 
-    ``append`` adds a record while the batch is open, from any thread. Nothing else is assigned from outside.
+    ``append`` adds a record while the batch is open, from any thread.
     """
 
     __slots__ = (
@@ -138,29 +138,29 @@ class ProducerBatch:
         # Constant after construction:
         self.driver = driver
         self.topic_partition = topic_partition
-        self.encoder = encoder  # open, it is guarded by the buffer's ``lock``, but for ``append``
+        self.encoder = encoder  # while open: guarded by the buffer's ``lock``, except ``append``
         self.append = encoder.enter
-        self.limit_bytes = limit_bytes  # so much of the pool is reserved until the batch is settled
+        self.limit_bytes = limit_bytes  # reserved in the pool until the batch is settled
         self.deadline_s = deadline_s
-        self.is_fire_and_forget = is_fire_and_forget  # acks=0: done from the start, wherever it ends
-        # In the buffer's turn ``writing``, and read by all once the batch is appended:
-        self._records: TakenRecords | None = None  # out of the encoder, until the batch is built
+        self.is_fire_and_forget = is_fire_and_forget  # acks=0: done from the start, whatever its outcome
+        # In the buffer's turn ``writing``; any thread reads them after the batch is appended:
+        self._records: TakenRecords | None = None  # taken from the encoder, until the batch is built
         self.data: bytearray | None = None  # the encoded batch, until it is appended
         self.count = self.raw_bytes = self.size_bytes = 0
         self.min_timestamp_ms: int | None = None
         self.identity = NO_IDENTITY
-        self.next_sequence = _NO_SEQUENCE  # of the batch after this one
-        self.was_interrupted = False  # in an append: it may be in the log
+        self.next_sequence = _NO_SEQUENCE  # of the next batch
+        self.was_interrupted = False  # during an append: the batch may be in the log
         self.base_offset = self.end_offset = self.append_time_ms = -1
-        # In that turn until it is appended, later under the pool's lock:
+        # In that turn until the batch is appended, then under the pool's lock:
         self.state = OPEN
-        # Under the pool's lock; read by all:
+        # Under the pool's lock; any thread reads them:
         self.error: PylogError | None = None
-        self.done = is_fire_and_forget  # what deliveries go by
+        self.done = is_fire_and_forget  # what deliveries check
         # Any thread, one operation at a time:
         self.due_s = due_s
         self.callbacks: deque[tuple[Callable[[Any], object], Receipt]] = deque()
-        self.observed: set[int] = set()  # of a failed batch: the records whose error the application has seen
+        self.observed: set[int] = set()  # the records of a failed batch whose error the application has seen
 
     # Steps
 
@@ -173,14 +173,14 @@ class ProducerBatch:
         encoder.close()
         records = TakenRecords(encoder)
         count, raw_bytes, min_timestamp_ms = encoder.count, HEADER_BYTES + encoder.size_bytes, encoder.min_timestamp_ms
-        if self.state is not OPEN:  # a signal handler has forked, and this is the child
+        if self.state is not OPEN:  # a signal handler forked, and this is the child
             return
         self.count, self.raw_bytes, self.min_timestamp_ms = count, raw_bytes, min_timestamp_ms
         self._records = records
         self.state = CLOSED
 
     def build(self, codec: int, level: int | None, identity: ProducerIdentity, base_sequence: int) -> bytearray:
-        """Make the batch's bytes. By the identity and the sequence number the log knows a repeat."""
+        """Encode the batch. The log recognizes a duplicate by the identity and the sequence number."""
         records = self._records
         if self.state is not CLOSED or records is None:
             raise self._refusal("build")
@@ -194,7 +194,7 @@ class ProducerBatch:
             transactional=identity.is_transactional,
         )
         size_bytes = len(data)
-        if self.state is not CLOSED:  # the same
+        if self.state is not CLOSED:  # a signal handler forked, and this is the child
             raise self._refusal("build")
         self.data, self.size_bytes, self._records = data, size_bytes, None
         self.identity, self.next_sequence = identity, base_sequence + self.count & MAX_SEQUENCE
@@ -202,14 +202,14 @@ class ProducerBatch:
         return data
 
     def interrupted(self) -> None:
-        """The exception of a signal handler ended a step. A batch with its bytes made may be in the log."""
+        """A signal handler's exception ended a step. A batch that was BUILT may be in the log."""
         if self.state is BUILT:
             self.was_interrupted = True
         elif self.state is OPEN:
             raise self._refusal("interrupted")
 
     def appended(self, result: AppendResult) -> None:
-        """The log has the batch. For acks=0 it does not say where."""
+        """Record that the batch is in the log. For acks=0 the result has no offset."""
         if self.state is not BUILT:
             self._must_be_abandoned("appended")
             return
@@ -220,9 +220,9 @@ class ProducerBatch:
         self.state = APPENDED
 
     def settle(self, error: PylogError | None, pool: BufferPool) -> bool:
-        """Decide the outcome, once, and give the memory back. False if it was decided before."""
+        """Decide the outcome, once, and release the memory. False if it was decided before."""
         seen = None if self.is_fire_and_forget else error
-        with pool.lock:  # after which a signal handler may come first, and settle the batch
+        with pool.lock:  # a signal handler may settle the batch first
             state = self.state
             if state >= SETTLED:
                 return False
@@ -245,7 +245,7 @@ class ProducerBatch:
             self._run_callbacks()
 
     def abandon(self, error: PylogError) -> None:
-        """In a forked child: what is undecided fails here with ``error``; callbacks are the parent's."""
+        """In a forked child: fail an undecided batch with ``error``. The parent runs the callbacks."""
         self.callbacks.clear()
         self.error = error if self.state < SETTLED else self.error
         self.data = self._records = None
@@ -262,10 +262,10 @@ class ProducerBatch:
             return ForkedHandle(f"the batch to {topic}-{partition} is the parent process's")
         return AssertionError(f"a batch to {topic}-{partition} is {self.state.name}: no step {step!r} from there")
 
-    # Beside the steps
+    # Other methods
 
     def make_due(self) -> None:
-        """Let the linger thread write the batch when it looks next."""
+        """Let the linger thread write the batch in its next round."""
         self.due_s = 0.0
 
     def buffered_bytes(self) -> int:
@@ -273,13 +273,13 @@ class ProducerBatch:
         return 0 if self.state >= APPENDED else self.raw_bytes or self.encoder.size_bytes
 
     def add_callback(self, function: Callable[[Any], object], receipt: Receipt) -> None:
-        """Call ``function(receipt)`` once the outcome is known: now if it is."""
+        """Call ``function(receipt)`` once the outcome is known, or now if it is known."""
         self.callbacks.append((function, receipt))
         if self.state >= CALLED_BACK or self.is_fire_and_forget:
             self._run_callbacks()
 
     def _run_callbacks(self) -> None:
-        """Each once, by the first thread that gets here."""
+        """Run each callback once, in the first thread that gets here."""
         while self.callbacks:
             try:
                 function, receipt = self.callbacks.popleft()
@@ -299,13 +299,13 @@ class ProducerBatch:
         return self.error is None or len(self.observed) >= self.count
 
     def observed_error(self, index: int) -> PylogError:
-        """The error of a record of a failed batch, to be raised. From now on the application has seen it."""
+        """The error to raise for a record of a failed batch. The application has seen it then."""
         assert self.error is not None
         self.observed.add(index)
         return fresh(self.error)
 
     def out_of_time(self, error: DeliveryTimeout) -> PylogError:
-        """The outcome when there is no time left for another try: ``error``, unless the batch may be in the log."""
+        """The outcome when the time is over: ``error``, unless the batch may be in the log."""
         if not self.was_interrupted:
             return error
         return OutcomeUnknown(
@@ -313,7 +313,7 @@ class ProducerBatch:
         )
 
 
-# What an append raises before it writes anything
+# What an append raises before it writes anything:
 _BEFORE_WRITING = (
     NotAppended,
     Closed,
@@ -353,7 +353,7 @@ def outcome_unknown(error: BaseException) -> PylogError:
 
 
 def id_of_two(topic: str, partition: int, producer_id: int) -> NotAppended:
-    """For a batch that the log took for a repeat, though it was never sent before."""
+    """The error for a batch that was never sent before but that the log took for a duplicate."""
     return NotAppended(
         f"producer id {producer_id} has another producer's records in {topic}-{partition}, and these were taken for a repeat: "
         "an older .pylog/producer-ids was put back, perhaps; close the log everywhere, remove that file, and send again",
@@ -362,7 +362,7 @@ def id_of_two(topic: str, partition: int, producer_id: int) -> NotAppended:
 
 
 def fresh(error: PylogError) -> PylogError:
-    """A copy to raise: one error serves a whole batch, and raising it twice would mix the tracebacks."""
+    """A copy to raise: a batch's records share one error, and reuse would mix tracebacks."""
     again: PylogError = copy.copy(error)
     again.__cause__ = error.__cause__
     return again

@@ -1,14 +1,15 @@
-"""The records of a partition that are not in the log yet, the buffers of a topic, and what a producer still has to do.
+"""The buffers of a topic's partitions, and the incomplete batches of a producer.
 
-A buffer has at most one open batch (records are added under ``lock``, held for microseconds, never over a write) and at
-most one batch in flight (on its way into the log, by the thread whose turn ``writing`` it is). So a thread can fill the
-next batch while another writes the last one, and batches reach the log in the order they were opened. Taken in the order
-writing, lock, the pool's lock; none of them is held when a callback runs.
+A buffer has at most one open batch and at most one batch in flight. Records are added to the open
+batch under ``lock``, which is held for microseconds and never during a write. The thread in the
+turn ``writing`` appends the batch in flight. So one thread can fill the next batch while another
+writes the previous one, and batches reach the log in the order they were opened. Locks are taken in
+the order writing, lock, the pool's lock, and none of them is held when a callback runs.
 """
 
 from __future__ import annotations
 
-import threading  # senders of several threads meet in a buffer
+import threading  # several threads share a buffer
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -30,7 +31,7 @@ _PERIOD_S = 1.0
 
 
 class _NoRecords:
-    """Stands for an encoder while no batch is open: takes nothing."""
+    """The encoder while no batch is open: it takes no records."""
 
     count = 0
     size_bytes = 0
@@ -61,7 +62,7 @@ NO_BATCH = ProducerBatch(
 
 
 class TopicBuffers:
-    """The buffers of one topic, one for each partition, and the settings of the topic that a producer acts on."""
+    """The buffers of one topic, one per partition, and the topic's settings that a producer uses."""
 
     __slots__ = (
         "batch_bytes",
@@ -81,19 +82,19 @@ class TopicBuffers:
     def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
         # Constant after construction:
         self.name = name
-        self.id = topic_id  # another id under the same name is another topic
+        self.id = topic_id  # a topic created again under the same name has another id
         self.choice = choice
         # Any thread, one operation at a time:
-        self.is_stale = False  # a batch failed: perhaps the topic was deleted
-        self.is_abandoned = False  # these are the buffers of the process that was forked from
-        # Under the lock of TopicCache; read by all:
-        self.key_hash: KeyHash | None = None  # None leaves records with a key to the choice, too
+        self.is_stale = False  # a batch failed: the topic may have been deleted
+        self.is_abandoned = False  # the buffers belong to the parent process
+        # Under the lock of TopicCache; any thread reads them:
+        self.key_hash: KeyHash | None = None  # None: the choice also places records with a key
         self.buffers: list[PartitionBuffer] = []  # replaced, never changed in place: readers take no lock
-        self.only: PartitionBuffer | None = None  # the one buffer, if there is no choice
+        self.only: PartitionBuffer | None = None  # the only buffer, if there is no choice
         self.codec = 0
         self.level: int | None = None
         self.max_message_bytes = 0
-        self.batch_bytes = 0  # an open batch is bounded by this, or by less if memory is short
+        self.batch_bytes = 0  # the limit of an open batch; less if memory is short
 
 
 class PartitionBuffer:
@@ -128,28 +129,29 @@ class PartitionBuffer:
         self.lock = threading.RLock()
         self.writing = Turn()  # of the thread that appends
         self.calling = Turn()  # of the thread that runs callbacks
-        # Under ``lock``; ``send`` reads it without:
+        # Under ``lock``; ``send`` reads it without the lock:
         self.open = NO_BATCH
-        self.is_extended = False  # a bulk send is in the middle of the open batch
+        self.is_extended = False  # a bulk send is adding to the open batch
         # In the turn ``writing``:
         self.in_flight: ProducerBatch | None = None
         self.partition: ProducerPartition | None = None  # opened with the first batch
-        self.identity = NO_IDENTITY  # what ``next_sequence`` counts under
+        self.identity = NO_IDENTITY  # the owner of ``next_sequence``
         self.next_sequence = 0
-        # Added to in the turn ``writing``, taken from in the turn ``calling``. In log order:
+        # In log order. The turn ``writing`` adds, the turn ``calling`` removes:
         self.pending_callbacks: deque[ProducerBatch] = deque()
-        # Any thread; a lost change is only a share that is a little too large:
+        # Any thread; a lost change only makes a share slightly too large:
         self.used_in_period = 0
 
     def is_interrupted(self) -> bool:
-        """Whether this thread is in the middle of a bulk send to it: then a signal handler asks, or a value's ``__bytes__``."""
+        """Whether a signal handler or a value's ``__bytes__`` interrupted this thread's bulk send."""
         return self.is_extended and is_mine(self.lock)
 
     def make_current(self, batch: ProducerBatch) -> bool:
-        """Make a batch that holds a record the open one, if none is open and its limit can be reserved. Under ``lock``.
+        """Make ``batch``, which holds a record, the open one. Under ``lock``.
 
-        An exception of a signal handler comes before all of it or after, and so does what the handler sends: there is no
-        call in between (a jump, where Python 3.10 runs handlers, too: what the handler sends then is refused).
+        False if a batch is open or its limit cannot be reserved. There is no call in between, so a
+        signal handler runs before or after the whole step. Python 3.10 also runs handlers at a
+        jump: what they send then is refused.
         """
         pool, incomplete = self._pool, self._incomplete
         if pool.is_locked_here():
@@ -164,12 +166,12 @@ class PartitionBuffer:
         return True
 
     def next_batch(self) -> ProducerBatch | None:
-        """The batch to append next, closed to further records; None if there is none. In the turn ``writing``."""
+        """The next batch to append, closed, or None. In the turn ``writing``."""
         if self.topic.is_abandoned:
             return None
         batch = self.in_flight
         if batch is not None and batch.state >= APPENDED:
-            self.finish_in_flight()  # a signal handler's exception came in between
+            self.finish_in_flight()  # a signal handler's exception came before this call
             batch = None
         if batch is None:
             with self.lock:
@@ -183,13 +185,13 @@ class PartitionBuffer:
         return batch
 
     def finish_in_flight(self) -> None:
-        """The batch in flight is in the log, or has failed: it waits for its acknowledgement and its callbacks."""
+        """Move the batch in flight to those that wait for acknowledgement and callbacks."""
         batch, self.in_flight = self.in_flight, None
         if batch is not None:
             self.pending_callbacks.append(batch)
 
     def call_back(self, timeout_s: float) -> bool:
-        """Run the callbacks of what is settled, in order. False if another thread is at it for longer than the time."""
+        """Run the callbacks of settled batches, in order. False if another thread still runs them."""
         if self.topic.is_abandoned:
             return True
         turn, pending = self.calling, self.pending_callbacks
@@ -199,7 +201,7 @@ class PartitionBuffer:
                     return True
             except own(IndexError):  # another thread took the last one
                 return True
-            if turn.is_mine():  # a callback sent something: the loop below, further up this stack, goes on with it
+            if turn.is_mine():  # a callback sent something: the loop below, further up this stack, continues
                 return False
             try:
                 if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_s)):
@@ -212,7 +214,7 @@ class PartitionBuffer:
                     pass
 
     def _run_callbacks(self) -> None:
-        pending = self.pending_callbacks  # others only add to it
+        pending = self.pending_callbacks  # others only append to it
         while pending and pending[0].state >= SETTLED:
             batch = pending[0]
             batch.call_back()
@@ -220,8 +222,8 @@ class PartitionBuffer:
             pending.popleft()
 
     def stop_waiting(self) -> None:
-        """Remove this buffer from those that wait, once all of its batches are settled."""
-        if self.topic.is_abandoned:  # and a thread of the parent may have the lock
+        """Remove this buffer from the waiting ones once all of its batches are settled."""
+        if self.topic.is_abandoned:  # a thread of the parent may hold the lock
             return
         is_settled = not self.pending_callbacks or not self.unacknowledged()
         with self.lock:
@@ -232,11 +234,11 @@ class PartitionBuffer:
                     waiting[self] = None
 
     def unacknowledged(self) -> list[ProducerBatch]:
-        """The batches that are in the log and not settled, in their order."""
+        """The batches that are in the log but not settled, in order."""
         return [batch for batch in self.pending_callbacks.copy() if batch.state is APPENDED]
 
     def due_s(self) -> float:
-        """When the oldest record has to be written, or acknowledged, at the latest."""
+        """The latest time at which the oldest record must be written or acknowledged."""
         batch = self.in_flight or self.open
         if batch is not NO_BATCH:
             return batch.due_s
@@ -245,24 +247,24 @@ class PartitionBuffer:
 
 
 class IncompleteBatches:
-    """What a producer still has to do. Both dicts are roughly in order of age; single operations on them need no lock."""
+    """The unfinished work of a producer, roughly in order of age. Single operations need no lock."""
 
     def __init__(self) -> None:
         self.forget_parent()
 
     def forget_parent(self) -> None:
-        """There is nothing: at the start, and in a forked child."""
+        """Empty both dicts: at the start, and in a forked child."""
         # Any thread, one operation at a time:
-        self.waiting: dict[PartitionBuffer, None] = {}  # buffers that some thread has to write or to acknowledge
+        self.waiting: dict[PartitionBuffer, None] = {}  # buffers that a thread must write or acknowledge
         self.batches: dict[ProducerBatch, PartitionBuffer] = {}  # until their callbacks have run
-        # Any thread; a lost change is only a share that is a little too large:
+        # Any thread; a lost change only makes a share slightly too large:
         self._period = 0  # partitions in use are counted again in every period
         self._used_now = self._used_before = 0
 
     def partitions_in_use(self, buffer: PartitionBuffer, now_s: float) -> int:
-        """How many partitions, this one included, want memory.
+        """How many partitions need memory, including this one.
 
-        A partition that the sticky partitioner is on counts only while it waits: it is one at a time, of however many.
+        The sticky partitioner uses one partition at a time, which counts only while it waits.
         """
         if buffer.topic.choice.stays_on(buffer.number):
             return len(self.waiting) + 1
@@ -281,13 +283,13 @@ class IncompleteBatches:
 
 
 def refuse_reentry(buffer: PartitionBuffer) -> None:
-    """Refuse what a signal handler sends while its thread is in a bulk send: it would tear the batch apart."""
+    """Refuse what a signal handler sends during its thread's bulk send: it would split the batch."""
     if buffer.is_extended and buffer.is_interrupted():
         raise interrupted(buffer)
 
 
 def interrupted(buffer: PartitionBuffer) -> BufferTimeout:
-    """The error for a send from inside another one of the same thread, at a place where that can't be."""
+    """The error for a send inside another send of the same thread, where this is impossible."""
     return BufferTimeout(
         f"{buffer.topic.name}-{buffer.number} was sent to from inside a send of the same thread (by a signal handler?); "
         "nothing was appended, send again when that is over",

@@ -1,7 +1,6 @@
-"""What a producer can be told, checked when it is made: Kafka's names in snake_case, units in the name.
+"""The options of a producer, checked when it is made: Kafka's names in snake_case, with units.
 
-A wrong type or value, options that contradict each other and a compression library that is not installed are errors
-here, before the first record, never at the first batch.
+A wrong type or value, contradicting options or a missing compression library raises an error here.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _Call = TypeVar("_Call")
 
 
 class ProducerConfig:
-    """The options of one producer, valid once made. ``Producer`` describes them; ``acks`` becomes 0, 1 or -1 (all)."""
+    """The checked options of one producer (see ``Producer``). ``acks`` becomes 0, 1 or -1 (all)."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class ProducerConfig:
 
     @classmethod
     def options(cls) -> list[str]:
-        """Their names."""
+        """The names of all options."""
         return list(cls.__init__.__kwdefaults__ or ())
 
 
@@ -143,7 +142,7 @@ def _compression(name: str | None, level: int | None) -> tuple[str | None, int |
         return None, None
     if name not in CODEC_NAMES:
         raise _wrong("compression", name, f"one of {', '.join(CODEC_NAMES)}, or None for the topic's")
-    compress(codec_id(name), b"", level)  # finds a missing library and a wrong level
+    compress(codec_id(name), b"", level)  # raises for a missing library and a wrong level
     return name, level
 
 
@@ -155,7 +154,7 @@ def _wrong(name: str, value: object, expected: str) -> ConfigError:
 
 
 def serialized(field: str, serializer: Serializer | None, data: Any) -> Any:
-    """``data`` through a serializer; None stays None. ``SerializationError`` if it fails."""
+    """Serialize ``data``; None stays None. ``SerializationError`` if the serializer fails."""
     if serializer is None or data is None:
         return data
     try:
@@ -167,7 +166,7 @@ def serialized(field: str, serializer: Serializer | None, data: Any) -> Any:
 
 
 def key_bytes(key: object) -> bytes:
-    """The bytes of a key that is not ``bytes`` itself, to be hashed. ``SerializationError`` if it has none."""
+    """The bytes of a key of another type, to be hashed. ``SerializationError`` if it has none."""
     try:
         return memoryview(key).tobytes()  # type: ignore[arg-type]  # that is the question
     except own(TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""The deliveries of one ``send_many`` or ``send_arrow``: a sequence that makes each ``Delivery`` when it is asked for.
+"""The deliveries of one ``send_many`` or ``send_arrow``. Each ``Delivery`` is made on access.
 
-A million records sent at once share a few hundred batches; what is kept is which run of them is in which batch.
+A million records share a few hundred batches, so only the runs of records in batches are stored.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pylog.producer.delivery import Delivery
 
 
 class Runs:
-    """Records on one way into the log, in order: in which batch, and at which index there, the n-th of them is."""
+    """Maps the n-th record sent to its batch and its index there."""
 
     __slots__ = ("_runs", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        # Of each run: the number of its first record, the batch, and that record's index in the batch.
+        # For each run: the number of its first record, the batch, and the record's index there.
         self._runs: list[tuple[int, ProducerBatch, int]] = []
 
     def add(self, batch: ProducerBatch, first: int, count: int) -> None:
-        """So many records more, from index ``first`` of the batch on."""
+        """Add ``count`` records that begin at index ``first`` of the batch."""
         self._runs.append((self.count, batch, first))
         self.count += count
 
@@ -47,7 +47,7 @@ class Runs:
 
 
 class Deliveries(OfOneProcess, Sequence[Delivery]):
-    """What became of many records, in the order of the values sent."""
+    """The outcomes of many records, in the order of the values sent."""
 
     __slots__ = ("_runs", "_timestamp_ms")
 
@@ -82,7 +82,7 @@ class Deliveries(OfOneProcess, Sequence[Delivery]):
         return all(delivery.done() for delivery in self)
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
-        """Where each record stands, once all are acknowledged; raises as ``Delivery.result`` for the first that failed."""
+        """The metadata of each record. Raises for the first failed one, like ``Delivery.result``."""
         return [delivery.result(timeout) for delivery in self]
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class Deliveries(OfOneProcess, Sequence[Delivery]):
 
 
 class SpreadDeliveries(Deliveries):
-    """The same for records that were sent in another order: ``order[n]`` is the place of the n-th of the runs' records."""
+    """Deliveries of reordered records: ``order[n]`` is the place of the n-th record of the runs."""
 
     __slots__ = ("_numbers", "_order")
 
@@ -100,7 +100,7 @@ class SpreadDeliveries(Deliveries):
         self._numbers: array[int] | None = None
 
     def _delivery(self, number: int) -> Delivery:
-        if self._numbers is None:  # of each place: which of the runs' records is from there
+        if self._numbers is None:  # for each place: its number in the runs
             numbers = self._order[:]
             for sent, place in enumerate(self._order):
                 numbers[place] = sent
@@ -109,7 +109,7 @@ class SpreadDeliveries(Deliveries):
 
 
 class ListedDeliveries(Deliveries):
-    """The same for records that were entered one by one, each with its own time."""
+    """Deliveries of records that were added one by one, each with its own timestamp."""
 
     __slots__ = ("_listed",)
 
@@ -125,7 +125,7 @@ class ListedDeliveries(Deliveries):
 
 
 class JoinedDeliveries(Deliveries):
-    """Several, one behind the other."""
+    """Several ``Deliveries``, one after the other."""
 
     __slots__ = ("_count", "_parts", "_starts")
 
@@ -136,7 +136,7 @@ class JoinedDeliveries(Deliveries):
         self._parts: list[Deliveries] = []
 
     def add(self, part: Deliveries) -> None:
-        """These come next."""
+        """Append these deliveries."""
         self._starts.append(self._count)
         self._parts.append(part)
         self._count += len(part)

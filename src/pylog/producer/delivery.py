@@ -1,7 +1,7 @@
-"""The outcome of one record. A ``Delivery`` is two numbers and the batch it is in; the batch holds all the state.
+"""The outcome of one record. A ``Delivery`` is two numbers and a batch, which holds the state.
 
-An outcome is RecordMetadata, ``NotAppended`` (or a subclass) or ``OutcomeUnknown``. Nothing here waits by itself or holds
-a lock: a thread that wants a result drives the batch through the sender.
+An outcome is RecordMetadata, ``NotAppended`` (or a subclass) or ``OutcomeUnknown``. Nothing here
+waits or holds a lock: a thread that wants a result drives the batch through the sender.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ logger = logging.getLogger("pylog.producer")
 class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
     """The outcome of one record sent: a small future. Awaitable under asyncio.
 
-    ``result()`` does not wait for the linger time: it writes the record's batch in the calling thread.
+    ``result()`` does not wait for the linger time: it writes the record's batch itself.
     """
 
-    __slots__ = ()  # the fields are the receipt's: the encoder makes one with every record it takes
+    __slots__ = ()  # the fields are the receipt's: the encoder makes one for every record
 
     _instead = "it is the outcome of a producer of this process; pass on what result() returns"
 
@@ -39,10 +39,11 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
         return self.batch.done
 
     def result(self, timeout: float | None = None, **unknown: NoReturn) -> RecordMetadata:
-        """Where the record stands, once it is acknowledged as ``acks`` asks: after acks="all", durable.
+        """Wait until the record is acknowledged as ``acks`` asks, and return its metadata.
 
-        Raises NotAppended (or a subclass) or OutcomeUnknown if that failed, and TimeoutError if it is not decided within
-        ``timeout`` seconds (it is still under way then). Without a timeout, ``delivery_timeout_ms`` bounds the wait.
+        After acks="all" the record is durable. Raises NotAppended (or a subclass) or OutcomeUnknown
+        if the send failed. Raises TimeoutError if it is undecided after ``timeout`` seconds; the
+        record is then still under way. Without a timeout, ``delivery_timeout_ms`` bounds the wait.
         """
         if unknown:
             refuse_keywords("Delivery.result", unknown)
@@ -56,7 +57,7 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
         return RecordMetadata(topic, partition, batch.base_offset + self.index, timestamp_ms)
 
     def exception(self, timeout: float | None = None) -> PylogError | None:
-        """The error ``result`` would raise, or None if the record was acknowledged. Waits as ``result`` does."""
+        """The error of ``result``, or None if the record was acknowledged. Waits like ``result``."""
         batch = self._decided(timeout)
         return None if batch.error is None else batch.observed_error(self.index)
 
@@ -69,9 +70,9 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
         return batch
 
     def add_done_callback(self, function: Callable[[Delivery], object]) -> None:
-        """Call ``function(self)`` once the outcome is known: now if it is, else in the thread that writes the batch.
+        """Call ``function(self)`` now if the outcome is known, else in the thread that writes.
 
-        Callbacks of a partition run in the order of its offsets. An error of ``function`` is logged.
+        Callbacks of a partition run in the order of its offsets. Their errors are logged.
         """
         require_callable("function", function, "the Delivery")
         self.batch.add_callback(function, self)
@@ -79,13 +80,13 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """Wait without blocking the event loop; the linger thread writes the batch at once."""
         if not self.batch.done:
-            import asyncio  # only where there is a loop already
+            import asyncio  # only needed if an event loop exists
 
             loop = asyncio.get_running_loop()
             decided = loop.create_future()
 
             def wake_loop() -> None:
-                if not decided.done():  # else the task that waited has been cancelled
+                if not decided.done():  # else the waiting task was cancelled
                     decided.set_result(None)
 
             def wake(_: Delivery) -> None:

@@ -1,9 +1,9 @@
-"""The one background thread of a process: it writes batches that were not filled within ``linger_ms``.
+"""The background thread of a process, which writes batches not filled within ``linger_ms``.
 
-It starts with the first batch that has to wait and sleeps while none does. Meanwhile it holds the senders whose batches
-wait, so records of a producer that was dropped without ``close`` are written all the same. At the end of the interpreter,
-every sender is flushed. A thread that cannot be started (the interpreter is ending) is replaced by the caller.
-A forked child has no such thread and no such senders: it starts its own when it needs one.
+It starts with the first batch that has to wait, and sleeps while none does. It holds the senders of
+waiting batches, so the records of a producer that was dropped without ``close`` are still written.
+At interpreter exit it flushes every sender. If the thread cannot be started (the interpreter is
+ending), the caller writes. A forked child starts its own thread when it needs one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ logger = logging.getLogger("pylog.producer")
 
 
 class LingeringSender(Protocol):
-    """What the thread looks after."""
+    """What the linger thread needs of a sender."""
 
     is_watched: bool
 
     def flush_due(self) -> float | None:
-        """Write what is due; seconds until the next is, None if nothing waits."""
+        """Write what is due. Returns the seconds until the next batch is due, or None."""
 
     def flush(self, timeout_s: float | None) -> bool:
-        """Write all."""
+        """Write everything."""
 
     def is_waiting(self) -> bool:
         """Whether any batch waits."""
@@ -53,15 +53,15 @@ class Linger:
         self._thread: threading.Thread | None = None
 
     def know(self, sender: LingeringSender) -> None:
-        """Flush ``sender`` at the end of the interpreter, if it is there still."""
+        """Flush ``sender`` at interpreter exit, if it still exists."""
         self._known.add(sender)
 
     def watch(self, sender: LingeringSender) -> bool:
-        """Look after ``sender`` until nothing of it waits; at once, if it is watched already.
+        """Watch ``sender`` until none of its batches waits. Look at once if it is watched already.
 
-        False at the end of the interpreter: then the caller must write by itself.
+        False at interpreter exit: the caller must then write.
         """
-        if is_mine(self._lock):  # a signal handler sends, and has interrupted this
+        if is_mine(self._lock):  # in a signal handler that interrupted this method
             return False
         with self._lock:
             if self._is_over or (self._thread is None and not self._start()):
@@ -89,14 +89,14 @@ class Linger:
         while True:
             wait_s = self._look()
             if self._lock is not lock:
-                return  # a callback has forked, and this is the child, which does not need this thread
+                return  # a callback forked: the child does not need this thread
             with lock:
                 if not self._has_news:
                     self._changed.wait(wait_s)
                 self._has_news = False
 
     def _look(self) -> float | None:
-        """One round over all senders; seconds until the next is due, None if none waits."""
+        """Look at every sender once. Returns the seconds until the next batch is due, or None."""
         shortest_s: float | None = None
         for sender in list(self._senders):
             try:
@@ -111,7 +111,7 @@ class Linger:
         return shortest_s
 
     def _let_go(self, sender: LingeringSender) -> float | None:
-        """Stop watching, unless a batch has come in since: its sender saw itself watched and did not call."""
+        """Stop watching, unless a batch arrived since. Its sender was watched and did not call."""
         with self._lock:
             sender.is_watched = False
             if sender.is_waiting() and not self._is_over:
@@ -121,7 +121,7 @@ class Linger:
             return None
 
     def flush_all(self) -> None:
-        """Write all that waits, at the end of the interpreter, and leave what comes later to its sender."""
+        """Write all waiting batches at interpreter exit. Senders write later batches themselves."""
         with self._lock:
             self._is_over = True
             senders = [*self._senders, *self._known]

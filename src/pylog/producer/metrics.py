@@ -1,4 +1,4 @@
-"""What ``Producer.metrics`` returns, all of it, and the failures that ``Producer.close`` raises."""
+"""The figures of ``Producer.metrics``, and the failures that ``Producer.close`` raises."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ REMEMBERED_FAILURES = 1000
 
 
 class ProducerMetrics:
-    """Counts of settled batches, and what is buffered now.
+    """Counts of settled batches, and the buffered bytes.
 
-    The counts change under the sender's lock, in one straight line; ``snapshot`` reads them without.
+    The counts change under the sender's lock, in one straight line; ``snapshot`` takes no lock.
     """
 
     def __init__(self, pool: BufferPool, incomplete: IncompleteBatches) -> None:
@@ -22,7 +22,7 @@ class ProducerMetrics:
         self.forget_parent()
 
     def forget_parent(self) -> None:
-        """Count from 0 on: at the start, and in a forked child."""
+        """Start counting at 0: at the start, and in a forked child."""
         self._batches = self._records = self._raw_bytes = self._bytes = 0
         self._failed_batches = self._failed_records = self._unknown_records = 0
 
@@ -42,7 +42,7 @@ class ProducerMetrics:
             self._unknown_records += batch.count
 
     def snapshot(self) -> dict[str, float]:
-        """All of it now. Not one consistent moment."""
+        """All figures now. They are not one consistent moment."""
         return {
             "records_sent": self._records,
             "records_failed": self._failed_records,
@@ -59,20 +59,20 @@ class ProducerMetrics:
 
 
 class UnobservedFailures:
-    """Failed batches until the application has seen the error of each record. Its caller holds a lock."""
+    """Failed batches with errors that the application has not seen. The caller holds a lock."""
 
     def __init__(self) -> None:
         self.batches: list[ProducerBatch] = []
 
     def add(self, failed: ProducerBatch) -> None:
-        """Keep a failed batch, unless there are very many that nobody asks for: then the first ones stay."""
+        """Keep a failed batch, unless very many are kept already."""
         if len(self.batches) >= REMEMBERED_FAILURES:
             self.batches = [batch for batch in self.batches if not batch.is_observed()]
         if len(self.batches) < REMEMBERED_FAILURES:
             self.batches.append(failed)
 
     def take(self) -> PylogError | None:
-        """The first error that the application has not seen. Raising it once is enough."""
+        """The first error that the application has not seen. It is raised once."""
         batches, self.batches = self.batches, []
         for batch in batches:
             if batch.error is not None and not batch.is_observed():

@@ -1,14 +1,15 @@
-"""Which partition a record goes to. Pure: functions and small objects that know neither log nor buffer.
+"""Chooses the partition of a record. Pure: it knows neither log nor buffer.
 
     murmur3      (mmh3.hash(key) & 0x7fffffff) % count     keyless: sticky
-    murmur2      where Kafka's Java clients put the key   keyless: sticky
+    murmur2      as Kafka's Java clients place the key     keyless: sticky
     round_robin  each partition in turn, keys ignored
     sticky       one partition until its batch closes, then another at random, keys ignored
-    a callable   (key, partition_count) -> number, asked for every record; its answer is checked
+    a callable   (key, partition_count) -> number, called for every record; its answer is checked
 
-Each topic records the hash that places its keys, and by default a producer follows its topics. So a key stays in its
-partition, whichever producer sends it, for as long as the topic keeps its partition count. Sticky is KIP-480 and KIP-794: full
-batches instead of many small ones, and no partition preferred in the long run.
+Each topic records the hash that places its keys, and a producer uses it by default. So a key stays
+in its partition, whichever producer sends it, as long as the partition count stays the same. Sticky
+is KIP-480 and KIP-794: full batches instead of many small ones, and no partition preferred in the
+long run.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from pylog.interrupts import own
 
 PartitionFunction = Callable[[bytes | None, int], int]
 KeyHash = Callable[[bytes], int]
-UNHASHABLE = (TypeError, BufferError, ValueError)  # what a KeyHash raises for what is not bytes
+UNHASHABLE = (TypeError, BufferError, ValueError)  # what a KeyHash raises for a key that is not bytes
 
 
 class Choice(Protocol):
-    """Chooses partitions for one topic where no hash of the key decides."""
+    """Chooses partitions of one topic for records that no key hash places."""
 
     def choose(self, key: bytes | None, partition_count: int) -> int:
         """The partition of the next record."""
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
-        """The open batch of ``partition`` takes no more records."""
+        """Note that the open batch of ``partition`` takes no more records."""
 
     def stays_on(self, partition: int) -> bool:
         """Whether all records without a key go to this partition until its batch closes."""
 
 
 class Sticky:
-    """Stays on a partition until its batch closes, then takes another, each of them equally likely."""
+    """Stays on a partition until its batch closes, then moves to another; each is equally likely."""
 
     __slots__ = ("_current", "_random")
 
@@ -72,20 +73,20 @@ class RoundRobin:
     __slots__ = ("_next",)
 
     def __init__(self, random: Random) -> None:
-        self._next = count(random.randrange(1 << 16))  # next() on it is one step, also for several threads
+        self._next = count(random.randrange(1 << 16))  # next() is atomic, so several threads may call it
 
     def choose(self, key: bytes | None, partition_count: int) -> int:
         return next(self._next) % partition_count
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
-        """Does not matter here."""
+        """This choice ignores closed batches."""
 
     def stays_on(self, partition: int) -> bool:
         return False
 
 
 class Custom:
-    """The application's function, whose answer must be a partition of the topic."""
+    """The application's function. Its answer must be a partition of the topic."""
 
     __slots__ = ("_function",)
 
@@ -106,24 +107,24 @@ class Custom:
         return partition
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
-        """Does not matter here."""
+        """This choice ignores closed batches."""
 
     def stays_on(self, partition: int) -> bool:
         return False
 
 
 class Partitioner(NamedTuple):
-    """How a producer chooses: ``key_hash`` decides for records with a key, where there is one; a ``Choice`` otherwise."""
+    """How a producer chooses: ``key_hash`` places records with a key if it can, else a ``Choice``."""
 
     key_hash: KeyHash | None
     new_choice: Callable[[Random], Choice]
 
 
 KEY_HASHES: dict[str, KeyHash] = {"murmur3": mmh3.mmh3_32_uintdigest, "murmur2": murmur2}
-"""What a topic's ``partitioner`` can be."""
+"""The valid values of a topic's ``partitioner``."""
 
 KINDS: dict[KeyHash, int] = {KEY_HASHES["murmur3"]: MURMUR3, murmur2: MURMUR2}
-"""What the codec calls each of them if it hashes many keys at once."""
+"""The codec's number for each hash, to hash many keys in one call."""
 
 NAMED_PARTITIONERS = {
     **{name: Partitioner(key_hash, Sticky) for name, key_hash in KEY_HASHES.items()},
@@ -133,13 +134,13 @@ NAMED_PARTITIONERS = {
 
 
 class PartitionerOption(NamedTuple):
-    """A producer's options ``partitioner``, None to follow each topic, and ``partitioner_override``; both checked."""
+    """A producer's checked ``partitioner`` (None: follow each topic) and ``partitioner_override``."""
 
     named: str | PartitionFunction | None
     is_override: bool
 
     def new_choice(self, random: Random) -> Choice:
-        """For one topic: what chooses for records without a key, and for all of them where ``key_hash`` is None."""
+        """The choice for a topic's records without a key; for all of them if ``key_hash`` is None."""
         named = self.named
         if named is None:
             return Sticky(random)
@@ -147,14 +148,15 @@ class PartitionerOption(NamedTuple):
 
     @property
     def hashes_keys(self) -> bool:
-        """Whether a hash places keys, so that a topic with one partition leaves no choice."""
+        """Whether a hash places keys: then a topic with one partition leaves no choice."""
         return self.named is None or (isinstance(self.named, str) and self.named in KEY_HASHES)
 
     def key_hash(self, topic: str, topic_partitioner: str) -> KeyHash | None:
-        """What places the keys of a topic; None leaves them to the ``Choice``.
+        """The hash that places the keys of a topic; None leaves them to the ``Choice``.
 
-        Without an override, ``ConfigError`` for a hash that is not the topic's. What goes by no hash takes records
-        without a key: the hash returned for it raises ``ConfigError`` for every key.
+        Without an override, raises ``ConfigError`` for a hash that is not the topic's. A
+        partitioner without a hash then only takes records without a key: the hash returned for it
+        raises ``ConfigError`` for every key.
         """
         named = self.named
         if named is None:

@@ -1,9 +1,11 @@
-"""Producer: the public face. ``send`` is the hot path; what happens once for each batch is in other files.
+"""The public face. ``send`` is the hot path; per-batch work is in other files.
 
-topic_cache.py: a topic's buffers and settings. partitioner.py: which of them. buffer.py: a partition's batches.
-batch.py: the states of a batch. accumulator.py: room for a record, if the open batch is full. buffer_pool.py: the bytes
-all batches may take. send_many.py, send_arrow.py: many records in one call. sender.py: append, sync, outcome, callbacks.
-linger.py: the background thread. delivery.py, deliveries.py: the outcome of a record, of many. metrics.py: counts.
+topic_cache.py, partitioner.py     a topic's buffers and settings; the partition of a record
+buffer.py, batch.py                a partition's batches, and their states
+accumulator.py, buffer_pool.py     room for a record; the bytes that all batches may take
+send_many.py, send_arrow.py        many records in one call
+sender.py, linger.py               append, sync, outcome, callbacks; the background thread
+delivery.py, deliveries.py         the outcome of one record, of many (metrics.py: counts)
 """
 
 from __future__ import annotations
@@ -40,40 +42,43 @@ if TYPE_CHECKING:
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
-_NO_HEADERS: Headers = ()  # there is one empty tuple: to ask for it is cheaper than to ask for truth
+_NO_HEADERS: Headers = ()  # the one empty tuple: an identity test is cheaper than a truth test
 
 
 @answers_kafkas_names
 class Producer(OfOneProcess, metaclass=AbsentNames):
-    """Sends records to the topics of a log. Safe to share among threads; goes on working in a forked child.
+    """Sends records to the topics of a log. Threads may share it. It also works in a forked child.
 
-    | ``acks`` | a delivery is acknowledged when | what it survives |
+    | ``acks`` | a delivery is acknowledged when | the record survives |
     | --- | --- | --- |
-    | ``"all"`` | the record is in the file and the file is synced to the medium | the loss of power |
-    | ``1`` | the record is in the file, in the page cache | the death of any process, not the loss of power |
+    | ``"all"`` | the record is in the file and the file is synced to disk | power failure |
+    | ``1`` | the record is in the file, in the page cache | a process's death, not power failure |
     | ``0`` | at once; errors are only logged and counted | nothing is promised |
 
-    Records of a partition are appended in the order sent. With ``enable_idempotence`` a batch carries a producer id and a
-    sequence number, so the log knows one that it has already.
+    Records of a partition are appended in the order sent. With ``enable_idempotence`` a batch
+    carries a producer id and a sequence number, so that the log recognizes a duplicate.
 
-    A batch is written when it holds ``batch_bytes``, when its first record is ``linger_ms`` old, on ``flush`` and
-    ``close``, and when a result is asked for. ``linger_ms=0`` writes every record at once. Open batches take up to
-    ``buffer_bytes`` together; beyond that ``send`` writes by itself, and waits for other threads up to ``max_block_ms``.
-    A batch that finds its partition locked by another process is tried until ``delivery_timeout_ms``.
+    A batch is written when it holds ``batch_bytes``, when its first record is ``linger_ms`` old, on
+    ``flush`` and ``close``, and when a result is requested. ``linger_ms=0`` writes every record at
+    once. Open batches take up to ``buffer_bytes`` together. Beyond that, ``send`` writes batches
+    itself and waits for other threads up to ``max_block_ms``. If another process holds the
+    partition's lock, a batch is retried until ``delivery_timeout_ms``.
 
-    ``compression`` is none, gzip, snappy, lz4 or zstd; None leaves it to the topic. Serializers turn what is sent into
-    bytes; None (no key, a tombstone) stays None. ``on_delivery`` is called with the ``Delivery`` of every record once its
-    outcome is known.
+    ``compression`` is none, gzip, snappy, lz4 or zstd; None uses the topic's setting. Serializers
+    turn keys and values into bytes; None (no key, a tombstone) stays None. ``on_delivery`` is
+    called with the ``Delivery`` of every record once its outcome is known.
 
-    A record with a key goes where the topic's own hash puts the key (``TopicConfig.partitioner``): ``"murmur3"``
-    (``(mmh3.hash(key) & 0x7fffffff) % partitions``) or ``"murmur2"`` (as Kafka's Java clients). Records without a key go to
-    one partition until its batch is written, then to another. ``partitioner`` names another way: one of these hashes,
-    ``"round_robin"``, ``"sticky"``, or a callable ``(key, partition_count) -> partition``. The other hash is refused by
-    every send to a topic, with a key or without (``ConfigError``), the other three refuse records with a key, unless
-    ``partitioner_override=True`` says that keys are meant to be where other producers don't put them. A partition that is
-    named in a call is always taken.
+    The topic's hash (``TopicConfig.partitioner``) places records with a key: ``"murmur3"``
+    (``(mmh3.hash(key) & 0x7fffffff) % partitions``) or ``"murmur2"`` (as Kafka's Java clients).
+    Records without a key go to one partition until its batch is written, then to another.
+    ``partitioner`` names another method: one of these hashes, ``"round_robin"``, ``"sticky"``, or a
+    callable ``(key, partition_count) -> partition``. With a hash that is not the topic's, every
+    send raises ``ConfigError``, with a key or without. The other three refuse records with a key.
+    ``partitioner_override=True`` allows both: other producers then place the same keys elsewhere. A
+    partition named in a call is always used.
 
-    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a compression library that is not installed.
+    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a missing
+    compression library.
     """
 
     @refuses_other_options("Producer", NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
@@ -121,7 +126,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         self._accumulator = Accumulator(manager.clock, config, pool, incomplete, self._sender, self._topics)
         self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config)
         self._table = TableSender(self._bulk, self._accumulator, self._topics, manager.clock.now_ms)
-        # What send needs for every record, one attribute away:
+        # What ``send`` needs for every record, one attribute away:
         self._known_topics = self._topics.known
         self._now_ms = manager.clock.now_ms
         self._append = self._accumulator.append
@@ -139,13 +144,14 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> Delivery:
-        """Send one record. Returns at once unless a batch is full; the record is encoded, so buffers may be reused.
+        """Send one record. Returns at once unless a batch is full. Buffers may be reused then.
 
-        The partition is ``partition``, or the partitioner's choice. ``timestamp_ms`` is the clock's time if not given.
-        ``headers`` are (name, bytes or None) pairs, or a dict. What becomes of the record is in the ``Delivery``; this call
-        raises only what is wrong with the record or the producer itself, and then nothing was sent: ``TopicNotFound``,
-        ``ConfigError`` (the partitioner is not the topic's), ``InvalidPartition``, ``SerializationError``,
-        ``InvalidTimestamp``, ``RecordTooLarge``, ``BufferTimeout``, ``Closed``.
+        ``partition`` defaults to the partitioner's choice, ``timestamp_ms`` to the current time.
+        ``headers`` are (name, bytes or None) pairs, or a dict. The ``Delivery`` has the outcome of
+        the record. This call only raises errors of the record or of the producer, and nothing was
+        sent then: ``TopicNotFound``, ``ConfigError`` (the partitioner is not the topic's),
+        ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``,
+        ``BufferTimeout``, ``Closed``.
         """
         if self._serializes:
             key, value = self._serialize(key, value)
@@ -170,7 +176,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             headers = tuple(headers.items())
 
         batch = buffer.open
-        append = batch.append  # Python 3.11 is slow to call an attribute that is no method
+        append = batch.append  # Python 3.11 is slow to call an attribute that is not a method
         delivery = append(Delivery, batch, timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
         if delivery is None:
             delivery = self._append(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
@@ -191,7 +197,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         )
 
     def _find(self, topic: str) -> TopicBuffers:
-        """The buffers of a topic that is not known yet. Its error stands alone, without that of the look-up before."""
+        """The buffers of a topic not known yet. Its error is raised without the look-up's KeyError."""
         try:
             return self._topics.find(topic if isinstance(topic, str) else check_topic_name(topic))
         except own(PylogError) as error:
@@ -207,10 +213,11 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Deliveries:
-        """Send many records to one topic, with ``keys[i]`` for ``values[i]`` if keys are given: much faster than one by one.
+        """Send many records to one topic, much faster than one by one.
 
-        They need not fit into the buffer. Raises as ``send`` for the first record that is refused; the error's ``index`` is
-        its place, and all values before it were accepted. (After ``BufferTimeout`` some after it may be, too.)
+        ``keys[i]`` belongs to ``values[i]``. The records need not fit into the buffer. Raises like
+        ``send`` for the first refused record: the error's ``index`` is its place, and all values
+        before it were accepted. After ``BufferTimeout``, some values after it may be accepted, too.
         """
         values = require_several("values", values)
         if keys is not None:
@@ -224,34 +231,37 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.request(values, keys))
 
     def send_arrow(self, topic: str, table: pa.Table | pa.RecordBatch) -> Deliveries:
-        """Send each row of an Arrow table to one topic, in their order. Needs the ``arrow`` extra.
+        """Send each row of an Arrow table to one topic, in order. Needs the ``arrow`` extra.
 
-        Columns: ``value`` (binary or string; null is a tombstone), and of these any: ``key`` (the same; null is none),
-        ``partition`` (an integer; null leaves it to the partitioner), ``timestamp`` (a timestamp, cut to milliseconds, of
-        UTC if it names no zone; or an integer of milliseconds; null is now), ``headers`` (lists of structs of ``key`` and
-        ``value``). ``topic``, ``offset`` and ``timestampType`` are ignored, so what ``to_arrow`` and ``poll_arrow`` return can
-        be sent: to partitions of the same numbers, unless its column ``partition`` is left out. Serializers do not apply. The
-        table is taken piece by piece, and need not fit into the buffer. Rows are sent as fast as by ``send_many``, but one by
-        one if their timestamps differ or they have headers.
+        The table needs a column ``value`` (binary or string; null is a tombstone). Optional
+        columns: ``key`` (binary or string; null: no key), ``partition`` (integer; null: the
+        partitioner chooses), ``timestamp`` (a timestamp, cut to milliseconds, UTC if it has no
+        zone; or an integer of milliseconds; null: now), ``headers`` (lists of structs of ``key``
+        and ``value``). ``topic``, ``offset`` and ``timestampType`` are ignored, so the tables of
+        ``to_arrow`` and ``poll_arrow`` can be sent. They go to partitions of the same numbers,
+        unless the column ``partition`` is removed. Serializers do not apply. The table need not fit
+        into the buffer. It is as fast as ``send_many``, but rows with headers or differing
+        timestamps are sent one by one.
 
-        What a row has survived once its ``Delivery`` is done says ``acks``, as for ``send``. Raises ``ConfigError`` for
-        other columns or types, and without ``pyarrow``; nothing was sent then. Raises as ``send`` for the first row that is
-        refused; the error's ``index`` is its place, and all rows before it were accepted. (After ``BufferTimeout`` some
-        after it may be, too.)
+        ``acks`` applies as for ``send``. Raises ``ConfigError`` for other columns or types, and
+        without ``pyarrow``; nothing was sent then. Raises like ``send`` for the first refused row:
+        the error's ``index`` is its place, and all rows before it were accepted. After
+        ``BufferTimeout``, some rows after it may be accepted, too.
         """
         from pylog.arrow.rows import rows_of
 
         return self._table.send(topic, rows_of(table))
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The numbers of the topic's partitions. ``TopicNotFound``; ``ConfigError`` as ``send``."""
+        """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError`` as for ``send``."""
         self._topics.refresh()
         return set(range(len(self._find(topic).buffers)))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Write everything sent before, and return when each of it is acknowledged or has failed, and callbacks have run.
+        """Write everything sent before. Returns once all is acknowledged or failed.
 
-        Raises TimeoutError if that takes longer than ``timeout`` seconds. Failures are in the deliveries.
+        Its callbacks have run then. Raises TimeoutError after ``timeout`` seconds. The deliveries
+        have the failures.
         """
         require_timeout(timeout)
         if not self._sender.flush(timeout):
@@ -260,8 +270,9 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     def close(self, timeout: float | None = None) -> None:
         """Flush, then accept no more records. Closing twice is allowed.
 
-        What could not be written within ``timeout`` seconds fails with ``DeliveryTimeout``. Raises the first error of a
-        record whose delivery the application has not looked at: a failure is never silent.
+        Records not written within ``timeout`` seconds fail with ``DeliveryTimeout``. Raises the
+        first error of a record whose delivery the application has not looked at: a failure is never
+        silent.
         """
         require_timeout(timeout)
         self._topics.close()
@@ -278,11 +289,11 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         try:
             self.close()
         except own(PylogError):
-            if error is None:  # else the first error is the one to be seen; this one is in the log
+            if error is None:  # else the first error is raised, and this one is logged
                 raise
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the producer was made (in a forked child: since the fork). Cheap; not one consistent moment."""
+        """Counts since the producer was made or forked. Cheap; not one consistent moment."""
         return self._sender.metrics.snapshot()
 
     def __repr__(self) -> str:
@@ -291,7 +302,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         return f"<Producer acks={'all' if self._config.acks == ACKS_ALL else self._config.acks} {state}>"
 
     def _forget_parent(self) -> None:
-        """In a forked child: what is buffered is the parent's to send. Its deliveries fail here, and only here."""
+        """In a forked child: the parent sends what is buffered. Only the child's deliveries fail."""
         batches = list(self._incomplete.batches)
         self._pool.forget_parent()
         self._incomplete.forget_parent()

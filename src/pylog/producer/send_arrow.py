@@ -1,6 +1,7 @@
-"""A table's rows, piece by piece: in bulk if neighbours need no more than values, keys and partitions, else one by one.
+"""Sends a table's rows piece by piece: in bulk if only values, keys and partitions differ.
 
-What is one for a whole run of the bulk path is the timestamp; headers it does not take. Both ways keep the order of rows.
+The bulk path takes one timestamp for a whole run, and no headers. Other rows are sent one by one.
+Both paths keep the order of the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pylog.producer.topic_cache import TopicCache
 if TYPE_CHECKING:
     from pylog.arrow.rows import Rows
 
-_RUN_ROWS = 16  # fewer are sent sooner one by one
+_RUN_ROWS = 16  # shorter runs are faster one by one
 
 
 class _Run(NamedTuple):
@@ -43,7 +44,7 @@ class TableSender:
         self._now_ms = now_ms
 
     def send(self, name: str, pieces: Iterator[Rows]) -> Deliveries:
-        """Send everything up to the first row that is refused; the error's fact ``index`` is its place in the table."""
+        """Send all rows up to the first refused one; the error's fact ``index`` is its place."""
         self._topics.find(name)
         deliveries = JoinedDeliveries()
         try:
@@ -94,7 +95,7 @@ class TableSender:
 
 
 def _runs(rows: Rows) -> Iterator[_Run]:
-    """The rows in order: long runs of one time and no headers, and what stands between them."""
+    """The rows in order: long runs with one timestamp and no headers, and the rows between them."""
     count = len(rows.values)
     if not count or (rows.timestamps_ms is None and rows.headers is None):
         yield _Run(0, count, True)

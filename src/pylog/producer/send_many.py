@@ -1,9 +1,9 @@
-"""Many records in one call: encoded in runs, each of them one call into the codec.
+"""Sends many records in one call. Each run of records is encoded by one call into the codec.
 
-Records of a partition keep their order. A record that is refused ends the call with its error, whose fact ``index`` is
-its place: all values before it were accepted, none behind it. Records that spread over partitions are put in groups, one
-for each partition, so what is refused has to be found first: those not made of ``bytes``, or large, are tried out by
-encoding them once for nothing.
+Records of a partition keep their order. A refused record ends the call with its error. The error's
+fact ``index`` is the record's place: all values before it were accepted, none after it. Records for
+many partitions are grouped by partition, so refused records must be found first: those that are
+large or not ``bytes`` are encoded once just to try them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_CHOSEN = -1
 
 
 class BulkRequest:
-    """What one call is to send. ``cut`` ends it before a refused record, whose error is raised when the rest is sent."""
+    """The records of one call. ``cut`` ends it before a refused record, whose error is raised last."""
 
     __slots__ = ("keys", "partitions", "refusal", "values")
 
@@ -42,7 +42,7 @@ class BulkRequest:
     ) -> None:
         self.values = values
         self.keys = keys
-        self.partitions = partitions  # None of a record leaves it to the partitioner
+        self.partitions = partitions  # None: the partitioner chooses
         self.refusal: PylogError | None = None
 
     def cut(self, index: int, error: PylogError) -> None:
@@ -58,7 +58,7 @@ class BulkRequest:
 
 
 class BulkSender:
-    """``send_many`` of one producer, and what ``send_arrow`` sends in bulk."""
+    """``send_many`` of one producer, and the bulk part of ``send_arrow``."""
 
     def __init__(self, accumulator: Accumulator, sender: Sender, topics: TopicCache, config: ProducerConfig) -> None:
         self._accumulator = accumulator
@@ -67,7 +67,7 @@ class BulkSender:
         self._config = config
 
     def request(self, values: Sequence[Any], keys: Sequence[Any] | None) -> BulkRequest:
-        """Keys and values through the serializers, up to the first record that one of them refuses."""
+        """Serialize keys and values, up to the first record that a serializer refuses."""
         request = BulkRequest(values, keys)
         request.values = self._serialized(request, "value", self._config.value_serializer, request.values)
         if request.keys is not None:
@@ -78,8 +78,7 @@ class BulkSender:
     def send(
         self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, request: BulkRequest
     ) -> Deliveries:
-        """Send everything up to the first record that is refused, to one ``buffer``, or to those that the request or else the
-        partitioner names."""
+        """Send up to the first refused record, to ``buffer`` or to each record's partition."""
         all_runs: list[Runs] = []
         if buffer is None and request.partitions is None:
             buffer = topic.only
@@ -110,7 +109,7 @@ class BulkSender:
     def _serialized(
         self, request: BulkRequest, field: str, serializer: Serializer | None, items: Sequence[Any]
     ) -> Sequence[Any]:
-        """The items through the serializer, up to the first it refuses, which cuts the request."""
+        """Serialize the items. The first refused one cuts the request."""
         if serializer is None:
             return items
         done: list[Any] = []
@@ -132,7 +131,7 @@ class BulkSender:
     def _to_sticky(
         self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]
     ) -> Deliveries:
-        """To the partition whose turn it is, and on to the next when its batch is full."""
+        """Send to the current sticky partition, and to the next one when its batch is full."""
         runs = Runs()
         all_runs.append(runs)
         start = 0
@@ -150,10 +149,10 @@ class BulkSender:
     def _to_many(
         self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]
     ) -> Deliveries:
-        """Each to the partition chosen for it, partition by partition."""
+        """Send each record to the partition chosen for it, partition by partition."""
         partitions = self._partitions(request, topic, len(topic.buffers))
         self._try_out(request, topic, timestamp_ms)
-        buffers = topic.buffers  # a partition that was named may have been added meanwhile
+        buffers = topic.buffers  # a partition that the request names may be new
         order, groups = group_by_partition(partitions[: len(request.values)], len(buffers))
         grouped = request.in_groups(order)
         values, keys, start = grouped.values, grouped.keys, 0
@@ -167,15 +166,15 @@ class BulkSender:
                     runs.add(batch, first, count)
                 if count < stop - start:
                     self._fill(buffers[number], timestamp_ms, grouped, runs, start + count, stop)
-                    if grouped.refusal is not None:  # no record's fault: the producer is closed, or stuck
+                    if grouped.refusal is not None:  # not a record's error: the producer is closed or blocked
                         request.cut(min(order[len(grouped.values) :]), grouped.refusal)
                         break
-        except own(PylogError) as error:  # the time is one that no record can have
+        except own(PylogError) as error:  # no record can have this timestamp
             request.cut(min(order[start:]), error)
         return SpreadDeliveries(runs, order, timestamp_ms)
 
     def _partitions(self, request: BulkRequest, topic: TopicBuffers, count: int) -> array[int]:
-        """The partition of each record; cuts the request before the first that can have none."""
+        """The partition of each record. Cuts the request before the first record without one."""
         keys: Sequence[Any] = [None] * len(request.values) if request.keys is None else request.keys
         partitions = array("i", bytes(4 * len(keys)))
         kind = None if topic.key_hash is None or request.partitions is not None else KINDS.get(topic.key_hash)
@@ -192,7 +191,7 @@ class BulkSender:
             while (place := choose_partitions(kind, keys, place, partitions, count, keyless)) < len(keys):
                 partitions[place] = self.choose(topic, keys[place], count)
                 if keys[place] is None:
-                    keyless = partitions[place]  # until its batch is closed, which is not before these are sent
+                    keyless = partitions[place]  # until its batch closes, which is after these records are sent
                 place += 1
         except own(PylogError) as error:
             request.cut(place, error)
@@ -224,9 +223,9 @@ class BulkSender:
         *,
         moves_on: bool = False,
     ) -> int:
-        """Records of the request into one partition, up to the first that is refused; the place after the last that was sent.
+        """Send the records to one partition, up to the first refused one. Returns where it stopped.
 
-        ``moves_on``: no more than its open batch takes, which is written then: what is left goes to another partition.
+        ``moves_on``: stop when the open batch is full, and write it; the caller sends the rest.
         """
         values, keys = request.values, request.keys
         while start < stop:
@@ -248,17 +247,17 @@ class BulkSender:
                     start += 1
             except own(PylogError) as error:
                 stop = max(start, int(error.facts.get("index", start)))
-                request.cut(stop, error)  # the codec has taken the run back; the good part of it comes again
+                request.cut(stop, error)  # the codec took back the run; its good part is sent again
         return start
 
     def _extend(
         self, buffer: PartitionBuffer, timestamp_ms: int, request: BulkRequest, start: int, stop: int
     ) -> tuple[ProducerBatch, int, int]:
-        """More of what is not made of ``bytes`` into the open batch: the batch, the index of the first, how many."""
+        """Add records, also not of ``bytes``, to the open batch. Returns it, first index and count."""
         refuse_reentry(buffer)
         with buffer.lock:
             batch = buffer.open
-            batch.encoder.close()  # no record of another thread comes in between
+            batch.encoder.close()  # so that no other thread's record comes in between
             buffer.is_extended = True
             try:
                 first = batch.encoder.count
@@ -276,7 +275,7 @@ class BulkSender:
         self._drain(runs.batches())
 
     def do_more(self, deliveries: Sequence[Delivery]) -> None:
-        """What is to be done with records that were entered one by one: callbacks, and writing them where none may wait."""
+        """For records added one by one: add callbacks, and write the batches if ``linger_ms`` is 0."""
         if self._config.on_delivery is not None:
             for delivery in deliveries:
                 delivery.add_done_callback(self._config.on_delivery)

@@ -1,17 +1,19 @@
-"""Takes batches to the log and settles them. Any thread may: the one that filled a batch, flushes, or waits for a result.
+"""Appends batches to the log and settles them, in any thread that fills a batch, flushes or waits.
 
-Per partition: ``_write`` (build and append, in order, in the buffer's turn ``writing``), then ``_acknowledge`` (for
-acks="all" a sync outside of it, which several threads share), then callbacks, in the order of the offsets. Every step can
-be repeated by another thread, so an exception between two steps (Ctrl-C) leaves work to do, not work that is lost.
+For each partition: ``_write`` builds and appends, in order, in the buffer's turn ``writing``. Then
+``_acknowledge`` syncs for acks="all", outside of that turn, so that several threads share a sync.
+Then callbacks run in the order of the offsets. Another thread can repeat every step, so an
+exception between two steps (Ctrl-C) does not lose work.
 
-An append that failed is final for its batch. Two things only leave a batch in flight, to be written by the next thread: a
-partition lock not obtained in the time the caller had (up to ``delivery_timeout_ms``), and an interrupted thread.
+A failed append is final for its batch, with two exceptions. The batch stays in flight, for the next
+thread to write, if the partition lock was not obtained in the caller's time (up to
+``delivery_timeout_ms``), or if the thread was interrupted.
 """
 
 from __future__ import annotations
 
 import logging
-import threading  # the counters and the producer id are shared by all threads that write
+import threading  # all writing threads share the counters and the producer id
 from collections.abc import Iterable
 from math import ceil
 from typing import TYPE_CHECKING
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.producer")
 
 _FIRST_EPOCH = 0
-_PATIENCE_S = 0.05  # how long one partition may hold up all others in the linger thread
-_AGAIN_S = 0.002  # and when the thread looks again at one that another thread is writing
-_ROUNDING_MS = 1e-6  # the error of a float, in a time that is rounded up
+_PATIENCE_S = 0.05  # how long one partition may delay all others in the linger thread
+_AGAIN_S = 0.002  # when that thread looks again at a partition that another thread is writing
+_ROUNDING_MS = 1e-6  # float error of a time that is rounded up
 
 
 class Sender:
@@ -61,30 +63,30 @@ class Sender:
         self._pool = pool
         self._incomplete = incomplete
         self._monotonic = log.clock.monotonic
-        self._no_identity = None if config.enable_idempotence else NO_IDENTITY  # None: it is taken with the first batch
+        self._no_identity = None if config.enable_idempotence else NO_IDENTITY  # None: taken with the first batch
         self.metrics = ProducerMetrics(pool, incomplete)  # changed under ``_lock``
         self.forget_parent()
         LINGER.know(self)
         log.flush_on_close(self)
 
     def forget_parent(self) -> None:
-        """Begin again: also in a forked child, where locks may be held by threads that are not there."""
+        """Start again. In a forked child, threads that no longer exist may hold the locks."""
         self._lock = threading.RLock()
         self._identity_lock = threading.RLock()
-        # Set under ``_identity_lock``, cleared under ``_lock``, read by all:
+        # Set under ``_identity_lock``, cleared under ``_lock``, read by all threads:
         self._identity = self._no_identity
         # Under ``_lock``:
         self.failures = UnobservedFailures()
         self.metrics.forget_parent()
-        # By the linger thread, which sets it and clears it:
+        # By the linger thread, which sets and clears it:
         self.is_watched = False
 
-    # What other parts of the producer ask for
+    # For other parts of the producer
 
     def drain(self, buffer: PartitionBuffer, timeout_s: float, wait_s: float | None = None) -> bool:
-        """Write what the buffer holds, acknowledge it, call back. False if it could not be written in the time.
+        """Write what the buffer holds, acknowledge it, call back. False if the time was too short.
 
-        Another thread that is writing it is waited for up to ``wait_s``, which is the whole time if not given.
+        Waits up to ``wait_s`` (None: the whole time) if another thread is writing.
         """
         is_written = self._write(buffer, self._monotonic() + timeout_s, wait_s)
         self._acknowledge(buffer)
@@ -101,20 +103,20 @@ class Sender:
             self.drain(buffer, self._config.max_block_s)
 
     def complete(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Settle the batch in this thread. False if that takes longer than the time."""
+        """Settle the batch in this thread. False if that takes too long."""
         buffer = self._incomplete.batches.get(batch)
         if buffer is None:  # another thread has called it back, or this is a forked child
             return batch.done
         return self._complete(batch, buffer, self._end_s(timeout_s))
 
     def flush(self, timeout_s: float | None) -> bool:
-        """Settle every batch there is, and run its callbacks. False if that takes longer than the time."""
+        """Settle every batch and run its callbacks. False if that takes too long."""
         end_s = self._end_s(timeout_s)
         incomplete = self._incomplete
         batches = list(incomplete.batches.items())
-        for buffer in list(incomplete.waiting):  # all are appended before the first is synced
+        for buffer in list(incomplete.waiting):  # append all before the first sync
             self._write(buffer, end_s)
-        left: dict[PartitionBuffer, None] = {}  # settled by other threads, or by one that was interrupted
+        left: dict[PartitionBuffer, None] = {}  # settled by other threads, or by an interrupted thread
         for batch, buffer in batches:
             if batch.state < SETTLED and not self._complete(batch, buffer, end_s):
                 return False
@@ -129,7 +131,7 @@ class Sender:
         return all(buffer.call_back(end_s - self._monotonic()) for buffer in left)
 
     def log_closes(self) -> None:
-        """Write everything, also if the producer has gone, and with it the topics that would ask for this."""
+        """Write everything, even if the producer and its topic cache are garbage already."""
         self.flush(None)
 
     def give_up(self) -> None:
@@ -155,10 +157,10 @@ class Sender:
         if buffer is not None and not LINGER.watch(self):
             self.drain(buffer, self._config.max_block_s)
 
-    # What the linger thread asks for
+    # For the linger thread
 
     def flush_due(self) -> float | None:
-        """Write the batches that have lingered long enough; seconds until the next one, None if none is left."""
+        """Write batches that lingered long enough. Returns the seconds until the next one, or None."""
         next_s: float | None = None
         for buffer in list(self._incomplete.waiting):
             wait_s = buffer.due_s() - self._monotonic()
@@ -173,20 +175,20 @@ class Sender:
     def is_waiting(self) -> bool:
         return bool(self._incomplete.waiting)
 
-    # Writing. Times are instants of the monotonic clock; that of no timeout is infinite.
+    # Writing. Times are instants of the monotonic clock; no timeout is infinity.
 
     def _end_s(self, timeout_s: float | None) -> float:
         return float("inf") if timeout_s is None else self._monotonic() + timeout_s
 
     def _complete(self, batch: ProducerBatch, buffer: PartitionBuffer, end_s: float) -> bool:
-        """Settle one batch of the buffer. False if that takes longer."""
+        """Settle one batch of the buffer. False if that takes too long."""
         while batch.state < SETTLED:
-            # A batch that is appended and still in flight was interrupted in between: ``_write`` goes on with it.
+            # An appended batch still in flight was interrupted: ``_write`` continues with it.
             is_written = batch.state is APPENDED and buffer.in_flight is not batch
             if (is_written or self._write(buffer, end_s)) and not self._acknowledge(buffer):
                 return False
             if batch.state < SETTLED and (
-                buffer.writing.is_mine()  # a signal handler, which the thread it interrupted can't go on beside
+                buffer.writing.is_mine()  # in a signal handler: the interrupted thread cannot continue
                 or buffer.is_interrupted()
                 or self._monotonic() >= end_s
             ):
@@ -194,15 +196,15 @@ class Sender:
         return True
 
     def _write(self, buffer: PartitionBuffer, end_s: float, wait_s: float | None = None) -> bool:
-        """Append what the buffer holds now. False if some of it remains when the time is out.
+        """Append what the buffer holds now. False if some of it remains when the time is over.
 
-        A callback, a signal handler or a file of the caller's may fork, and return in the child into what its parent
-        does. There every buffer known before is the parent's.
+        A callback, a signal handler or a caller's file may fork and return into this method in the
+        child. There, every buffer known before belongs to the parent.
         """
         if buffer.topic.is_abandoned:
             return True
         turn = buffer.writing
-        # A signal handler sends from inside an append, or from inside a bulk send.
+        # A signal handler sends during an append or a bulk send.
         if turn.is_mine() or (buffer.is_extended and buffer.is_interrupted()):
             return False
         try:
@@ -219,7 +221,7 @@ class Sender:
                 pass
 
     def _append(self, buffer: PartitionBuffer, end_s: float) -> bool:
-        """Append the batch in flight, or else the open one. False if it has to be tried again."""
+        """Append the batch in flight, or else the open one. False if it must be retried."""
         batch = buffer.next_batch()
         if batch is None:
             return True
@@ -227,7 +229,7 @@ class Sender:
         try:
             data = self._build(batch, buffer) if is_new else batch.data
             partition = buffer.partition or self._open(buffer)
-        except own(Exception) as error:  # whatever it is, the batch's deliveries get it
+        except own(Exception) as error:  # of any kind: the batch's deliveries get it
             self._fail(batch, buffer, not_appended(error))
             return True
         except BaseException:
@@ -240,14 +242,14 @@ class Sender:
                 data,
                 timeout_ms=max(
                     0, ceil(left_ms - _ROUNDING_MS)
-                ),  # not less: then the batch's time is over after the wait
+                ),  # not less: after the wait the batch's time must be over
                 min_timestamp_ms=batch.min_timestamp_ms,
             )
             if is_new and result.duplicate:
                 raise id_of_two(*batch.topic_partition, batch.identity.id)
-            buffer.next_sequence = batch.next_sequence  # again the same, if the next line has to be repeated
+            buffer.next_sequence = batch.next_sequence  # the same value if the next line must be repeated
             batch.appended(result)
-        except own(Exception) as error:  # the same
+        except own(Exception) as error:  # of any kind: the batch's deliveries get it
             if isinstance(error, DeliveryTimeout):
                 if self._monotonic() < batch.deadline_s:
                     return False
@@ -261,9 +263,10 @@ class Sender:
         return True
 
     def _interrupted(self, batch: ProducerBatch, buffer: PartitionBuffer) -> None:
-        """Ctrl-C, or another exception of a signal handler, came before a step was done: this thread goes elsewhere.
+        """Clean up after Ctrl-C or another exception of a signal handler, which ended a step early.
 
-        A batch with a sequence number stays in flight, to be written by the next thread: the log knows whether it has it.
+        A batch with a sequence number stays in flight for the next thread: the log knows whether it
+        has the batch.
         """
         batch.interrupted()
         if batch.state is BUILT and not self._config.enable_idempotence:
@@ -280,21 +283,19 @@ class Sender:
         return batch.build(topic.codec, topic.level, identity, buffer.next_sequence)
 
     def _identify(self) -> ProducerIdentity:
-        """This producer's identity, taken with the first batch, and again after an unknown outcome."""
+        """This producer's identity, taken with the first batch and again after an unknown outcome."""
         with self._identity_lock:
             identity = self._identity
             if identity is None:
                 taken = ProducerIdentity(self._log.next_producer_id(), _FIRST_EPOCH, is_transactional=False)
-                identity = self._identity = (
-                    self._identity or taken
-                )  # a signal handler may have sent something meanwhile
+                identity = self._identity = self._identity or taken  # a signal handler may have sent something
             return identity
 
     def _open(self, buffer: PartitionBuffer) -> ProducerPartition:
-        """The partition of the very topic that the buffer is for.
+        """The partition of exactly the topic that the buffer is for.
 
-        A later topic of that name has a buffer of its own, which numbers its batches from 0, too: one of two with the same
-        number would pass for a repeat, and be acknowledged unwritten.
+        A later topic of that name has its own buffer, which also numbers its batches from 0. A
+        batch with a number in use would pass for a duplicate and be acknowledged but not written.
         """
         name, number = buffer.topic_partition
         partition = self._log.partition(name, number)
@@ -316,7 +317,8 @@ class Sender:
     def _acknowledge(self, buffer: PartitionBuffer) -> bool:
         """Settle what was appended, after a sync for acks="all", and call back.
 
-        False if this is a signal handler that has interrupted a sync of the partition: others have to do it later.
+        False in a signal handler that interrupted a sync of the partition: another thread must do
+        it later.
         """
         if buffer.topic.is_abandoned:
             return True
@@ -331,7 +333,7 @@ class Sender:
                     return False
                 try:
                     partition.sync(batches[-1].end_offset)
-                except own(Exception) as failure:  # whatever it is, the batches' deliveries get it
+                except own(Exception) as failure:  # of any kind: the batches' deliveries get it
                     error = outcome_unknown(failure)
             for batch in batches:
                 self._settle(batch, buffer, error)
@@ -344,7 +346,7 @@ class Sender:
         buffer.finish_in_flight()
 
     def _settle(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError | None) -> None:
-        """Settle the batch, once. A signal handler may send in the midst of it, and settle it first."""
+        """Settle the batch, once. A signal handler may send during this and settle the batch first."""
         with self._lock:
             if batch.state >= SETTLED:
                 return
@@ -361,7 +363,7 @@ class Sender:
     def _note_failure(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError) -> None:
         buffer.topic.is_stale = True
         if isinstance(error, OutcomeUnknown | OutOfOrderSequence) and self._identity == batch.identity:
-            self._identity = self._no_identity  # what the log knows of the old id is uncertain
+            self._identity = self._no_identity  # the log's state of the old id is uncertain
         if self._config.acks != 0:
             without_frames(error)
             self.failures.add(batch)

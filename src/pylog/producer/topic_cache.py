@@ -1,7 +1,7 @@
 """The topics a producer has sent to: their buffers, and the settings that shape a batch.
 
-A topic is looked up once; afterwards only the catalog's version is compared, with a new batch, and what changed is read
-again: more partitions, other settings, another topic under the same name, or none.
+A topic is looked up once. Later, a new batch only compares the catalog's version, and reads again
+what changed: partitions, settings, or a topic deleted or created again under the same name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice
 
 
 class TopicCache:
-    """``known`` is what ``send`` looks into; a topic that is not there goes through ``find``."""
+    """``send`` looks up a topic in ``known``, and calls ``find`` if it is not there."""
 
     def __init__(
         self, log: ProducerLog, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches, sender: Sender
@@ -39,7 +39,7 @@ class TopicCache:
         self._incomplete = incomplete
         self._sender = sender
         self._random = Random()
-        # Under ``_lock``; ``known`` and ``is_closed`` are read without:
+        # Under ``_lock``; ``known`` and ``is_closed`` are read without it:
         self.known: dict[str, TopicBuffers] = {}
         self.is_closed = False
         # By the thread that closes the log:
@@ -48,19 +48,18 @@ class TopicCache:
         self.forget_parent()
 
     def forget_parent(self) -> None:
-        """In a forked child: the buffers are the parent's."""
+        """In a forked child: the buffers belong to the parent."""
         self._lock = threading.RLock()
         for topic in self.known.values():
             topic.is_abandoned = True
         self.known.clear()
-        # Under ``_lock``; read without, as a hint that is compared again:
+        # Under ``_lock``; read without it, as a hint that is compared again:
         self._version = -1
         # Any thread, one operation at a time:
         self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
-        """The buffers of a topic. ``Closed`` after ``close``, ``TopicNotFound`` if there is none; ``ConfigError`` for a
-        hash that is not the topic's."""
+        """The buffers of a topic. ``Closed``, ``TopicNotFound``, or ``ConfigError`` (other hash)."""
         if is_mine(self._lock) and name not in self.known:
             raise BufferTimeout(
                 f"{name} was sent to by a signal handler while the thread it interrupted looked for a topic; nothing was "
@@ -77,19 +76,19 @@ class TopicCache:
             return self.known[name]
 
     def refusal(self) -> Closed:
-        """Why nothing is taken any more."""
+        """Why the producer accepts no more records."""
         if self._is_log_closed:
             return Closed(f"the log {self._log.path!r} has been closed; open a new one, and a new producer of it")
         return Closed("the producer is closed")
 
     def log_closes(self) -> None:
-        """Refuse records from now on, and write those that were taken."""
-        self._is_log_closed = self._is_log_closed or not self.is_closed  # an interrupted close comes again
+        """Refuse new records, and write those that were accepted."""
+        self._is_log_closed = self._is_log_closed or not self.is_closed  # an interrupted close is repeated
         self.close()
         self._sender.log_closes()
 
     def close(self) -> None:
-        """Let ``find`` refuse everything from now on. On return, no more batches are opened."""
+        """Make ``find`` refuse everything. After the return, no more batches are opened."""
         with self._lock:
             self.is_closed = True
             topics = list(self.known.values())
@@ -102,7 +101,7 @@ class TopicCache:
     def refresh(self) -> None:
         """Read the known topics again if the catalog has changed."""
         version = self._log.catalog_version()
-        if version == self._version or is_mine(self._lock):  # a signal handler may have interrupted this very thing
+        if version == self._version or is_mine(self._lock):  # a signal handler may have interrupted this method
             return
         with self._lock:
             self._read_again()
@@ -112,11 +111,11 @@ class TopicCache:
         for name, topic in list(self.known.items()):
             try:
                 self.known[name] = self._read(name, topic)
-            except own(TopicNotFound, ConfigError):  # the next send to it asks again, and raises it
+            except own(TopicNotFound, ConfigError):  # the next send to it asks again and raises this
                 del self.known[name]
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
-        """The buffer after a refresh: the same one, unless its topic was deleted and created again meanwhile."""
+        """The buffer after a refresh: the same one, unless its topic was deleted and created again."""
         if now_s >= self._look_again_s or buffer.topic.is_stale:
             buffer.topic.is_stale = False
             self._look_again_s = now_s + _LOOK_EVERY_S
@@ -136,7 +135,7 @@ class TopicCache:
         """The buffer of a partition named by the caller; ``InvalidPartition`` if there is none."""
         if isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
             if partition >= len(topic.buffers):
-                self.refresh()  # it may have been added since
+                self.refresh()  # it may be a new partition
             if partition < len(topic.buffers):
                 return topic.buffers[partition]
         raise InvalidPartition(
@@ -145,7 +144,7 @@ class TopicCache:
         )  # fmt: skip
 
     def _read(self, name: str, topic: TopicBuffers | None) -> TopicBuffers:
-        """The topic as the catalog has it now: ``topic`` brought up to date, or a new one."""
+        """The topic as the catalog has it now: ``topic`` updated, or a new one."""
         description = self._log.topic_to_send_to(name) if topic is None else self._log.describe_topic(name)
         partitioner = self._config.partitioner
         key_hash = partitioner.key_hash(name, description.config.partitioner)
@@ -166,7 +165,7 @@ class TopicCache:
             topic.codec, topic.level = codec_id(self._config.compression), self._config.compression_level
         elif compression_type != _THE_PRODUCERS:
             topic.codec = codec_id(compression_type)
-            compress(topic.codec, b"", None)  # a missing library is found here, not in the first batch
+            compress(topic.codec, b"", None)  # raises for a missing library here, not in the first batch
         else:
             topic.codec = codec_id("none")
         topic.max_message_bytes = max_message_bytes

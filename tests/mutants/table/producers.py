@@ -208,7 +208,7 @@ MUTANTS = (
     Mutant(
         "a sender gives every batch the same sequence",
         "producer/sender.py",
-        "            buffer.next_sequence = batch.next_sequence  # again the same, if the next line has to be repeated\n",
+        "            buffer.next_sequence = batch.next_sequence  # the same value if the next line must be repeated\n",
         "",
         "the second batch passes for a repeat of the first, and is dropped",
         ("tests/producer/test_failures.py::test_batches_carry_the_producers_id_and_follow_one_another",),
@@ -216,7 +216,7 @@ MUTANTS = (
     Mutant(
         "a sender goes on under its id after an unknown outcome",
         "producer/sender.py",
-        "            self._identity = self._no_identity  # what the log knows of the old id is uncertain\n",
+        "            self._identity = self._no_identity  # the log's state of the old id is uncertain\n",
         "            pass\n",
         "every later batch is out of order, or passes for a repeat",
         ("tests/producer/test_failures.py::test_after_an_uncertain_outcome_all_goes_on_under_a_new_id",),
