@@ -1,4 +1,4 @@
-"""Lets Spark find ``format("pylog")`` by itself: it looks for packages named ``pyspark_*`` that have a ``DefaultSource``."""
+"""Registers ``format("pylog")``: Spark looks in ``pyspark_*`` packages for ``DefaultSource``."""
 
 from pylog.spark import PylogDataSource as DefaultSource
 

@@ -1,8 +1,7 @@
-"""Arrow on both sides of a log: batches as record batches with the columns of Spark's Kafka source, tables as rows to send.
+"""Arrow for a log: record batches with the columns of Spark's Kafka source, and tables to send.
 
-columns.py: the columns, made of what the codec decoded. batches.py: how much of them goes into one record batch.
-rows.py: tables to be sent (loaded by who sends). Reads no file and knows no log. Loading this needs pyarrow, so nothing
-imports it before it is asked for.
+columns.py: columns of decoded batches. batches.py: record batches of a good size. rows.py: tables
+to send (senders load it). Reads no file. Needs pyarrow, so it is imported only on demand.
 """
 
 from __future__ import annotations

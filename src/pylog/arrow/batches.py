@@ -1,7 +1,4 @@
-"""Batches as Arrow record batches, in pieces of a good size.
-
-Memory is bounded by a piece and the largest batch, whatever the number of batches.
-"""
+"""Batches as Arrow record batches. Memory is bounded by one piece and the largest batch."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from pylog.interrupts import own
 from pylog.model import TopicPartition
 
 PIECE_BYTES = 1 << 20
-"""About how much one record batch holds: Spark's way from Arrow to rows is fastest with pieces of this size."""
+"""About the size of a record batch: Spark makes rows of Arrow fastest with this size."""
 
 
 def table(
     views: Iterable[BatchView], topic_partition: TopicPartition, start: int, end: int, *, headers: bool = False
 ) -> pa.Table:
-    """The records of ``views`` from offset ``start`` to ``end`` (exclusive) as one table. Raises as ``record_batches``."""
+    """The offsets ``start`` to ``end`` (exclusive) as a table. Raises as ``record_batches``."""
     wanted = schema(headers=headers)
     return pa.Table.from_batches(record_batches(views, topic_partition, start, end, wanted), wanted)
 
@@ -34,16 +31,16 @@ def table(
 def record_batches(
     views: Iterable[BatchView], topic_partition: TopicPartition, start: int, end: int, wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``views`` from offset ``start`` to ``end`` (exclusive), in pieces of about ``PIECE_BYTES``.
+    """The offsets ``start`` to ``end`` (exclusive), in pieces of about ``PIECE_BYTES``.
 
-    ``views`` are checked batches of one partition in order. ``wanted`` is ``schema()``, or some of its fields in any order.
-    Raises ``CorruptRecord``, ``MissingCodec``, and ``InvalidTimestamp`` for a time that is out of range in microseconds.
+    ``views``: checked batches of a partition in order. ``wanted``: fields of ``schema()``.
+    Raises ``CorruptRecord``, ``MissingCodec``, ``InvalidTimestamp`` (out of range in microseconds).
     """
     return _pieces(_parts(views, topic_partition, start, end, "headers" in wanted.names), topic_partition, wanted)
 
 
 def table_of_parts(parts: Iterable[tuple[TopicPartition, Part]], wanted: pa.Schema) -> pa.Table:
-    """Decoded records of any partitions as one table, in this order. ``check_times`` has seen them."""
+    """Decoded records of any partitions as one table, in order; ``check_times`` has seen them."""
     runs = groupby(parts, itemgetter(0))
     pieces = (piece for name, run in runs for piece in _pieces((part for _, part in run), name, wanted))
     return pa.Table.from_batches(pieces, wanted)

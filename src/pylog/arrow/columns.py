@@ -1,8 +1,4 @@
-"""The columns of Spark's Kafka source, made of what the codec decoded.
-
-The buffers of keys, values and offsets are the decoder's own, not copies, where there is one batch; small ones are put
-together.
-"""
+"""The columns of Spark's Kafka source, from what the codec decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from pylog.errors import InvalidTimestamp
 from pylog.model import CREATE_TIME, LOG_APPEND_TIME, TopicPartition
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-_HEADERS = pa.list_(pa.field("element", _HEADER))  # the name Spark's own conversion gives to what is in a list
+_HEADERS = pa.list_(pa.field("element", _HEADER))  # Spark's own conversion names a list's items so
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 _TYPES = {
     "key": pa.binary(),
@@ -36,14 +32,14 @@ _TYPES = {
 }
 
 allocate = pa.allocate_buffer
-"""Memory to decode into: Arrow's pool keeps what is freed, and asks for huge pages. The C library gives blocks of this size
-back, and a page fault for each 4 KiB of a new one costs more than to decode what goes there."""
+"""Memory to decode into. Arrow's pool keeps freed memory and asks for huge pages. The C library
+returns such blocks, and a page fault per 4 KiB of a new one costs more than the decoding."""
 
 
 def schema(*, headers: bool = False) -> pa.Schema:
-    """The columns of Spark's Kafka source (its ``KafkaRecordToRowConverter``), ``headers`` the last of them if asked for.
+    """The columns of Spark's ``KafkaRecordToRowConverter``, ``headers`` last if asked for.
 
-    ``timestampType`` is 0 for the producer's time, 1 for the time of the append. A record without headers has null there.
+    ``timestampType`` is 0 for the producer's time, 1 for the append's. No headers: null.
     """
     return pa.schema([field for field in _TYPES.items() if headers or field[0] != "headers"])
 
@@ -55,7 +51,7 @@ def record_batch(parts: list[Part], common: Common) -> pa.RecordBatch:
 
 
 def check_times(columns: Columns, low: int, topic_partition: TopicPartition) -> tuple[int, InvalidTimestamp | None]:
-    """How far the records from ``low`` on have times that can be told in microseconds, and the error for the first other."""
+    """The first index from ``low`` whose time overflows microseconds, or the count; the error."""
     times = _integers(columns.timestamps_ms[8 * low :])
     extremes = pc.min_max(times)
     if low == columns.count or max(-extremes["min"].as_py(), extremes["max"].as_py()) <= _LATEST_MS:
@@ -65,7 +61,7 @@ def check_times(columns: Columns, low: int, topic_partition: TopicPartition) -> 
 
 
 class Common:
-    """What the record batches of a partition have in common: which columns, and the memory of those with one value."""
+    """Common to a partition's record batches: the columns, and the memory of constant columns."""
 
     def __init__(self, topic_partition: TopicPartition, wanted: pa.Schema) -> None:
         self.topic_partition = topic_partition
@@ -77,7 +73,7 @@ class Common:
 
 
 class Part(NamedTuple):
-    """Records ``low`` to ``high`` (exclusive) of one decoded batch, and which kind of timestamps they have."""
+    """Records ``low`` to ``high`` (exclusive) of a decoded batch, and their timestamp type."""
 
     columns: Columns
     low: int
@@ -86,14 +82,14 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, view: BatchView, columns: Columns, low: int, high: int) -> Part:
-        """Some of what was decoded from ``view``."""
+        """Some of the records decoded from ``view``."""
         return cls(columns, low, high, LOG_APPEND_TIME if view.header.is_log_append_time else CREATE_TIME)
 
     def length(self) -> int:
         return self.high - self.low
 
     def size_bytes(self) -> int:
-        """About what Arrow takes for it: what was stored, and 32 bytes a record for the other columns."""
+        """About the size in Arrow: stored bytes, and 32 a record for the other columns."""
         it = self.columns
         stored = len(it.key_data) + len(it.value_data)
         if it.header_key_data is not None and it.header_value_data is not None:
@@ -115,7 +111,7 @@ class Part(NamedTuple):
         return _slots(pa.binary(), it.value_offsets, it.value_validity, it.value_data, self.low, self.length())
 
     def headers(self) -> pa.Array:
-        """Lists of headers; null where there are none, as Spark's Kafka source has it."""
+        """Lists of headers; null for a record without headers, as in Spark's Kafka source."""
         it = self.columns
         count = len(it.header_key_offsets or b"") // 4 - 1
         names = _slots(pa.string(), it.header_key_offsets, None, it.header_key_data, 0, count)
@@ -129,7 +125,7 @@ class Part(NamedTuple):
         ).slice(self.low, self.length())
 
 
-# Each column is one array of some parts: the decoder's buffers where there is one part, a copy where there are more.
+# Each column is one array for its parts: the decoder's buffers for one part, a copy for several.
 
 
 def _slots(
@@ -140,7 +136,7 @@ def _slots(
 
 
 def _buffer(data: Buffer | None) -> pa.Buffer:
-    """What came from ``allocate`` as it is: one object less on the way."""
+    """Use a buffer from ``allocate`` without another object around it."""
     return data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
 
 
@@ -163,12 +159,12 @@ def int64s(values: Buffer) -> memoryview[int]:
     return memoryview(values).cast("q")
 
 
-# One value for many records. Not made with ``pa.scalar`` or ``pa.array``: those load pandas where it is installed, a third
-# of a second for which every new Spark worker would wait.
+# One value for many records. ``pa.scalar`` and ``pa.array`` would load an installed pandas: every
+# new Spark worker would wait a third of a second.
 
 
 class _Repeated:
-    """One value, as often as any record batch has needed it yet; and as often as the last one did: the next may be as long."""
+    """One value, repeated. Keeps the longest array and the last: the next is often as long."""
 
     def __init__(self, one: pa.Array) -> None:
         self._longest = self._last = one

@@ -1,4 +1,4 @@
-"""Tables as rows to be sent: what columns may stand in one, and their values as lists, a bounded piece at a time."""
+"""Tables as rows to send: allowed columns, and their values as lists in bounded pieces."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pylog.model import Header
 
 PIECE_ROWS = 10_000
 PIECE_BYTES = 4 << 20
-"""A piece has at most so many rows, and so many bytes unless it is a single row."""
+"""The most bytes of a piece, unless it is a single row; ``PIECE_ROWS`` is the most rows."""
 
 IGNORED = ("topic", "offset", "timestampType")
-"""Columns of a table that was read (``to_arrow``, ``poll_arrow``) which say where a record was, not what it is."""
+"""Columns of read tables (``to_arrow``, ``poll_arrow``): a record's place, not its content."""
 
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 class Rows(NamedTuple):
-    """Rows as lists, all of one length. None for a column that is not there, or has only nulls in these rows."""
+    """Rows as lists of equal length. None for a column that is missing or has only nulls."""
 
     values: list[bytes | None]
     keys: list[bytes | None] | None
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(table: object) -> Iterator[Rows]:
-    """The rows of a table or record batch, in order. ``ConfigError`` at once where its columns are not those of a record."""
+    """The rows of a table or record batch, in order. ``ConfigError`` at once for wrong columns."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -110,7 +110,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _check_content(table: pa.Table) -> None:
-    """``ConfigError`` where the table contradicts itself: lengths that don't fit, or entries that its dictionaries lack."""
+    """``ConfigError`` for wrong lengths, or for entries that a dictionary lacks."""
     try:
         table.validate()
         for column in table.columns:
@@ -120,11 +120,11 @@ def _check_content(table: pa.Table) -> None:
         raise ConfigError(f"the table to send is not a valid one: {error}", columns=list(table.schema.names)) from error
 
 
-# How much at once
+# Size of a piece
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch, halved until a piece is small enough."""
+    """Halve the batch until each piece is small enough."""
     if batch.num_rows < 2 or sum(map(_size_bytes, batch.columns)) <= PIECE_BYTES:
         yield batch
         return
@@ -134,7 +134,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _size_bytes(array: pa.Array) -> int:
-    """About what the rows take as Python's bytes, which share nothing where Arrow may: a view, a dictionary's entry."""
+    """About the size as Python's bytes: not shared, unlike Arrow's views and dictionaries."""
     kind = array.type
     if types.is_dictionary(kind):
         return _sum(_lengths(_plain(array.dictionary)).take(array.indices))
@@ -142,7 +142,7 @@ def _size_bytes(array: pa.Array) -> int:
         return sum(_size_bytes(part) for part in array.flatten().flatten())
     if types.is_binary_view(kind) or types.is_string_view(
         kind
-    ):  # a view is 16 bytes, its length the first four of them
+    ):  # a view is 16 bytes and starts with its length in four bytes
         return sum(memoryview(array.buffers()[1]).cast("i")[4 * array.offset : 4 * (array.offset + len(array)) : 4])
     return _sum(_lengths(array)) if _is_bytes(kind) else 0
 
@@ -159,7 +159,7 @@ def _sum(lengths: pa.Array) -> int:
 
 
 def _rows(batch: pa.RecordBatch) -> Rows:
-    """The rows of a piece. No ``array`` outlives this: what is left are Python's own values."""
+    """The rows of a piece. No ``array`` outlives this call: only Python's own values remain."""
     there = {
         name: batch.column(at) for at, name in enumerate(batch.schema.names) if batch.column(at).null_count < len(batch)
     }
@@ -174,7 +174,7 @@ def _rows(batch: pa.RecordBatch) -> Rows:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Views as plain bytes, which more of Arrow can work with."""
+    """Views as plain bytes, which more of Arrow's functions take."""
     kind = array.type
     return array.cast(pa.large_binary()) if types.is_binary_view(kind) or types.is_string_view(kind) else array
 
@@ -192,7 +192,7 @@ def _bytes(array: pa.Array) -> list[bytes | None]:
 
 
 def _milliseconds(array: pa.Array) -> list[int | None]:
-    """What is finer is cut off; what is out of range is found by the codec, with its row."""
+    """Finer units are truncated. The codec finds values that are out of range, with their row."""
     kind = array.type
     if not types.is_timestamp(kind):
         whole: list[int | None] = array.to_pylist()
@@ -206,7 +206,7 @@ def _milliseconds(array: pa.Array) -> list[int | None]:
 
 
 def _headers(array: pa.Array) -> list[Sequence[Header]]:
-    """Pairs of name and value for each row; none for null."""
+    """Pairs of name and value for each row; an empty tuple for null."""
     flat = array.flatten()
     fields = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
     names = [name if name is None else name.decode(errors="surrogateescape") for name in _bytes(fields["key"])]

@@ -1,10 +1,10 @@
-"""Spark's way into a log and out of it: ``format("pylog")``, without a jar, without a broker.
+"""Reads and writes a log with Spark: ``format("pylog")``, without a jar or a broker.
 
-    data_source.py  what ``format("pylog")`` names: its columns, its reader, its writer
-    source/         reads: a query or stream is planned on the driver, its ranges are read on executors
+    data_source.py  the class for ``format("pylog")``: its columns, its reader, its writer
+    source/         reads: the driver plans a query or stream, executors read its ranges
     sink/           writes: tasks stage batches, the driver decides and publishes them once
 
-An executor that reads needs the package and permission to read, nothing else: it takes no lock and writes nothing.
+A reading executor needs only the package and read permission: no lock, no write.
 """
 
 from pylog.errors import ConfigError
@@ -25,9 +25,9 @@ __all__ = ["PylogDataSource", "finish_commits", "offsets_behind"]
 
 
 def finish_commits(path: str) -> int:
-    """Finish what sinks have decided and not done in the log at ``path``: a driver died, or a disk was full.
+    """Finish what sinks decided in the log at ``path`` and left: a driver died, or a disk was full.
 
-    The next commit of any sink would do it, too. How many could not be finished; why, is logged (``pylog.spark``).
+    The next commit of any sink does this too. Returns how many failed; ``pylog.spark`` logs why.
     """
     from pylog.spark.sink.sink import finish_commits as finish
 

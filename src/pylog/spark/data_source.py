@@ -1,4 +1,4 @@
-"""The data source that ``format("pylog")`` names, with the columns of Spark's Kafka source."""
+"""The data source for ``format("pylog")``, with the columns of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from pylog.spark.source.schema import arrow_schema, spark_schema
 
 
 class PylogDataSource(DataSource):
-    """Reads a log directory: ``spark.read.format("pylog").option("subscribe", "orders").load(path)``.
+    """Reads a log: ``spark.read.format("pylog").option("subscribe", "orders").load(path)``.
 
-    ``path`` is a log, the log directory of a Kafka broker, or the directory of one partition. The columns and the options are
-    those of Spark's Kafka source (``pylog.spark.source.options``); without ``subscribe``, ``subscribePattern`` or ``assign`` all
-    topics are read. ``.schema("value binary")`` reads fewer columns. ``isolationLevel`` is ``read_committed`` by default.
+    ``path`` is a log, the log directory of a Kafka broker, or the directory of one partition. The
+    columns and options are those of Spark's Kafka source (``pylog.spark.source.options``). Without
+    ``subscribe``, ``subscribePattern`` or ``assign`` it reads all topics. ``isolationLevel`` is
+    ``read_committed`` by default. ``.schema("value binary")`` reads fewer columns.
     """
 
     @classmethod
@@ -32,18 +33,18 @@ class PylogDataSource(DataSource):
         return "pylog"
 
     def schema(self) -> StructType:
-        """The columns, with ``headers`` if ``includeHeaders`` is true. Says what is wrong with options or path at ``load``."""
+        """The columns, ``headers`` if asked for. ``load`` raises errors of options and path."""
         options = SourceOptions.parse_any(self.options)
         LogDirectory(options.path)
         return spark_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the columns of ``schema``: all there are, or those the query was given."""
+        """Reads the columns of ``schema``: all columns, or those given to the query."""
         options = SourceOptions.parse(self.options)
         return batch_reader(options, arrow_schema(schema, include_headers=options.include_headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as those below
-        """Of the same columns; what is wrong with the options its methods say. Needs pyspark 4.2."""
+        """Reads the same columns as a stream. Its methods check the options. Needs pyspark 4.2."""
         try:
             from pylog.spark.source.stream import StreamReader
         except ModuleNotFoundError as error:
@@ -51,13 +52,13 @@ class PylogDataSource(DataSource):
         return StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Appends the rows: all of them or none. ``ConfigError`` for columns and options that are none of the sink's."""
+        """Appends all rows or none. ``ConfigError`` for columns and options that the sink lacks."""
         from pylog.spark.sink.sink import BatchSink, Sink
 
         return BatchSink(Sink.on_the_driver(self.options, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """The same for each micro-batch, and each once."""
+        """Appends the rows of each micro-batch once, all of them or none."""
         from pylog.spark.sink.sink import Sink, StreamSink
 
         return StreamSink(Sink.on_the_driver(self.options, schema, overwrite))

@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         "a save forgets its commit before that is durable",
         "spark/sink/commit.py",
-        "        if place.is_save:  # no state would tell that an intent which came back with the power has been carried out\n",
+        "        if place.is_save:  # no state would show that an intent, back after a power failure, was carried out\n",
         "        if False:\n",
         "after a loss of power an intent comes back whose files are gone",
         (_SAVES,),

@@ -1,4 +1,4 @@
-"""The columns of the sink: those of Spark's Kafka sink, and the time of a record. Other columns are ignored, as by it."""
+"""The columns of Spark's Kafka sink and the record's time. Both sinks ignore other columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """``ConfigError`` where rows of this schema can't be records. ``topic``: the option, which goes before the column."""
+    """``ConfigError`` if such rows can't be records. The option ``topic`` overrides the column."""
     names = schema.fieldNames()
     if "value" not in names:
         raise ConfigError(
@@ -65,10 +65,7 @@ def _is_headers(kind: DataType) -> bool:
 
 
 def tables(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by topic, those of a topic in their order, with the columns that ``Producer.send_arrow`` takes.
-
-    ``ConfigError`` where a row has no topic.
-    """
+    """Rows by topic, in order, for ``Producer.send_arrow``. ``ConfigError`` if a topic is null."""
     names = batch.schema.names
     rows = batch.select([name for name in names if name in _COLUMNS and name != "topic"])
     if topic is not None:

@@ -1,12 +1,12 @@
-"""The driver's part of a sink: one commit of what the tasks have staged, all of it or nothing, and once.
+"""The driver's part of a sink: one commit of the staged batches, all or nothing, once.
 
-    1  what the sink has begun before is finished; a batch that is in the log already is passed over
-    2  the staged files are gone through, and the intent is written: the commit point
-    3  their batches are appended to the partitions, and synced
-    4  the state is written (of a query), the intent and the files are removed
+    1  finish what the sink has begun; skip a batch that is in the log already
+    2  check the staged files and write the intent: the commit point
+    3  append their batches to the partitions, and sync
+    4  write the state (of a query), remove the intent and the files
 
-All of it is done while the sink's lock is held. A crash before the commit point leaves files that nobody names; they are removed
-by a later commit. A crash behind it leaves an intent, which is finished by the next commit of this sink, or of any other one.
+The sink's lock is held throughout. A crash before the commit point leaves unnamed files, which a
+later commit removes. After a later crash the next commit of any sink finishes the intent.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.spark")
 
 LEFTOVER_NS = 7 * 86_400 * 1_000_000_000
-"""What was staged so long ago, and never committed, is nobody's any more."""
+"""Files staged longer ago than this and never committed are garbage."""
 
 
 class SinkCommit:
-    """Commits of one sink."""
+    """Commits for one sink."""
 
     def __init__(self, log: Log, place: SinkDirectory, timeout_ms: int) -> None:
         self._log = log
         self._place = place
         self._timeout_ms = timeout_ms
-        self._decided_ns: int | None = None  # when, by the filesystem's clock
+        self._decided_ns: int | None = None  # by the filesystem's clock
 
     def commit(self, batch_id: int, files: Sequence[Staged]) -> None:
-        """On return the files' records are in the log, and durable. For a batch that is there already, it does nothing.
+        """On return the files' records are in the log and durable. A batch in the log is skipped.
 
-        ``OutcomeUnknown``: it is decided, and will be in the log once what is wrong has been put right and a commit finds it.
-        Any other error: nothing was written, and nothing will be.
+        ``OutcomeUnknown``: the commit is decided. A later commit finishes it once the cause is
+        fixed. Any other error: nothing was written, and nothing will be.
         """
         if files or self._place.is_there():
             while_holding_sink(self._place, partial(self._commit, batch_id, files), self._timeout_ms / 1000)
@@ -55,7 +55,7 @@ class SinkCommit:
             logger.warning("could not look for what other sinks have not finished: %s", error)
 
     def abort(self, files: Collection[Staged]) -> None:
-        """Remove files, but for those that a commit has been decided for: Spark aborts also where only the answer was lost."""
+        """Remove undecided files: Spark also aborts a commit if only its answer was lost."""
         if self._place.is_there():
             with suppress(FileNotFoundError):
                 while_holding_sink(self._place, partial(self._abort, files), self._timeout_ms / 1000)
@@ -72,7 +72,7 @@ class SinkCommit:
             self._publish(prepare(self._log, self._place, batch_id, producer_id, files, self._timeout_ms))
 
     def _tell_of(self, batch_id: int, last: int) -> None:
-        """After a crash only the last batch comes again; an earlier one may have other rows, and these are not written."""
+        """Only the last batch comes again after a crash; an earlier one may differ."""
         if batch_id == last:
             logger.info("batch %d of %s is in the log already", batch_id, self._place.sink_id)
             return
@@ -93,16 +93,14 @@ class SinkCommit:
             self._decided_ns = place.filesystem.modified_ns(place.intent)
             publication.run(again=False)
             self._published(intent)
-        except own(
-            Exception
-        ) as error:  # of any kind, a MemoryError, too: who saves again must know whether it is decided
+        except own(Exception) as error:  # even MemoryError: the caller must know whether it is decided
             outcome = self._unfinished(error) if publication.may_have_begun else self._withdrawn(error)
             if outcome is error:
                 raise
             raise outcome from error
 
     def _withdrawn(self, error: Exception) -> Exception:
-        """Nothing of the commit is in the log: have it as if it had never been decided. What is to be said then."""
+        """Nothing is in the log: undo the decision. Returns the error to raise."""
         try:
             self._place.filesystem.remove(self._place.intent)
         except own(StorageError):
@@ -130,7 +128,7 @@ class SinkCommit:
         )
 
     def recover(self) -> SinkState | None:
-        """Finish what was begun; what is published then. None where nothing was, or it was a save."""
+        """Finish a begun commit. Returns what is published; None if nothing is recorded."""
         place = self._place
         intent, state = read_intent(place), read_state(place)
         if intent is None:
@@ -140,31 +138,31 @@ class SinkCommit:
         return self._published(intent)
 
     def _published(self, intent: Intent) -> SinkState:
-        """All of it is in the log, and synced: note that down, then forget the commit."""
+        """All of it is in the log and synced: record that, then remove the intent."""
         place = self._place
         state = SinkState(intent.batch_id, intent.producer_id)
         if not place.is_save:
             write_state(place, state)
         place.filesystem.remove(place.intent)
-        if place.is_save:  # no state would tell that an intent which came back with the power has been carried out
+        if place.is_save:  # no state would show that an intent, back after a power failure, was carried out
             place.filesystem.sync_directory(place.directory)
         self._clean(intent.batch_id)
         return state
 
     def _clean(self, batch_id: int) -> None:
-        """Remove what was staged up to this batch: by attempts that failed or lost, or for a batch that is in the log."""
+        """Remove files up to this batch: of failed or lost attempts, or of a batch in the log."""
         for name in self._place.staged_names():
             if batch_of(name) <= batch_id:
                 self._place.filesystem.remove(self._place.staged(name))
         self._leave()
 
     def _leave(self) -> None:
-        """Remove the directory of a save, with the lock, unless a task is still staging there."""
+        """Remove the directory of a save, and its lock, unless a task is still staging there."""
         place = self._place
         if place.is_save and not place.staged_names():
             place.filesystem.remove(f"{place.intent}.tmp")
             place.filesystem.remove(place.lock)
-            with suppress(StorageError):  # a task has begun to stage in this moment
+            with suppress(StorageError):  # a task has just begun to stage
                 place.filesystem.remove_directory(place.directory)
 
     def _abort(self, files: Collection[Staged]) -> None:
@@ -177,7 +175,7 @@ class SinkCommit:
             self._leave()
 
     def leftovers(self, now_ns: int) -> list[str]:
-        """What was left here long ago: files, and the whole directory of a save in which nothing has happened since."""
+        """Unchanged for ``LEFTOVER_NS``: staged files, or the directory of an empty save."""
         place = self._place
         paths = [place.staged(name) for name in place.staged_names()]
         if place.is_save and not paths:
@@ -185,7 +183,7 @@ class SinkCommit:
         return [path for path in paths if place.filesystem.modified_ns(path) < now_ns - LEFTOVER_NS]
 
     def sweep(self, leftovers: Collection[str]) -> None:
-        """Remove them."""
+        """Remove the leftovers."""
         for path in leftovers:
             if path != self._place.directory:
                 self._place.filesystem.remove(path)
@@ -193,9 +191,9 @@ class SinkCommit:
 
 
 def finish_others(log: Log, place: SinkDirectory, timeout_ms: int, now_ns: int | None = None) -> int:
-    """Finish what other sinks of the log have decided and not done, where nobody is at it; how many could not be finished.
+    """Finish other sinks' decided commits if their lock is free. Returns how many failed.
 
-    With ``now_ns`` what they have left long ago is removed, too.
+    With ``now_ns`` also remove their old leftovers.
     """
     failed = 0
     for name in _others(place):
@@ -207,7 +205,7 @@ def finish_others(log: Log, place: SinkDirectory, timeout_ms: int, now_ns: int |
             elif now_ns is not None and (leftovers := sink.leftovers(now_ns)):
                 while_holding_sink(other, partial(sink.sweep, leftovers), 0)
         except own(LogLocked, FileNotFoundError):
-            continue  # its own driver is at it, or was faster
+            continue  # its own driver holds the lock, or was faster
         except own(PylogError) as error:
             failed += 1
             logger.warning("what sink %s has decided could not be finished: %s", name, error)

@@ -1,8 +1,8 @@
-"""Where a sink keeps what it has staged and decided, and the lock of whoever changes that.
+"""The files of a sink, and the lock that guards them.
 
-Each sink has a directory in ``.pylog/spark``: a streaming query one of its own, which bears the query's id and stays, and
-every ``save`` one of its own, which goes when its records are in the log. In it are ``lock``, ``state`` (of a query),
-``intent`` (while a commit is under way), and what tasks have staged.
+Each sink has a directory in ``.pylog/spark``. A query's directory bears the query's id and stays. A
+save's directory is removed once its records are in the log. It contains ``lock``, ``state`` (of a
+query), ``intent`` (during a commit), and the staged files of tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SinkDirectory(NamedTuple):
 
     @classmethod
     def of(cls, filesystem: FileSystem, clock: Clock, root: str, sink_id: str) -> SinkDirectory:
-        """Below the log at ``root``. ``ConfigError`` where the id could lead elsewhere."""
+        """The directory below ``root``. ``ConfigError`` if the id could lead elsewhere."""
         if not is_sink_id(sink_id):
             raise ConfigError(f"{sink_id!r:.80} is no id of a sink", option="sink_id", value=sink_id)
         return cls(filesystem.within(root), clock, Layout(root).sinks, sink_id)
@@ -56,22 +56,22 @@ class SinkDirectory(NamedTuple):
 
     @property
     def is_save(self) -> bool:
-        """Whether this is the sink of one ``save``, which commits once."""
+        """Whether this sink is for one ``save``, which commits once."""
         return self.sink_id.startswith(_SAVE)
 
     def staged(self, name: str) -> str:
         return f"{self.directory}/{name}"
 
     def new_staged_name(self, batch_id: int, task_attempt: int) -> str:
-        """A name that no other attempt has, and nobody guesses."""
+        """A unique name that cannot be guessed."""
         return f"{batch_id}-{task_attempt}-{self.filesystem.random_bytes(16).hex()}.staged"
 
     def staged_names(self) -> list[str]:
-        """What tasks have staged here, finished or not."""
+        """The files that tasks have staged here, finished or not."""
         return [name for name in self.filesystem.names(self.directory) if is_staged_name(name)]
 
     def make(self) -> None:
-        """Make the directory, durably."""
+        """Create the directory durably."""
         make_directory_durably(self.filesystem, self.directory)
 
     def is_there(self) -> bool:
@@ -91,16 +91,16 @@ def is_staged_name(name: object) -> bool:
 
 
 def batch_of(staged_name: str) -> int:
-    """The batch that a file was staged for."""
+    """The batch for which a file was staged."""
     found = _STAGED.fullmatch(staged_name)
-    assert found is not None  # whoever asks has seen that it is such a name
+    assert found is not None  # the caller has checked the name
     return int(found[1])
 
 
 def while_holding_sink(place: SinkDirectory, work: Callable[[], T], timeout_s: float) -> T:
-    """What ``work`` returns, called while the sink's lock is held. ``LogLocked`` if it isn't free in time, uncalled.
+    """Call ``work`` under the sink's lock. ``LogLocked``, without a call, after the timeout.
 
-    ``FileNotFoundError`` where the sink has gone meanwhile, and its lock with it.
+    ``FileNotFoundError`` if the sink and its lock were removed.
     """
     deadline = place.clock.monotonic() + timeout_s
     while True:

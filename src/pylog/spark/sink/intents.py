@@ -1,9 +1,10 @@
-"""What a sink has decided, in two small files that are replaced whole: ``intent`` and ``state``.
+"""A sink's decisions, in two small files that are replaced whole: ``intent`` and ``state``.
 
-An intent that is durable is a commit: everything it names will be in the log, whoever has to see to it. ``state`` remembers of
-a streaming query which batch was published last, and under which producer id.
+A durable intent is a commit: everything it names will be in the log, even if another sink must
+finish it. ``state`` records a streaming query's last published batch and its producer id.
 
-Each file is the CRC-32C of what follows, in eight hexadecimal digits, a line's end, and a JSON object with ``version`` 1.
+A file contains the CRC-32C of what follows the newline in eight hexadecimal digits, the newline,
+and a JSON object with ``version`` 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _INT63 = range(INT64_MAX + 1)
 
 
 class Share(NamedTuple):
-    """What a commit appends to one partition: so many records, under sequences from the first on, at or behind an offset."""
+    """A commit's records for one partition. They start at ``start_offset`` or later."""
 
     target: Target
     first_sequence: int
@@ -36,7 +37,7 @@ class Share(NamedTuple):
 
 
 class Intent(NamedTuple):
-    """A commit. Its batches are those of ``files``, in this order."""
+    """A commit of the batches of ``files``, in this order."""
 
     batch_id: int
     producer_id: int
@@ -45,14 +46,14 @@ class Intent(NamedTuple):
 
 
 class SinkState(NamedTuple):
-    """``batch_id`` is the last one that is in the log."""
+    """``batch_id`` is the last batch in the log."""
 
     batch_id: int
     producer_id: int
 
 
 def write_intent(place: SinkDirectory, intent: Intent) -> None:
-    """Durable on return: the commit point. ``NotAppended`` for one beyond all bounds."""
+    """The commit point: durable on return. ``NotAppended`` if the intent is too large."""
     content = {
         "batch_id": intent.batch_id,
         "producer_id": intent.producer_id,
@@ -71,7 +72,7 @@ def write_intent(place: SinkDirectory, intent: Intent) -> None:
 
 
 def read_intent(place: SinkDirectory) -> Intent | None:
-    """None where there is none. ``CorruptSegment``, ``FormatVersionError``."""
+    """None if there is no intent. ``CorruptSegment``, ``FormatVersionError``."""
     content = _read(place.filesystem, place.intent)
     if content is None:
         return None
@@ -87,7 +88,7 @@ def read_intent(place: SinkDirectory) -> Intent | None:
 
 
 def _problems(intent: Intent) -> list[str]:
-    """What cannot be in a commit."""
+    """What an intent cannot contain."""
     checks = [
         (_is(intent.batch_id, _INT63) and _is(intent.producer_id, _INT63), "numbers of batch and producer"),
         *((_is_staged(staged), f"the file {staged.name!r:.80}") for staged in intent.files),
@@ -118,7 +119,7 @@ def write_state(place: SinkDirectory, state: SinkState) -> None:
 
 
 def read_state(place: SinkDirectory) -> SinkState | None:
-    """None where there is none. ``CorruptSegment``, ``FormatVersionError``."""
+    """None if there is no state. ``CorruptSegment``, ``FormatVersionError``."""
     content = _read(place.filesystem, place.state)
     if content is None:
         return None

@@ -1,6 +1,6 @@
-"""The options of the sink. ``topic`` is Spark's Kafka sink's; the others are ``Producer``'s and ``Log``'s, in Spark's spelling.
+"""The sink's options: ``topic`` as in Spark's Kafka sink, the rest of ``Producer`` and ``Log``.
 
-Nothing is ignored: an option that has no effect here is refused by name. What Spark itself puts among them stays.
+Names have Spark's spelling. An option without effect is refused by name. Spark's own ones stay.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OF_THE_PRODUCER = {
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of one query, checked. ``producer`` holds those that ``Producer`` takes, by its names."""
+    """Checked options of a query. ``producer`` holds those of ``Producer``, by its names."""
 
     path: str
     topic: str | None
@@ -63,7 +63,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """The options as Spark hands them over, names in any case. ``ConfigError`` names the one that is wrong.
+        """The options from Spark, names in any case. ``ConfigError`` names the wrong one.
 
         ``MissingCodec`` for a compression library that is not installed.
         """

@@ -1,8 +1,8 @@
-"""Appends what a commit names to the partitions, each batch once, however often it is begun again.
+"""Appends a commit's batches to the partitions, each once, even if the commit is retried.
 
-The log itself says what is in it already: the sequence it expects next of the sink's producer in a partition. Where it has
-forgotten that producer (a day without a batch, many thousands of others), the headers behind the place where the partition
-ended when the commit was decided say it.
+A partition records the next sequence of the sink's producer, which shows what is in the log. If it
+has forgotten that producer (a day without a batch, or many thousands of other producers), the
+headers after the partition's end at the time of the decision show it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PRODUCER_EPOCH = 0
 def prepare(
     log: Log, place: SinkDirectory, batch_id: int, producer_id: int, files: Iterable[Staged], timeout_ms: int
 ) -> Intent:
-    """What a commit of these files is to append. Goes through all of them: what is damaged is found before anything is decided.
+    """The intent for a commit of these files. Reads them all: damage is found before the decision.
 
-    ``CorruptSegment``; ``TopicNotFound`` where a topic has gone since; a kind of ``NotAppended``.
+    ``CorruptSegment``; ``TopicNotFound`` if a topic is gone; a kind of ``NotAppended``.
     """
     files = tuple(files)
     records: dict[Target, int] = {}
@@ -70,7 +70,7 @@ def _batches(place: SinkDirectory, files: Iterable[Staged]) -> Iterator[StagedBa
 
 
 def _partition(log: Log, target: Target) -> PartitionLog | None:
-    """The partition, None where its topic is not there any more."""
+    """The partition; None if its topic is gone."""
     try:
         partition = log.partition(target.topic, target.partition).log
     except own(TopicNotFound, InvalidPartition):
@@ -79,19 +79,19 @@ def _partition(log: Log, target: Target) -> PartitionLog | None:
 
 
 class Publication:
-    """One go at appending a commit."""
+    """One attempt to append a commit."""
 
     def __init__(self, log: Log, place: SinkDirectory, intent: Intent, timeout_ms: int) -> None:
         self._log = log
         self._place = place
         self._intent = intent
         self._timeout_ms = timeout_ms
-        self.may_have_begun = False  # whether anything of it may be in the log
+        self.may_have_begun = False  # whether records may be in the log
 
     def run(self, *, again: bool) -> None:
-        """Append what is not in the log yet, and sync it. ``again``: somebody may have begun it before.
+        """Append what is not in the log yet, and sync it. ``again``: it may have begun before.
 
-        What is for a topic that was deleted since the commit was decided goes the way of the topic's other records.
+        Records for a topic that was deleted since the decision are dropped.
         """
         self.may_have_begun = again
         parts = {share.target: self._part(share, again) for share in self._intent.shares}
@@ -130,7 +130,7 @@ class Publication:
     def _append(self, part: _PartitionPart, batch: StagedBatch) -> None:
         if part.is_there(batch.header.count):
             return
-        assert part.partition is not None  # else all is counted as there
+        assert part.partition is not None  # otherwise is_there counts every batch
         number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, part.sequence)
         had_begun, self.may_have_begun = self.may_have_begun, True
         try:
@@ -152,7 +152,7 @@ class Publication:
                 raise
 
     def _is_gone(self, part: _PartitionPart) -> bool:
-        """Whether the topic was deleted just now; then nothing more is done about it."""
+        """Whether the topic was deleted just now; then its part is dropped."""
         if _partition(self._log, part.share.target) is not None:
             return False
         _warn_of_deletion(part.share)
@@ -169,7 +169,7 @@ class Publication:
 
 
 class _PartitionPart:
-    """One partition's part of a publication."""
+    """A publication's records for one partition."""
 
     def __init__(self, share: Share, partition: PartitionLog | None, there: int) -> None:
         self.share = share
@@ -179,7 +179,7 @@ class _PartitionPart:
         self.partition = partition
 
     def is_there(self, count: int) -> bool:
-        """Whether the next batch, of so many records, is in the log already, or is not wanted any more."""
+        """Whether the next batch, of ``count`` records, is in the log or is not wanted any more."""
         if self.partition is not None and self._passed >= self._there:
             return False
         self._passed += count
@@ -187,7 +187,7 @@ class _PartitionPart:
 
     @property
     def sequence(self) -> int:
-        """The next batch's."""
+        """The next batch's first sequence."""
         return (self.share.first_sequence + self._passed) & MAX_SEQUENCE
 
     def appended(self, count: int, end_offset: int) -> None:
@@ -206,7 +206,7 @@ def _warn_of_deletion(share: Share) -> None:
 
 
 def _behind_last_found(partition: PartitionLog, producer_id: int, share: Share) -> int:
-    """The sequence behind the producer's last batch at or behind the share's start; the share's first where there is none."""
+    """The sequence after the producer's last batch since the share's start; else its first."""
     expected = share.first_sequence
     cursor = Cursor(max(share.start_offset, partition.earliest_offset))
     end = partition.latest_offset

@@ -1,8 +1,8 @@
 """The sink: ``df.write.format("pylog")`` and ``df.writeStream.format("pylog")``.
 
-Tasks stage what they encode (``staging.py``); the driver commits it (``sink_commit.py``). A query's commits bear its id, which
-its checkpoint keeps, and the number of the micro-batch: one that comes again is known by them. Spark tells both to the
-tasks, and they to the driver.
+Tasks stage encoded batches (``staging.py``); the driver commits them (``commit.py``). A commit
+bears the query's id, which the checkpoint keeps, and the micro-batch's number: they identify a
+replayed batch. Spark gives both to the tasks, and the tasks send them to the driver.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _IS_CONTINUOUS = "__is_continuous_processing"
-_NEVER_MS = 1e9  # a batch waits until it is full, or the task ends
+_NEVER_MS = 1e9  # a batch waits until it is full or the task ends
 
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver. ``staged`` is None of one without rows."""
+    """What a task sends to the driver. A task without rows sends no ``staged``."""
 
     sink_id: str
     batch_id: int
@@ -47,7 +47,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 class Sink:
-    """What both kinds of sink do. Plain values: Spark sends it to the executors. Files and log are opened by who needs them."""
+    """Common to both sinks. Plain values: Spark sends it to executors, which open the log."""
 
     def __init__(self, options: SinkOptions, filesystem: FileSystem | None = None, clock: Clock | None = None) -> None:
         self.options = options
@@ -56,7 +56,7 @@ class Sink:
 
     @classmethod
     def on_the_driver(cls, given: Any, schema: StructType, overwrite: bool) -> Sink:
-        """Says what is wrong before any task runs. Makes the log where there is none, as ``Log(path)`` does."""
+        """Check everything before any task runs. Creates a missing log, as ``Log(path)`` does."""
         from pylog.producer.config import ProducerConfig
 
         options = SinkOptions.parse(given)
@@ -76,7 +76,7 @@ class Sink:
         return sink
 
     def open(self, *, create: bool = False) -> Log:
-        """The log."""
+        """Open the log."""
         from pylog.log import Log
 
         return Log(
@@ -93,7 +93,7 @@ class Sink:
     # In a task
 
     def stage(self, batches: Iterable[pa.RecordBatch], sink_id: str, batch_id: int, task_attempt: int) -> TaskMessage:
-        """Encode the rows, as ``Producer.send_arrow`` does, into a file of this attempt's. Durable on return."""
+        """Encode as ``Producer.send_arrow`` does, into this attempt's file. Durable on return."""
         file = StagedFile(self.place(sink_id), batch_id, task_attempt)
         try:
             with closing(self.open()) as log:
@@ -140,7 +140,7 @@ class Sink:
 
 
 def _located(error: PylogError, topic: str, rows: pa.RecordBatch) -> PylogError:
-    """The same error, with what one finds the row by that it is about."""
+    """The same error, with the row's topic and key."""
     index = error.facts.get("index")
     if index is None:
         return error
@@ -149,7 +149,7 @@ def _located(error: PylogError, topic: str, rows: pa.RecordBatch) -> PylogError:
 
 
 class BatchSink(DataSourceArrowWriter):
-    """``df.write``: each save is a sink of its own."""
+    """``df.write``: each save is a separate sink."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -166,7 +166,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """``df.writeStream``: a query is one sink for as long as it has its checkpoint."""
+    """``df.writeStream``: a query is one sink as long as its checkpoint exists."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -209,10 +209,10 @@ def _context() -> TaskContext:
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """What the tasks have staged, in the order of the tasks."""
+    """What the tasks staged, in the order of the tasks."""
     return [m.staged for m in messages if isinstance(m, TaskMessage) and m.staged is not None]
 
 
 def _sink_ids(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
-    """The query's id, from whichever task has told it; none where no task has."""
+    """The query's id from the tasks' messages; empty if no task sent one."""
     return list(dict.fromkeys(m.sink_id for m in messages if isinstance(m, TaskMessage)))

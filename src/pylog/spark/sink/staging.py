@@ -1,14 +1,15 @@
-"""What a task writes: its batches, encoded as they will stand in the log, in a file of its own.
+"""What a task writes: a file of encoded batches, as they will be in the log.
 
-The producer that encodes them is the ordinary one; only its partitions are parts of a file (``StagedLog``). Nobody reads the
-file before it is whole and synced, and named by a commit.
+An ordinary producer encodes them; its partitions are parts of a file (``StagedLog``). The file is
+read only after it is complete and synced, and a commit names it.
 
 Layout, big-endian (our own, see docs/format.md):
 
     0  magic "PYLGSTGD"     8  int16 version 1
-    then frames: uint8 kind, uint32 bytes of the body, and the body. Kind 1 is the next partition, numbered from 0:
-    its topic, the topic's id, and its number as text, with zero bytes between. Kind 2 is uint32 number of a partition,
-    int64 the least timestamp of the records, and a batch (v2) of them: base offset 0, no producer.
+    Then follow frames: uint8 kind, uint32 size of the body in bytes, body.
+    Kind 1: the next partition, numbered from 0. Topic, topic id and number as text, separated by
+    zero bytes. Kind 2: uint32 number of a partition, int64 least timestamp of the records, and a
+    batch (v2) of them: base offset 0, no producer.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PARTITIONS_MAX = 1_000_000
 
 
 class Target(NamedTuple):
-    """A partition of the very topic that the records are for. Another topic of the same name has another id."""
+    """A partition of the topic with this id. A recreated topic has another id."""
 
     topic: str
     topic_id: str
@@ -50,7 +51,7 @@ class Target(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """A file that a task has finished. ``crc`` is of all its bytes."""
+    """A file that a task has finished. ``crc`` covers all bytes."""
 
     name: str
     size_bytes: int
@@ -58,7 +59,7 @@ class Staged(NamedTuple):
 
 
 class StagedFile:
-    """The file of one task attempt. For one thread. Made with the first batch, so that a task without rows leaves nothing."""
+    """One task attempt's file, for one thread. The first batch creates it: no rows, no file."""
 
     def __init__(self, place: SinkDirectory, batch_id: int, task_attempt: int) -> None:
         self._place = place
@@ -66,7 +67,7 @@ class StagedFile:
         self._file: AppendableFile | None = None
         self._end = self._crc = 0
         self._targets: dict[Target, int] = {}
-        self.failure: Exception | None = None  # the first one: whatever comes behind it is in vain
+        self.failure: Exception | None = None  # the first one: later writes fail with it
 
     def append(self, target: Target, batch: bytearray, min_timestamp_ms: int) -> None:
         try:
@@ -99,12 +100,12 @@ class StagedFile:
         self._crc = crc32c(data, self._crc)
 
     def sync(self) -> None:
-        """Return when all that was staged is on the disk."""
+        """Return when everything staged is on the disk."""
         if self._file is not None:
             self._file.sync()
 
     def finish(self) -> Staged | None:
-        """Sync it; its name is made durable by the commit. None where nothing was staged."""
+        """Sync the file; the commit makes its name durable. None if nothing was staged."""
         if self._file is None:
             return None
         self.sync()
@@ -112,14 +113,14 @@ class StagedFile:
         return Staged(self.name, self._end, self._crc)
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove the file."""
         if self._file is not None:
             self._file.close()
             self._place.filesystem.remove(self._place.staged(self.name))
 
 
 class StagedLog:
-    """The log as a task's producer sees it: topics are the log's, and what is appended is staged. It is its own manager."""
+    """The log for a task's producer, which stages appends. It is its own manager."""
 
     def __init__(self, log: ProducerLog, file: StagedFile) -> None:
         self._log = log
@@ -161,7 +162,7 @@ class StagedLog:
 
 
 class StagedPartition:
-    """A partition as a task's producer sees it."""
+    """A partition for a task's producer."""
 
     def __init__(self, target: Target, file: StagedFile) -> None:
         self._target = target
@@ -169,7 +170,7 @@ class StagedPartition:
         self.topic_id = target.topic_id
 
     def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int | None) -> AppendResult:
-        assert min_timestamp_ms is not None  # a producer's encoder knows it
+        assert min_timestamp_ms is not None  # a producer's encoder always gives it
         self._file.append(self._target, batch, min_timestamp_ms)
         return AppendResult(0, read_header(batch).last_offset_delta, -1, False)
 
@@ -191,9 +192,9 @@ class StagedBatch(NamedTuple):
 
 
 def staged_batches(place: SinkDirectory, staged: Staged) -> Iterator[StagedBatch]:
-    """The batches of a file in their order, each of them checked. ``CorruptSegment`` where it is not what was staged.
+    """The batches of a file in order, each checked. ``CorruptSegment`` if the file has changed.
 
-    At its end all bytes have been compared with the checksum: whoever wants nothing of a damaged file goes through it first.
+    The checksum is compared at the end: to use nothing of a damaged file, read it through first.
     """
     path = place.staged(staged.name)
     try:
@@ -231,7 +232,7 @@ class _Reader:
             self._damaged(f"its checksum is {self._crc:08x}, {staged.crc:08x} was staged")
 
     def _read(self, size: int) -> bytes:
-        if size > self._staged.size_bytes - self._at:  # before anything is allocated for it
+        if size > self._staged.size_bytes - self._at:  # check before allocating
             self._damaged(f"{size} bytes expected, it ends at {self._staged.size_bytes}")
         data = self._file.pread(size, self._at)
         if len(data) != size:

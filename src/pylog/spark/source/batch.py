@@ -43,23 +43,23 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, PartitionRanges):
             return chain.from_iterable(record_batches(piece, self._columns) for piece in partition.ranges)
-        return iter(())  # Spark makes a partition of its own where the plan has none
+        return iter(())  # Spark makes a partition if the plan has none
 
 
 class FilteringReader(BatchReader):
-    """One that is told the query's filters first."""
+    """A batch reader that Spark gives the query's filters first."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Narrow the plan by what they say of topic, partition, offset and time; those that Spark is to apply still."""
+        """Narrow the plan by the filters. Returns those that Spark must apply itself."""
         self._wanted, left = wanted_by(filters)
         return left
 
 
 def batch_reader(options: SourceOptions, columns: pa.Schema) -> BatchReader:
-    """The reader Spark is asking for.
+    """The kind of reader that Spark asks for.
 
-    Where its filter push-down is off, as it is by default, Spark refuses readers that could take filters, and says nothing that
-    tells which one to give, but for the program it asks in: run by itself, or loaded by Spark's daemon.
+    While filter push-down is off (the default), Spark refuses readers that take filters. Only the
+    running program shows which kind it wants: it is ``__main__``, or loaded by Spark's daemon.
     """
     program = getattr(sys.modules["__main__"], "__spec__", None)
     is_pushing = _PUSHING in sys.modules or (program is not None and program.name == _PUSHING)
@@ -67,9 +67,9 @@ def batch_reader(options: SourceOptions, columns: pa.Schema) -> BatchReader:
 
 
 def plan(options: SourceOptions, wanted: Wanted = Wanted()) -> list[PartitionRange]:  # noqa: B008 - it is immutable
-    """The ranges to read, by what is published now. Raises what is wrong with the options or the directory.
+    """The published ranges to read. Raises errors of the options or the directory.
 
-    What the options ask for and is gone is data loss, wanted or not: filters narrow what there is.
+    Requested offsets that are gone are data loss, even if a filter leaves them out.
     """
     sources = select_partitions(LogDirectory(options.path), options.selection)
     for asked in (options.starting, options.ending):
@@ -79,7 +79,7 @@ def plan(options: SourceOptions, wanted: Wanted = Wanted()) -> list[PartitionRan
 
 
 def _plan_partition(source: PartitionSource, options: SourceOptions, wanted: Wanted) -> list[PartitionRange]:
-    """The pieces of the range asked for that may hold rows that are wanted."""
+    """The pieces of the requested range that may contain wanted rows."""
     with closing(source.reader()) as reader:
         whole = _range(source, reader, options)
         return [sized(reader, whole, start, end) for start, end in _narrowed(reader, whole, wanted)]

@@ -1,6 +1,6 @@
-"""What a path holds, seen without a lock and without write permission: topics, partitions, what is published of them.
+"""A path's topics, partitions and their published state. Needs no lock or write permission.
 
-A path is a log, the log directory of a Kafka broker, or the directory of one partition by itself (``orders-0``), of
+A path is a log, a Kafka broker's log directory, or one partition's directory (``orders-0``) of
 either kind.
 """
 
@@ -28,11 +28,11 @@ _IDENTITY_LIMIT_BYTES = 4096
 
 
 class PartitionSource(NamedTuple):
-    """One partition: plain values, so that a plan can be sent to executors.
+    """One partition, as plain values, so that a plan can be sent to executors.
 
-    ``is_kafka``: Kafka writes it, so offsets may have gaps and no commit slots tell what is published. ``log_start`` is
-    what Kafka's checkpoint says. ``identity`` differs for a topic created anew under the same name. ``topic_id`` is empty
-    where no catalog vouches for it.
+    ``is_kafka``: Kafka writes it, so offsets may have gaps and there are no commit slots.
+    ``log_start`` is from Kafka's checkpoint. ``identity`` differs for a recreated topic.
+    ``topic_id`` is empty if no catalog confirms it.
     """
 
     topic_partition: TopicPartition
@@ -44,7 +44,7 @@ class PartitionSource(NamedTuple):
 
     @property
     def known_id(self) -> str:
-        """The topic's id as the partition's own file says it; empty where there is none (yet: Kafka is slow to write it)."""
+        """The topic's id in the partition's own file; empty if missing (Kafka writes it late)."""
         found = re.search(rb"topic_id: *([!-~]{1,64})", self.identity)
         return found[1].decode() if found else ""
 
@@ -58,7 +58,7 @@ class PartitionSource(NamedTuple):
         )  # fmt: skip
 
     def _find_topic(self) -> None:
-        """``TopicNotFound`` if the topic, which has an id, is not in the log any more. For when the directory is missing."""
+        """For a missing directory: ``TopicNotFound`` if the log has no topic of this id."""
         layout = Layout(self.directory.rpartition("/")[0])
         catalog = Catalog(OsFileSystem().within(layout.root), SystemClock(), layout, TopicConfig())
         topic, number = self.topic_partition
@@ -69,17 +69,17 @@ class PartitionSource(NamedTuple):
             )  # fmt: skip
 
     def published(self) -> CommitState:
-        """What can be read now. ``CorruptSegment``, also if only the directory is gone; ``TopicNotFound`` if the topic is."""
+        """What can be read now. ``TopicNotFound``; ``CorruptSegment``, also without a directory."""
         return self.view().current()
 
     def reader(self, published: CommitState | None = None) -> PartitionReader:
-        """Reads what was published then, or is now (as ``published``), whatever is appended meanwhile. To be closed."""
+        """Reads what is ``published`` (default: now), not later appends. The caller closes it."""
         directory = self.place()
         there = PublishedOnce(published or self._view_of(directory).current())
         return PartitionReader(directory, there, dense=not self.is_kafka)
 
     def view(self) -> PublishedView:
-        """Of what is published."""
+        """A view of what is published."""
         return self._view_of(self.place())
 
     def _view_of(self, directory: PartitionDirectory) -> PublishedView:
@@ -87,7 +87,7 @@ class PartitionSource(NamedTuple):
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:
-    """What tells this partition from a later one of the same name: its ``partition.metadata``, which has the topic's id."""
+    """The ``partition.metadata``, with the topic's id: a recreated partition has another one."""
     try:
         return read_whole(filesystem, f"{directory}/{PARTITION_METADATA}", _IDENTITY_LIMIT_BYTES)
     except own(FileNotFoundError):
@@ -98,7 +98,7 @@ class LogDirectory:
     """The topics and partitions below a path."""
 
     def __init__(self, path: str) -> None:
-        """``LogNotFound`` where the path holds none of the three; ``FormatVersionError``."""
+        """``LogNotFound`` if the path is not one of the three kinds; ``FormatVersionError``."""
         self._filesystem: FileSystem = OsFileSystem()
         filesystem, layout = self._filesystem, Layout(path)
         if not filesystem.is_directory(path):
@@ -135,15 +135,15 @@ class LogDirectory:
             self._log_starts = {}
 
     def version(self) -> int | None:
-        """A number that changes whenever a topic is created, altered or deleted; None where nothing says so."""
+        """A number that changes if a topic is created, altered or deleted; None if unknown."""
         return None if self._is_kafka or self._alone else self._catalog.version()
 
     def topics(self) -> list[str]:
-        """Their names, sorted."""
+        """The topics' names, sorted."""
         return [self._alone.topic] if self._alone else sorted(self._catalog.names())
 
     def partitions(self, topic: str) -> list[PartitionSource]:
-        """All partitions of a topic that are here; a Kafka broker need not have them all. ``TopicNotFound``."""
+        """The topic's partitions here; a Kafka broker may lack some. ``TopicNotFound``."""
         numbers, topic_id = self._described(topic)
         return [self._source(TopicPartition(topic, number), topic_id) for number in numbers]
 
@@ -161,7 +161,7 @@ class LogDirectory:
         return self._source(topic_partition, topic_id)
 
     def _described(self, topic: str) -> tuple[Sequence[int], str]:
-        """The numbers of a topic's partitions, and its id; none where it is only a directory's name, or Kafka's."""
+        """The partitions' numbers and the topic's id; empty for Kafka or a single directory."""
         if self._alone:
             if topic != self._alone.topic:
                 raise TopicNotFound(f"no topic {topic!r}: the path holds {self._alone.topic!r} alone", topic=topic)

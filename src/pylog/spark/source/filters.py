@@ -1,8 +1,8 @@
-"""What of a query's filters narrows its plan: topics, partitions, offsets and times that are not wanted are not read.
+"""Filters that narrow a query's plan by topic, partition, offset and time.
 
-Pure: knows no directory. Topics, partitions and offsets are narrowed exactly. Times are narrowed to what may hold them, so
-Spark applies filters on times again, as it does those that say nothing here. SQL's logic has three values: a comparison
-with null holds nowhere, nor does its negation.
+Reads no directory. Topics, partitions and offsets are narrowed exactly. Times are not, so Spark
+applies filters on times again, as it does unknown filters. In SQL a comparison with null is not
+true, and neither is its negation.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from pyspark.sql.datasource import (
 from pylog.model import TopicPartition
 
 Span = tuple[int, int]
-"""From the first on, up to the second, exclusive."""
+"""From the first number up to the second, exclusive."""
 
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 _SPANS_MAX = 64
-_END = 1 << 100  # behind every offset and every time
+_END = 1 << 100  # greater than every offset and every time
 _EVERYTHING = ((-_END, _END),)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -55,18 +55,18 @@ _OF_TEXT = (StringStartsWith, StringEndsWith, StringContains)
 
 
 class Wanted(NamedTuple):
-    """The rows wanted: those of partitions that pass these filters, at these offsets, and perhaps of these times (ms)."""
+    """The wanted rows: partitions that pass these filters, these offsets, these times (ms)."""
 
     of_partition: tuple[Filter, ...] = ()
     offsets: tuple[Span, ...] = _EVERYTHING
     times_ms: Span = _EVERYTHING[0]
 
     def has(self, topic_partition: TopicPartition) -> bool:
-        """Whether anything of this partition is wanted."""
+        """Whether rows of this partition are wanted."""
         return all(_holds(it, getattr(topic_partition, _column(it))) for it in self.of_partition)
 
     def within(self, start: int, end: int) -> list[Span]:
-        """The offsets wanted of these."""
+        """The wanted offsets in this range."""
         return [] if self.times_ms[0] >= self.times_ms[1] else _both([(start, end)], self.offsets)
 
     @property
@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
         return self.times_ms == _EVERYTHING[0]
 
     def and_of(self, it: Filter) -> tuple[Wanted, bool]:
-        """Narrowed by one filter more, and whether it is done with, so that nobody need apply it again."""
+        """Narrowed by one more filter, and whether Spark need not apply that filter."""
         column = _column(it)
         if isinstance(_positive(it), IsNull | IsNotNull):
             if column not in _NEVER_NULL:
@@ -97,7 +97,7 @@ class Wanted(NamedTuple):
 
 
 def wanted_by(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """What these filters together want, and those of them that Spark must apply."""
+    """What these filters want together, and the filters that Spark must apply."""
     wanted, left = Wanted(), []
     for it in filters:
         wanted, is_done = wanted.and_of(it)
@@ -114,7 +114,7 @@ def _positive(it: Filter) -> Any:
 
 
 def _column(it: Filter) -> str:
-    """The name of the column, or what is none."""
+    """The column's name, or a text that is not a column's name."""
     return ".".join(getattr(_positive(it), "attribute", ()))
 
 
@@ -124,7 +124,7 @@ def _values(it: Filter) -> Sequence[Any]:
 
 
 def _is_of(it: Filter, kind: type) -> bool:
-    """Whether this is a comparison that is known here, with values of the column's own type, or null."""
+    """Whether this is a known comparison with values of the column's own type, or null."""
     positive = _positive(it)
     if type(positive) is not In and (
         type(positive) not in _COMPARISONS or (type(positive) in _OF_TEXT and kind is not str)
@@ -134,12 +134,12 @@ def _is_of(it: Filter, kind: type) -> bool:
 
 
 def _is_local(value: Any) -> bool:
-    """Whether it is a time of nobody knows which zone."""
+    """Whether it is a time without a zone."""
     return isinstance(value, datetime) and value.tzinfo is None
 
 
 def _holds(it: Filter, value: Any) -> bool:
-    """Whether it is true of a value that is not null."""
+    """Whether the filter is true of a value that is not null."""
     positive, is_negated = _positive(it), isinstance(it, Not)
     others = _values(it)
     if isinstance(positive, In):
@@ -151,7 +151,7 @@ def _holds(it: Filter, value: Any) -> bool:
 
 
 def _spans(it: Filter, number: Callable[[Any], int]) -> list[Span]:
-    """Of which numbers it is true."""
+    """The numbers for which the filter is true."""
     positive, is_negated = _positive(it), isinstance(it, Not)
     if None in _values(it) and not isinstance(positive, In):
         return [*_EVERYTHING] if is_negated and isinstance(positive, EqualNullSafe) else []
@@ -170,11 +170,11 @@ def _microseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-# Spans, rising
+# Spans, in ascending order
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Without empty ones, and those that touch as one."""
+    """Drop empty spans and join adjacent ones."""
     found: list[Span] = []
     for start, end in spans:
         if found and found[-1][1] == start < end:

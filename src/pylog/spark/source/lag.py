@@ -1,4 +1,4 @@
-"""How far a streaming query is behind, out of the progress that Spark reports of it."""
+"""How far a streaming query is behind, from the progress that Spark reports."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pylog.spark.source.stream_offsets import Positions, decode
 
 
 def offsets_behind(progress: Any) -> Positions:
-    """By partition, how many offsets were there to be read and not yet taken when the last batch was planned.
+    """By partition, the number of readable offsets that the last planned batch did not take.
 
-    ``progress`` is a query's ``lastProgress`` (none before its first batch is over), or one of its ``recentProgress``, or what a
-    listener is told. Of sources of one topic the one that is furthest behind counts; sources that are not in Python, or have
-    other offsets, are left out. Gaps count: of a compacted topic, or between transactions, fewer records may come.
+    ``progress`` is a query's ``lastProgress`` (None before its first batch ends), one of
+    ``recentProgress``, or a listener's argument. Of several sources of a topic the largest lag
+    counts. Sources that are not in Python, or have other offsets, are left out. Gaps (compaction,
+    transactions) count, so fewer records may come.
     """
     behind: Positions = {}
     if progress is None:
@@ -38,5 +39,5 @@ def _offsets(source: Any, name: str) -> Positions:
     try:
         offsets = json.loads(text or "null")
         return decode(offsets) if isinstance(offsets, dict) else {}
-    except own(ValueError, ConfigError):  # of another source
+    except own(ValueError, ConfigError):  # offsets of another source
         return {}

@@ -1,6 +1,6 @@
-"""Where a query starts and ends: by offset or by time, everywhere or by partition, as in Spark's Kafka source.
+"""A query's start and end, offset or time, for all partitions or each, as in Spark's Kafka source.
 
-A time for all partitions goes before times by partition, and these before offsets.
+A time for all partitions takes precedence over times by partition, and these over offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class OffsetOption(NamedTuple):
-    """Offsets (-2 is the earliest, -1 the latest), or times in ms since 1970: the same everywhere, or by partition."""
+    """Offsets (-2 earliest, -1 latest) or times (ms since 1970), for all partitions or each."""
 
     option: str
     everywhere: int
@@ -33,9 +33,9 @@ class OffsetOption(NamedTuple):
 
 
 def starting_option(given: Mapping[str, str], *, streaming: bool = False) -> OffsetOption:
-    """Of options as given, names in lower case. ``ConfigError`` names the one that is wrong.
+    """The start in the given options, names in lower case. ``ConfigError`` names the wrong option.
 
-    A batch query starts at the earliest offsets and can't start at the latest; a stream does, where it is not told otherwise.
+    A batch query starts at earliest and cannot start at latest; a stream starts there by default.
     """
     return (
         _time(given, "startingTimestamp")
@@ -45,7 +45,7 @@ def starting_option(given: Mapping[str, str], *, streaming: bool = False) -> Off
 
 
 def ending_option(given: Mapping[str, str]) -> OffsetOption:
-    """The same; exclusive."""
+    """The exclusive end in the given options, names in lower case."""
     return (
         _time(given, "endingTimestamp")
         or _times(given, "endingOffsetsByTimestamp")
@@ -54,7 +54,7 @@ def ending_option(given: Mapping[str, str]) -> OffsetOption:
 
 
 def check_order(starting: OffsetOption, ending: OffsetOption) -> None:
-    """``ConfigError`` where a range would end before it starts."""
+    """``ConfigError`` if a range would end before it starts."""
     if starting.is_time != ending.is_time:
         return
     for topic_partition, start in (starting.each or {}).items():
@@ -88,7 +88,7 @@ def _times(given: Mapping[str, str], option: str) -> OffsetOption | None:
 
 
 def _offsets(given: Mapping[str, str], option: str, default: int, never: int | None) -> OffsetOption:
-    """``never`` is the place a batch query can't have there: a start at the latest offset, an end at the earliest."""
+    """``never``: what a batch query cannot have here, a start at latest or an end at earliest."""
     names = {value: word for word, value in _WORDS.items()}
     value = given.get(option.lower(), names[default]).strip()
     words = " or ".join(repr(word) for word, value in _WORDS.items() if value != never)

@@ -1,7 +1,7 @@
-"""The options of the source: Spark's Kafka source's names, meanings and defaults, for those that are supported.
+"""The options of the source, with the names, meanings and defaults of Spark's Kafka source.
 
-Owns which options there are and what their values may be. Pure: knows no directory, so whether a topic exists is asked
-elsewhere. Nothing is ignored: an option that has no effect here is refused by name.
+Owns the supported options and their values. Reads no directory: other files check whether a topic
+exists. An option without effect is refused by name.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _EXAMPLE_OF_PARTITIONS = '{"orders": [0, 1]}'
 
 
 class Selection(NamedTuple):
-    """The partitions to read: by topic, by a pattern of topics, or one by one. Without any of these all of them."""
+    """The partitions to read: by topic, by a pattern of topics, or one by one. All by default."""
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] | None = None
 
     def each(self) -> list[Selection]:
-        """What is named, one by one."""
+        """One selection for each named topic or partition."""
         if self.topics is not None:
             return [Selection(topics=(topic,)) for topic in self.topics]
         if self.partitions is not None:
@@ -79,7 +79,7 @@ class Selection(NamedTuple):
 
 
 class Splitting(NamedTuple):
-    """How many bytes of a partition a task reads, about; at least so many tasks; at most so many offsets each. 0: no matter."""
+    """Approximate bytes per task, minimum of tasks, maximum of offsets per task. 0: not set."""
 
     piece_bytes: int
     tasks_min: int
@@ -87,7 +87,7 @@ class Splitting(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of a stream's micro-batch: offsets, bytes as stored; 0: no matter. It waits for ``offsets_min``, ``delay_s`` at most."""
+    """Limits of a micro-batch in offsets and stored bytes; 0: none. ``delay_s``: longest wait."""
 
     offsets_max: int = 0
     bytes_max: int = 0
@@ -97,7 +97,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of one query, checked. ``path`` is absolute: executors have other working directories."""
+    """Checked options. ``path`` is absolute: executors have other working directories."""
 
     path: str
     selection: Selection
@@ -113,7 +113,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
-        """The options as Spark hands them over, names in any case. ``ConfigError`` names the one that is wrong."""
+        """The options from Spark, names in any case. ``ConfigError`` names the wrong one."""
         given = {name.lower(): value for name, value in options.items()}
         _refuse_others(given)
         _refuse_of_the_other_kind(given, streaming=streaming)
@@ -139,7 +139,7 @@ class SourceOptions:
 
     @classmethod
     def parse_any(cls, options: Mapping[str, str]) -> SourceOptions:
-        """For who can't know yet which of the two it will be: what is wrong either way is ``ConfigError``."""
+        """Options of a batch query or a stream. ``ConfigError`` if they are wrong for both."""
         is_of_a_stream = not {name.lower() for name in OF_STREAMS}.isdisjoint(name.lower() for name in options)
         try:
             return cls.parse(options, streaming=is_of_a_stream)
@@ -165,7 +165,7 @@ def _refuse_others(given: Mapping[str, str]) -> None:
 
 
 def refuse_a_brokers(names: Iterable[str], here: str) -> None:
-    """``ConfigError`` that has all of these options, in lower case, which are for a broker: a job that moves has several."""
+    """``ConfigError`` with all broker options in ``names`` (lower case): a job may have several."""
     spelled = {name.lower(): name for name in FOR_A_BROKER}
     found = [spelled.get(name, name) for name in sorted(names) if name.startswith("kafka.") or name in spelled]
     if found:
@@ -196,7 +196,7 @@ def _limits(given: Mapping[str, str]) -> Limits:
 
 
 def absolute_path(value: str | None) -> str:
-    """An absolute path. ``file:`` URIs are paths too; other schemes name filesystems that are not mounted here."""
+    """An absolute path. ``file:`` URIs are paths; other schemes are not mounted here."""
     if not value:
         raise wrong("path", value, "a log's directory: .load(path)")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", value):
@@ -266,7 +266,7 @@ def count(given: Mapping[str, str], option: str, default: int) -> int:
 
 
 def _duration_s(given: Mapping[str, str], option: str, default: str) -> float:
-    """Spark's notation (``JavaUtils.timeStringAsMs``): a number is of milliseconds."""
+    """Spark's notation (``JavaUtils.timeStringAsMs``): a plain number is in milliseconds."""
     value = given.get(option.lower(), default).strip().lower()
     match = re.fullmatch("([0-9]{1,15})([a-z]*)", value)
     if match is None or (match[2] or "ms") not in _UNITS_S:

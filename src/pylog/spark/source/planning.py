@@ -1,6 +1,6 @@
-"""Which partitions a query reads, and the offsets that its options mean there.
+"""Which partitions a query reads, and which offsets its options mean there.
 
-Offsets that a query is to read, and that are gone, are data loss. It fails, or puts up with it (``failOnDataLoss=false``).
+Lost offsets are data loss: the query fails, or continues with ``failOnDataLoss=false``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("pylog.spark")
 
 
 def select_partitions(directory: LogDirectory, selection: Selection) -> list[PartitionSource]:
-    """The partitions meant. Internal topics are read only where they are named. ``TopicNotFound``, ``InvalidPartition``."""
+    """The partitions; internal topics only by name. ``TopicNotFound``, ``InvalidPartition``."""
     if selection.partitions is not None:
         return [directory.partition(topic_partition) for topic_partition in selection.partitions]
     topics: Sequence[str]
@@ -40,7 +40,7 @@ def select_partitions(directory: LogDirectory, selection: Selection) -> list[Par
 
 
 def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> None:
-    """Offsets, or times, by partition must name all partitions of the query and no other, as in Spark's Kafka source."""
+    """By-partition options must name exactly the query's partitions, as in Spark's Kafka source."""
     if asked.each is None:
         return
     for problem, wrong in (
@@ -58,7 +58,7 @@ def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> Non
 
 
 def readable_offsets(published: CommitState, isolation_level: str) -> OffsetRange:
-    """The offsets that are there to be read."""
+    """The offsets that can be read."""
     first = published.log_start_offset
     return OffsetRange(first, max(first, visible_end(published, isolation_level, WRITTEN)))
 
@@ -87,7 +87,7 @@ def start_offset(
 def resolve_offset(
     reader: PartitionReader, topic_partition: TopicPartition, there: OffsetRange, asked: OffsetOption, otherwise: T
 ) -> int | T:
-    """The offset meant; of a time that of the first record as late, ``otherwise`` where there is none."""
+    """The offset asked for. A time means the first record as late, or ``otherwise``."""
     value = asked.of(topic_partition)
     if not asked.is_time:
         return {EARLIEST: there.start, LATEST: there.end}.get(value, value)
@@ -98,7 +98,7 @@ def resolve_offset(
 def report_missing_offsets(
     topic_partition: TopicPartition, wanted: OffsetRange, there: OffsetRange, visible_end: int, options: SourceOptions
 ) -> None:
-    """That ``wanted`` is more than ``there`` is: raise or warn as ``report_loss`` does, with the cause."""
+    """Report, as ``report_loss`` does, that ``wanted`` exceeds ``there``, and the cause."""
     if min(wanted) < there.start:
         cause = "retention has removed the first of them"
     elif max(wanted) <= visible_end:
@@ -119,10 +119,7 @@ def report_missing_offsets(
 
 
 def report_loss(what: str, topic_partition: TopicPartition, *, fails: bool, **facts: Any) -> None:
-    """Raise ``OffsetOutOfRange`` where the query fails on loss, else warn, in the same words.
-
-    They are an error's in both cases, and so printable, whatever a checkpoint or a directory has for a name.
-    """
+    """Raise or log ``OffsetOutOfRange``. Its text is printable, whatever a checkpoint contains."""
     advice = "failOnDataLoss=false goes on with what there is" if fails else "going on with what there is"
     error = OffsetOutOfRange(f"{what}; {advice}", **topic_partition._asdict(), **facts)
     if fails:

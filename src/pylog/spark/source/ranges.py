@@ -1,9 +1,9 @@
 """A range of offsets of one partition: planned on the driver, read on an executor.
 
-The plan fixes what was published, so every executor sees the same log, whatever is appended meanwhile, and none has to
-find out for itself where the log ends. What is no longer there when an executor comes to it is data loss, and named so:
-by retention, or because the topic was deleted or created anew. Anything else that is missing or wrong is damage. Gaps in
-the offsets (compaction, transaction markers, aborted records) are neither.
+The plan fixes the published state: every executor sees the same log, despite appends, and none has
+to find its end. Data that is gone at reading is data loss, with a cause: retention, or a deleted or
+recreated topic. Anything else missing or wrong is damage. Gaps in the offsets (compaction,
+transaction markers, aborted records) are neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FETCH_LEAST_BYTES = 64 << 10
 class PartitionRange(InputPartition):
     """Offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``.
 
-    ``size_bytes`` says about how many bytes of segments these are, 0 if nobody knows. ``skip_damage``: read on behind damage.
+    ``size_bytes``: about the stored size, 0 if unknown. ``skip_damage``: continue after damage.
     """
 
     source: PartitionSource
@@ -51,13 +51,13 @@ class PartitionRange(InputPartition):
 
 @dataclass(frozen=True)
 class PartitionRanges(InputPartition):
-    """What one task reads: ranges of one partition or of several, one after the other."""
+    """What one task reads: ranges of one or several partitions, in order."""
 
     ranges: tuple[PartitionRange, ...]
 
 
 def record_batches(planned: PartitionRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of a range. ``OffsetOutOfRange`` for data loss, ``CorruptSegment`` for damage; both say where."""
+    """The records. ``OffsetOutOfRange`` for loss, ``CorruptSegment`` for damage; with offset."""
     reader = _RangeReader(planned)
     try:
         yield from arrow.record_batches(
@@ -78,7 +78,7 @@ class _RangeReader:
         self._read_bytes = 0
 
     def _reader_of(self, published: CommitState) -> PartitionReader:
-        if self._planned.skip_damage:  # behind damage it may go on with a batch in which the log starts
+        if self._planned.skip_damage:  # after damage it may resume in the batch that holds the log start
             published = published._replace(log_start_offset=0)
         return self._source.reader(published)
 
@@ -114,7 +114,7 @@ class _RangeReader:
         return fetched.batches, fetched.cursor
 
     def _fetch_bytes(self) -> int:
-        """No more at a time than the rest of the range is about: what lies behind it is of no use."""
+        """About the rest of the range at most: later bytes are of no use."""
         rest = self._planned.size_bytes - self._read_bytes
         return min(FETCH_BYTES, max(rest, _FETCH_LEAST_BYTES)) if self._planned.size_bytes else FETCH_BYTES
 
@@ -136,16 +136,16 @@ class _RangeReader:
         return "the topic was deleted, or deleted and created anew, since the query was planned"
 
     def _check_gap(self, offset: int) -> None:
-        """Kafka's logs have gaps; one that begins before the first segment is what retention left."""
+        """Report what retention removed before Kafka's first segment. Later gaps are normal."""
         try:
             first = min(self._place.segments().bases, default=offset)
         except own(FileNotFoundError):
-            return  # all is gone: the check of what was planned says why
+            return  # everything is gone: _check_identity reports why
         if first > offset:
             self._report_loss(offset, f"retention has removed what is before offset {first}")
 
     def _behind_what_was_lost(self, offset: int, error: PylogError) -> Cursor:
-        """Where to go on after ``error``, if it comes of data loss that the query puts up with; else raise."""
+        """Where to continue after ``error`` if the query tolerates that loss; else raise."""
         if not self._check_identity(offset):
             return Cursor(self._planned.end)
         try:
@@ -159,7 +159,7 @@ class _RangeReader:
         return Cursor(first)
 
     def _goes_on_with(self, now: CommitState) -> bool:
-        """Whether Kafka has begun a new segment since: it may have compacted the last one that was planned, or merged it."""
+        """Whether Kafka has rolled since; if so, reopen: segments may be compacted or merged."""
         if not self._source.is_kafka or now.active_base == self._reader.published.current().active_base:
             return False
         self._reader.close()
@@ -181,16 +181,16 @@ class _RangeReader:
     # Damage
 
     def _behind_damage(self, offset: int, error: PylogError) -> Cursor:
-        """Where to go on behind damage that the query puts up with; else raise."""
+        """Where to continue after damage that the query tolerates; else raise."""
         if not self._planned.skip_damage or not isinstance(error, CorruptSegment):
             raise error
         cursor = self._reader.behind(error, offset)
-        if cursor.offset > offset:  # else it lies before what is read
+        if cursor.offset > offset:  # else the damage is before the range
             self._report_damage(offset, min(cursor.offset, self._planned.end), error)
         return cursor
 
     def _is_readable(self, view: BatchView) -> bool:
-        """Whether the records of a whole batch are records: its checksum says that nothing was altered since it was made."""
+        """Whether the records decode: a valid checksum only shows that the bytes are unaltered."""
         try:
             view.columns()
         except own(CorruptRecord) as error:
@@ -211,7 +211,7 @@ class _RangeReader:
         )
 
     def located(self, damage: CorruptRecord) -> CorruptSegment:
-        """The same damage with everything that is needed to find it."""
+        """The same damage with topic, partition, offset and file."""
         topic, partition = self._source.topic_partition
         offset = damage.facts.get("offset", self._planned.start)
         path = damage.facts.get("path")

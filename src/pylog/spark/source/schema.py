@@ -1,4 +1,4 @@
-"""The columns: those of Spark's Kafka source."""
+"""The columns of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spark_schema(*, include_headers: bool) -> StructType:
 
 
 def arrow_schema(wanted: StructType, *, include_headers: bool) -> pa.Schema:
-    """What Spark expects record batches of ``wanted`` to be. ``ConfigError`` for columns there are not."""
+    """The record batches that Spark expects for ``wanted``. ``ConfigError`` for unknown columns."""
     there = spark_schema(include_headers=include_headers)
     arrow_fields = arrow.schema(headers=True)
     fields = []

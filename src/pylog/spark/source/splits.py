@@ -1,8 +1,8 @@
-"""Cuts what a query reads into tasks: a large partition feeds every core, and small ones share a task.
+"""Cuts a query's ranges into tasks: a large partition feeds every core, small ones share a task.
 
-Pieces end between batches, where the indexes know of one, about ``splitBytes`` apart; smaller where there would be fewer tasks
-than ``minPartitions``. A rest of less than half a piece goes with the piece before it: it would start a task for little.
-``maxRecordsPerPartition`` cuts by offsets, as Spark's Kafka source does: gaps count as records.
+Pieces end at batches in the indexes, about ``splitBytes`` apart, or closer if there would be fewer
+tasks than ``minPartitions``. A rest under half a piece joins the piece before it: it is not worth a
+task. ``maxRecordsPerPartition`` cuts by offsets, as in Spark's Kafka source: gaps count as records.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pylog.spark.source.options import Splitting
 from pylog.spark.source.ranges import PartitionRange, PartitionRanges
 
 TASK_BYTES = 4 << 20
-"""What is worth a task of its own: with less, starting it is most of what it does."""
+"""The size that is worth a task: with less, most of the work is to start the task."""
 
 
 def split(planned: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRange]:
-    """The same offsets in the same order, in as many pieces as are asked for. All know their ``size_bytes``, about."""
+    """The same offsets, in order, in pieces with an approximate ``size_bytes``."""
     piece_bytes, rest_bytes = splitting.piece_bytes, splitting.piece_bytes // 2
     if splitting.tasks_min > len(planned):
         piece_bytes = max(1, min(piece_bytes, sum(whole.size_bytes for whole in planned) // splitting.tasks_min))
-        rest_bytes = 0  # it may be one of the tasks that are asked for
+        rest_bytes = 0  # a rest may be one of the requested tasks
     return [piece for whole in planned for piece in _pieces(whole, piece_bytes, rest_bytes, splitting.offsets_max)]
 
 
 def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRanges]:
-    """Tasks of these pieces, in the same order: small ones share a task, up to 4 MiB or ``splitBytes``.
+    """Tasks of these pieces in order: small pieces share a task, up to 4 MiB or ``splitBytes``.
 
-    Never fewer tasks than ``minPartitions``, if there are as many pieces; and with ``maxRecordsPerPartition`` each is a task.
+    At least ``minPartitions`` tasks if possible. ``maxRecordsPerPartition``: each piece is a task.
     """
     if splitting.offsets_max:
         return [PartitionRanges((piece,)) for piece in pieces]
@@ -51,7 +51,7 @@ def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[Par
 
 
 def _pieces(whole: PartitionRange, piece_bytes: int, rest_bytes: int, offsets_max: int) -> Iterator[PartitionRange]:
-    """Cut by bytes, where as many as ``rest_bytes`` follow, and each piece by offsets."""
+    """Cut by bytes, if at least ``rest_bytes`` follow, and each piece by offsets."""
     if whole.size_bytes <= piece_bytes and not offsets_max:
         yield whole
         return
@@ -65,7 +65,7 @@ def _pieces(whole: PartitionRange, piece_bytes: int, rest_bytes: int, offsets_ma
 
 
 def sized(reader: PartitionReader, whole: PartitionRange, start: int, end: int) -> PartitionRange:
-    """A part of a range, with its ``size_bytes``, about, as it is stored."""
+    """A part of a range, with its approximate stored ``size_bytes``."""
     return replace(whole, start=start, end=end, size_bytes=max(reader.size_bytes(start, end), 1))
 
 

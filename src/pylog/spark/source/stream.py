@@ -1,7 +1,7 @@
 """A streaming query's source: where it starts, what is new, and which ranges a micro-batch reads.
 
-Spark keeps one of these in a process of its own on the driver, for as long as the query runs. All that must survive it is in
-the offsets, which Spark writes into the query's checkpoint; a batch that is replayed has the same ones.
+Spark keeps one in a separate process on the driver while the query runs. The offsets contain all
+state that must survive it: Spark writes them into the checkpoint and replays a batch with them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ There = Mapping[TopicPartition, tuple[PartitionSource, CommitState]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What is wrong with the options is raised by the method that needs them: Spark names an error of ``__init__`` otherwise."""
+    """Methods check the options: Spark reports an error of ``__init__`` under another name."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock | None = None) -> None:
         self._given = dict(options)
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._took_s: float | None = None
-        self._told: set[str] = set()  # what is missing, and was warned of
+        self._told: set[str] = set()  # missing names that were warned of
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Where it starts
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
-        """Of a query without a checkpoint: asked more than once, and the same each time."""
+        """The start of a query without a checkpoint. Every call gives the same answer."""
         if self._initial is None:
             options, there = self._options, self._watched.published()
             if self._watched.missing:
@@ -87,11 +87,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What is new
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends at what is there now."""
+        """End the query at what exists now."""
         self._target = {p: self._readable(published).end for p, (_, published) in self._watched.published().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options say, for Spark to hand back; which of them it is does not matter."""
+        """What Spark hands to ``latestOffset``, where any kind of limit applies all options."""
         limits = self._options.limits
         if limits.offsets_max:
             return ReadMaxRows(limits.offsets_max)
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMinRows(limits.offsets_min) if limits.offsets_min else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where a batch that starts there would end; ``start`` itself where there is nothing to be read."""
+        """The end of a batch from ``start``; ``start`` itself if nothing is there to read."""
         positions, there = stream_offsets.decode(start), self._watched.published()
         ids, known_ids = _ids(there), stream_offsets.ids(start)
         anew = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._aimed_at(stands, {p: max(offsets.end, stands.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(stands, ends, readable)
-        if start == self._initial:  # the first batch, if only to have it written down where the query started
+        if start == self._initial:  # Spark must record where the query started, even without records
             return stream_offsets.encode(ends, ids, positions)
         if anew:
             return stream_offsets.encode(ends, ids, anew)
@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What there was to be read when Spark last asked, whatever the limits: for the query's progress."""
+        """What was readable when Spark last asked, without limits: for the query's progress."""
         return self._latest
 
     def _readable(self, published: CommitState) -> OffsetRange:
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_for_missing()
 
     def _check_for_missing(self) -> None:
-        """Names that were asked for and are not there. Spark looks a hundred times a second, so each is warned of once."""
+        """Raise or warn of missing names, once of each: Spark asks a hundred times a second."""
         if self._watched.missing and self._options.fail_on_data_loss:
             raise self._watched.missing[0]
         missing = {str(error) for error in self._watched.missing}
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @staticmethod
     def _stands(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
-        """Where the next batch starts, in partitions that are there: at their end where it was cut below that."""
+        """The next batch's start in existing partitions: the end of a truncated one."""
         return {
             p: position if position <= there[p][1].high_watermark else readable[p].end
             for p, position in positions.items()
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _aimed_at(self, stands: Positions, ends: Positions) -> Positions:
-        """No further than what was there when the query began, if it is to end there."""
+        """With the AvailableNow trigger: no further than what existed when the query began."""
         target = self._target
         if target is None:
             return ends
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(
         self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange]
     ) -> Positions:
-        """What is gone does not count."""
+        """Apply the limits. Offsets that are gone do not count."""
         limits = self._options.limits
         new: dict[TopicPartition, Range] = {
             p: (min(max(positions.get(p, 0), readable[p].start), end), end) for p, end in ends.items()
@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {p: min(by_count[p], by_bytes[p]) for p in ends}
 
     def _has_waited(self, delay_s: float) -> bool:
-        """The first batch waits for nothing, as in Spark's Kafka source."""
+        """The first batch does not wait, as in Spark's Kafka source."""
         return self._took_s is None or self._clock.monotonic() - self._took_s >= delay_s
 
     def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if there is None:
             return 0
         source, published = there
-        with closing(source.reader(published)) as reader:  # one byte more, to know that there is more
+        with closing(source.reader(published)) as reader:  # one byte more shows that there is more
             return max(reader.size_bytes(*offsets, self._options.limits.bytes_max + 1), 1)
 
     def _cut(self, topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
@@ -206,13 +206,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What a batch reads
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The ranges between; the same for a batch that is replayed, as far as it is there still."""
+        """The ranges between two offsets: the same for a replay, as far as they exist."""
         planned_ids = stream_offsets.ids(end)
         starts, ends = stream_offsets.starts(start, end), stream_offsets.decode(end)
         self._watched.refresh()
         planned = []
         for topic_partition, until in ends.items():
-            wanted = OffsetRange(starts.get(topic_partition, 0), until)  # one that is new is read from its first
+            wanted = OffsetRange(starts.get(topic_partition, 0), until)  # a new one is read from offset 0
             if wanted.start < wanted.end:
                 there = self._watched.published_of(topic_partition)
                 if there is None:
@@ -230,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, PartitionRanges):
-            return iter(())  # Spark makes a partition of its own where the plan has none
+            return iter(())  # Spark makes a partition if the plan has none
         columns = arrow_schema(self._schema, include_headers=self._options.include_headers)
         return chain.from_iterable(record_batches(piece, columns) for piece in partition.ranges)
 
@@ -267,7 +267,7 @@ def _ids(there: There) -> dict[str, str]:
 
 
 def _differ(ids: Mapping[str, str], known: Mapping[str, str], topic: str) -> bool:
-    """Whether they are two topics; of one whose id is not known nobody can say that."""
+    """Whether the two ids show two topics; an unknown id shows nothing."""
     return bool(ids.get(topic) and known.get(topic)) and ids[topic] != known[topic]
 
 

@@ -1,10 +1,10 @@
-"""The offsets of a stream, as Spark keeps them in a query's checkpoint: the JSON of its Kafka source, and what that lacks.
+"""A stream's offsets in a query's checkpoint: the JSON of Spark's Kafka source, and more.
 
     {"orders": {"0": 23, "1": 0}, "$ids": {"orders": "9a1f…"}}
 
-``"$ids"`` says which topics these are, so that one created anew under its name is told from it. Where a batch does not start
-where the one before has ended, its end says so in ``"$from"``: the first one, for which Spark would ask again where to start if
-it had to be replayed, when ``latest`` means another place; and one that comes to a topic that was created anew.
+``"$ids"`` detects a recreated topic. ``"$from"`` records the start of a batch that does not start
+at the previous end: the first one, because Spark asks for the start again on a replay and
+``latest`` may have moved, and one that reaches a recreated topic.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pylog.errors import ConfigError
 from pylog.model import TopicPartition
 from pylog.spark.source.offset_options import is_int
 
-FROM, IDS = "$from", "$ids"  # no topic can be called so
+FROM, IDS = "$from", "$ids"  # not valid names of topics
 
 Positions = dict[TopicPartition, int]
 Ids = Mapping[str, str]
-"""Of topics; one whose id nobody knows is not in it."""
+"""By topic; topics with an unknown id are left out."""
 
 
 def encode(
     ends: Mapping[TopicPartition, int], ids: Ids, starts: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
-    """Of equal positions always the same text: Spark compares that. ``starts``: those that no batch has ended at."""
+    """Equal positions give equal text: Spark compares it. ``starts``: no earlier batch's ends."""
     found = _by_topic(ends)
     known = {topic: ids[topic] for topic in sorted(found) if topic in ids}
     if known:
@@ -45,7 +45,7 @@ def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def decode(offsets: Mapping[str, Any]) -> Positions:
-    """The next offset to be read, by partition. ``ConfigError`` for what is no such thing."""
+    """The next offset to read, by partition. ``ConfigError`` if ``offsets`` is not of this form."""
     if not isinstance(offsets, dict):
         raise _no_offsets(offsets)
     return {
@@ -57,12 +57,12 @@ def decode(offsets: Mapping[str, Any]) -> Positions:
 
 
 def starts(start: Mapping[str, Any], end: Mapping[str, Any]) -> Positions:
-    """Where the batch between the two starts."""
+    """Where the batch between the two offsets starts."""
     return decode(start) | (decode(end.get(FROM, {})) if start != end else {})
 
 
 def ids(offsets: Mapping[str, Any]) -> dict[str, str]:
-    """Of the topics whose offsets these are."""
+    """The ids of the topics in ``offsets``."""
     found = offsets.get(IDS, {})
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise _no_offsets(found)

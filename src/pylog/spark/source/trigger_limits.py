@@ -1,4 +1,4 @@
-"""How much of what is new a micro-batch takes: each partition's share by how far it is behind, as in Spark's Kafka source."""
+"""How much a micro-batch takes: partitions share by lag, as in Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pylog.model import TopicPartition
 from pylog.spark.source.options import Limits
 
 Range = tuple[int, int]  # offsets, the second exclusive
-Weigh = Callable[[TopicPartition, Range], int]  # about how many bytes are stored there; beyond the limit, more than it
-Cut = Callable[[TopicPartition, Range, int], int]  # an offset behind the first that has about so many bytes before it
+Weigh = Callable[[TopicPartition, Range], int]  # about the bytes stored there, or any number over the limit
+Cut = Callable[[TopicPartition, Range, int], int]  # an offset after the first, with about that many bytes before it
 
 
 def share_of_offsets(new: Mapping[TopicPartition, Range], limits: Limits) -> dict[TopicPartition, int]:
-    """Where the batch ends, by partition (``KafkaMicroBatchStream.rateLimit``): no partition that has something new starves."""
+    """The batch's ends (``KafkaMicroBatchStream.rateLimit``). No partition starves."""
     total = sum(end - start for start, end in new.values())
     if not limits.offsets_max or total <= limits.offsets_max:
         return {partition: end for partition, (_, end) in new.items()}
@@ -31,10 +31,9 @@ def _rounded(share: float) -> int:
 def share_of_bytes(
     new: Mapping[TopicPartition, Range], limits: Limits, weigh: Weigh, cut: Cut
 ) -> dict[TopicPartition, int]:
-    """The same by bytes as they are stored: a batch of records is not cut, so each partition may give one more.
+    """The batch's ends, by stored bytes. Record batches are not cut: a partition may take one more.
 
-    A partition is weighed up to the limit alone, so that a backlog costs no more than a batch: those that are farther
-    behind count the same.
+    Larger lags than the limit count the same, so that a backlog costs no more than a batch.
     """
     if not limits.bytes_max:
         return {partition: end for partition, (_, end) in new.items()}

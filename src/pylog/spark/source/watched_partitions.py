@@ -1,7 +1,7 @@
-"""What is published of a query's partitions, asked for again and again by a stream's driver.
+"""What is published of a stream's partitions: its driver asks again and again.
 
-Topics and partitions are listed anew only where the catalog has changed, and commit slots stay open, so that looking costs a read
-for each partition; Kafka's directories, which have neither, are listed each time, and what has come to them is assessed.
+Topics are listed again only after the catalog has changed, and commit slots stay open: a look costs
+one read per partition. Kafka's directories have neither and are listed and assessed each time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pylog.spark.source.directory import LogDirectory, PartitionSource
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import select_partitions
 
-_OPEN_MAX = 256  # descriptors kept; partitions beyond are opened each time
+_OPEN_MAX = 256  # descriptors kept; further partitions are opened each time
 
 
 class WatchedPartition:
-    """One partition, and what is published of it."""
+    """One partition and its published state."""
 
     def __init__(self, source: PartitionSource, *, stays_open: bool) -> None:
         self.source = source
@@ -34,7 +34,7 @@ class WatchedPartition:
 
 
 class WatchedPartitions:
-    """Those of one query. ``missing``: what is wrong with names that were asked for and are not there."""
+    """One query's partitions. ``missing``: errors for names that do not exist."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -43,7 +43,7 @@ class WatchedPartitions:
         self.missing: list[PylogError] = []
 
     def published(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
-        """All that are there now."""
+        """All partitions that exist now."""
         self.refresh()
         found = {}
         for topic_partition, partition in self._watched.items():
@@ -52,7 +52,7 @@ class WatchedPartitions:
         return found
 
     def refresh(self) -> None:
-        """List what there is, if it may be something else than when it was listed before."""
+        """List again if the catalog may have changed since."""
         directory = LogDirectory(self._options.path)
         version = directory.version()
         if version is None or version != self._version:
@@ -60,11 +60,11 @@ class WatchedPartitions:
             self._version = version
 
     def published_of(self, topic_partition: TopicPartition) -> tuple[PartitionSource, CommitState] | None:
-        """One of those that were listed; None where it is not there."""
+        """The state of a listed partition; None if it is gone."""
         partition = self._watched.get(topic_partition)
         try:
             return None if partition is None else (partition.source, partition.published())
-        except own(TopicNotFound):  # deleted since
+        except own(TopicNotFound):  # deleted since it was listed
             return None
 
     def _list(self, directory: LogDirectory) -> None:
