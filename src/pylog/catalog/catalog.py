@@ -277,9 +277,7 @@ class Catalog:
 
     def finish_deletions(self, retire: Retire, forget: Forget) -> None:
         """Finish deletions cut off by a crash, unless the catalog is locked: one may be running.
-
-        Other errors are only logged: the next opening tries again.
-        """
+        Other errors are only logged: the next opening tries again."""
         if self.being_deleted():
             try:
                 self.locked(partial(self._finish_deletions, retire, forget), timeout_s=0)
@@ -328,9 +326,7 @@ class Catalog:
 
     def make_durable(self) -> None:
         """Let every topic, and the directories above it, survive a power failure. ``StorageError``.
-
-        Needed for others' topics: they are visible when renamed, before the sync.
-        """
+        Needed for others' topics: they are visible when renamed, before the sync."""
         self._make_way_durable()
         self._filesystem.sync_directory(self._layout.topics)
 

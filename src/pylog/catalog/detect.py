@@ -17,9 +17,7 @@ _OF_TOPICS = (TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
 
 def detect_kind(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
     """The manifest, or None, and whether Kafka wrote the directory.
-
-    ``CorruptSegment`` if the manifest is lost.
-    """
+    ``CorruptSegment`` if the manifest is lost."""
     try:
         manifest = read_manifest(filesystem, layout.manifest)
     except own(StorageError) as error:

@@ -21,9 +21,7 @@ def is_own_directory(filesystem: FileSystem, path: str) -> bool:
 
 def make_room(filesystem: FileSystem, layout: Layout, topic: str, number: int) -> None:
     """Free the path of a new partition: remove an unfinished creation, move aside anything else.
-
-    The caller syncs the root.
-    """
+    The caller syncs the root."""
     directory = layout.partition(topic, number)
     if not filesystem.exists(directory):
         return
@@ -35,9 +33,7 @@ def make_room(filesystem: FileSystem, layout: Layout, topic: str, number: int) -
 
 def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number: int) -> None:
     """Remove a partition's directory by way of another name: a crash leaves nothing that is read.
-
-    What pylog did not create is moved aside. The caller syncs the root.
-    """
+    What pylog did not create is moved aside. The caller syncs the root."""
     directory = layout.partition(topic, number)
     if not is_own_directory(filesystem, directory):
         _set_aside(filesystem, layout, topic, number, directory, "is no directory of this log")

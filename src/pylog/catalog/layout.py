@@ -73,9 +73,7 @@ class Layout:
 
 def parse_partition(name: str) -> TopicPartition | None:
     """The partition whose directory has this name, split at the last ``-``, or None.
-
-    None also for a number that no partition can have, so that loops over numbers end.
-    """
+    None also for a number that no partition can have, so that loops over numbers end."""
     topic, _, number = name.rpartition("-")
     if not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
         return None

@@ -134,9 +134,7 @@ def _kept(partitions: Mapping[str, int], members: Mapping[str, Share]) -> tuple[
 
 def _balance(held: _Held, members: Mapping[str, Share]) -> None:
     """Move partitions from the fullest possible member to one that has at least two fewer.
-
-    A move may pass through other members. If no such chain is left, no assignment is more even.
-    """
+    A move may pass through other members. If no such chain is left, no assignment is more even."""
     counts = {member: _count(topics) for member, topics in held.items()}
     by_topic = {topic: _readers(topic, members) for share in members.values() for topic in share.topics}
     while True:

@@ -121,9 +121,7 @@ class Membership:
 
     def leave(self, timeout_s: float = _LEAVE_S) -> None:
         """Leave the group. A static member stays listed until its session ends, or it returns.
-
-        If this can't be published now, the others find out as if the process had died.
-        """
+        If this can't be published now, the others find out as if the process had died."""
         try:
             if self.id and not self._options.instance_id:
                 self._files.holding(lambda state: self._publish_without(state, {self.id}), min(timeout_s, _LEAVE_S))
@@ -309,9 +307,7 @@ class Membership:
 
     def commit(self, partitions: Collection[TopicPartition], append: Append, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Call ``append`` with the lock held, if this member owns these partitions.
-
-        Else ``CommitFailed``. ``LogLocked`` if the lock is not free in ``timeout_s``.
-        """
+        Else ``CommitFailed``. ``LogLocked`` if the lock is not free in ``timeout_s``."""
         self._files.holding(lambda state: self._commit(state, partitions, append), timeout_s, self._beat)
 
     def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Append) -> None:

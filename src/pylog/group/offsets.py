@@ -271,9 +271,7 @@ class OffsetStore:
 
     def sync(self, group: str, end_offset: int | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Return when commits of the group before this offset of its log, or all, are on the disk.
-
-        ``timeout_s``: as in ``PartitionLog.sync``.
-        """
+        ``timeout_s``: as in ``PartitionLog.sync``."""
         known = self._known_of(group)
         if known is not None:
             end_offset = known.partition.latest_offset if end_offset is None else end_offset

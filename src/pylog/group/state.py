@@ -79,9 +79,7 @@ class Group(NamedTuple):
 
 def with_member(group: Group, member: Member, assignor: str, topics: Mapping[str, GroupTopic]) -> Group:
     """Add the member, or replace the one with its instance id; other members lose nothing by that.
-
-    ``topics`` are all that any member wants, as they are now.
-    """
+    ``topics`` are all that any member wants, as they are now."""
     before = group.member_of_instance(member.instance_id)
     members = {id_: other for id_, other in group.members.items() if other is not before}
     if before is not None:
@@ -105,9 +103,7 @@ def with_subscription(group: Group, id_: str, wanted: frozenset[str], topics: Ma
 
 def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
     """Return the next generation: the current partitions, divided again.
-
-    Partitions added to a topic, or of a recreated one, are read from their beginning.
-    """
+    Partitions added to a topic, or of a recreated one, are read from their beginning."""
     wanted = {name for member in group.members.values() for name in member.topics}
     topics = {name: topic for name, topic in sorted(topics.items()) if name in wanted}
     replaced = {name for name, topic in group.topics.items() if name in topics and topics[name].id != topic.id}

@@ -238,9 +238,7 @@ class LogManager:
 
     def _sync_catalog(self, topic: tuple[str, int]) -> None:
         """Sync the names of all partitions that a topic had when they were opened, once.
-
-        Later partitions need their own: their creator may have died before it synced them.
-        """
+        Later partitions need their own: their creator may have died before it synced them."""
         assert isinstance(self._catalog, Catalog)  # partitions that can't be written don't call this
         if topic not in self._durable_topics:
             self._catalog.make_durable()

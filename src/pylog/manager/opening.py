@@ -135,9 +135,7 @@ def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_gro
 
 def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
     """``LogNotFound`` if a directory without a manifest holds more than an unfinished creation.
-
-    Another process may be creating the log now: its manifest exists before its first topic.
-    """
+    Another process may be creating the log now: its manifest exists before its first topic."""
     others = [name for name in filesystem.names(layout.root) if name != PRIVATE]
     if others and read_manifest(filesystem, layout.manifest) is None:
         shown = ", ".join(map(repr, others[:NAMES_SHOWN])) + (", ..." if len(others) > NAMES_SHOWN else "")
