@@ -378,7 +378,7 @@ class AbsentNames(ABCMeta):
     """The metaclass of a class with absent names, each a descriptor that ``dir`` leaves out.
 
     Before Python 3.12, ``__getattr__`` would make each attribute of its class five to ten times
-    slower to read. It derives from ``ABCMeta``, so that a subclass may be abstract.
+    slower to read. This one derives from ``ABCMeta``, so that a subclass may be abstract.
     """
 
     def __dir__(cls) -> list[str]:

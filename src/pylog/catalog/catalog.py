@@ -165,7 +165,8 @@ class Catalog:
         return self._publish(TopicDescription(name, topic_id, partitions, config))
 
     def _new_id(self) -> str:
-        """A random UUID in base64: no leading ``-`` (an option of Kafka's commands), nor 0 or 1."""
+        """A random UUID in base64. As in Kafka, it does not begin with ``-``, like an option of a
+        command, and is not the reserved 0 or 1."""
         while True:
             drawn = self._filesystem.random_bytes(16)
             topic_id = base64.urlsafe_b64encode(drawn).decode().rstrip("=")
@@ -231,7 +232,7 @@ class Catalog:
         writers; ``forget(name)`` comes last. Durable on return.
 
         ``LogLocked`` if a writer does not finish. Usually nothing was removed then. If the writer
-        came after the topic was removed, the directories go when the log is next opened for
+        came in between, the topic is gone, and its directories go when the log is next opened for
         writing, as after a crash. What is not a directory of this log, such as a link, is moved
         aside unchanged: writers with files open there are not fenced off.
         """

@@ -44,7 +44,7 @@ def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number:
 
 
 def remove_all_condemned(filesystem: FileSystem, layout: Layout, topic: str) -> None:
-    """Remove what crashed calls of ``remove_partition`` left. The caller syncs the root."""
+    """Remove what crashes in ``remove_partition`` left of this topic. The caller syncs the root."""
     for name in filesystem.names(layout.root):
         path = f"{layout.root}/{name}"
         if layout.is_condemned(name, topic) and is_own_directory(filesystem, path):

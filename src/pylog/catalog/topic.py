@@ -140,7 +140,7 @@ def check_topic_name(name: object) -> str:
 def check_new_topic_name(name: object) -> str:
     """The name if a topic may be created with it; else ``InvalidTopicName``.
 
-    Not allowed: what looks like an option, is hidden, or is no file name on some systems.
+    Not allowed: what looks like an option, is hidden, or is not a file name on some systems.
     """
     checked = check_topic_name(name)
     if checked[0] in "-." or checked[-1] == "." or checked.partition(".")[0].lower() in _RESERVED:

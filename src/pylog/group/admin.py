@@ -324,7 +324,7 @@ class GroupAdmin:
         ends = {group: self._forget_topic(topic, group, timeout_s) for group in self._in_files()}
         later = self.offsets.groups_in(topic).difference(ends)
         ends.update((group, self._forget_topic(topic, group, timeout_s)) for group in sorted(later))
-        for group in sorted(ends, key=ends.__getitem__, reverse=True):  # highest end first: one sync is enough
+        for group in sorted(ends, key=ends.__getitem__, reverse=True):  # highest end first: one sync per partition
             if ends[group]:
                 self.offsets.sync(group, ends[group])
 

@@ -3,8 +3,8 @@
 Every partition goes to exactly one of the members that want its topic. The result depends only on
 the arguments, so every member computes the same one.
 
-- ``range``: a contiguous share of each topic; the first members get what does not divide evenly.
-  For topics with equally many partitions, equal numbers go to the same member.
+- ``range``: a contiguous share of each topic. If it does not divide evenly, the first members get
+  one more. For topics with equally many partitions, equal numbers go to the same member.
 - ``round_robin``: all partitions in order, dealt out one by one.
 - ``sticky`` and ``cooperative-sticky`` are the same here: as balanced as possible and, among the
   balanced assignments, one that moves few partitions. (Kafka's two differ in the protocol. pylog
@@ -156,8 +156,8 @@ def _balance(held: _Held, members: Mapping[str, Share]) -> None:
 def _way_down(
     giver: str, held: _Held, by_topic: Mapping[str, list[str]], counts: Mapping[str, int]
 ) -> list[tuple[str, str, str]]:
-    """The shortest chain of (from, topic, to) to the emptiest reachable member, [] if it has not
-    two fewer than ``giver``."""
+    """The shortest chain of (from, topic, to) to the emptiest reachable member, [] unless it has
+    at least two fewer than ``giver``."""
     came: dict[str, tuple[str, str] | None] = {giver: None}
     reached, best = deque([giver]), giver
     while reached:

@@ -76,7 +76,7 @@ class GroupLock:
             raise
 
     def check_held(self) -> None:
-        """``ForkedHandle`` in a child that a signal handler forked, and that returned from it."""
+        """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
         if self._holder != self._place.filesystem.process_id():
             raise ForkedHandle(
                 f"the group {self._place.group!r} was being changed by this thread when a signal handler forked; the parent goes "

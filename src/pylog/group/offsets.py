@@ -2,7 +2,7 @@
 
 The log is the truth. A process caches the last commit of each group and partition. It reads on from
 where it stopped, or from a checkpoint if it is far behind. A process that has appended enough since
-the last checkpoint writes the next: the cost of loading does not grow with the commits.
+the last checkpoint writes the next: loading does not take longer with more commits.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class OffsetStore:
         timeout_s: float = LOCK_TIMEOUT_S,
     ) -> int:
         """Commit these offsets, None to remove one: all or none. Visible on return; ``sync`` makes
-        it durable.
+        them durable.
 
         Returns the end of the log of commits, 0 if nothing was appended: commits in a deleted topic
         are left out, since its deleter has appended tombstones, or waits for the group's lock to do

@@ -1,8 +1,9 @@
 """The state of a group, and its transitions. Pure functions; ``state_file.py`` stores it.
 
 A generation is one division of the partitions among the members. A member's ``target`` is what it
-should read, ``owned`` what it reads. It first gives up what is not in its target, then takes what
-no other member owns. So only partitions that move pause, and none has two owners.
+should read, ``owned`` what it reads. It first gives up what is not in its target, then takes
+partitions of its target that no other member owns. So only partitions that move pause, and none
+has two owners.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
 
 
 def reconciled(group: Group, id_: str, released: Partitions) -> Group:
-    """Release these partitions and take the member's free ones. The same group if none changes."""
+    """Release these partitions, take the member's free ones. The same group if nothing changes."""
     me = group.members[id_]
     others = NONE.union(*(member.owned for other, member in group.members.items() if other != id_))
     owned = (me.owned - released) | (me.target - others)

@@ -40,7 +40,7 @@ _CRC = Struct(">I")
 _BODY = Struct(">IIIIIq32x")
 _READS_MAX = 100
 _NAME_LIMIT = 1024
-_GENERATION_MAX = 1 << 62  # the next one is valid, too
+_GENERATION_MAX = 1 << 62  # int64 has room for the next one
 _MEMBER_ID = re.compile(f"[0-9a-f]{{{2 * MEMBER_ID_BYTES}}}")
 
 

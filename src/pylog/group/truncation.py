@@ -34,7 +34,7 @@ def next_offset(partition: PartitionLog, committed: Committed) -> int:
 
 def make_records_durable(partition: PartitionLog, offset: int, timeout_s: float | None = None) -> None:
     """Sync what is before the offset: a durable commit must not outlive its records.
-    ``timeout_s``: as in ``PartitionLog.sync``, for a writer that is stopped."""
+    ``timeout_s``: as in ``PartitionLog.sync``. A stopped writer delays a commit no longer."""
     durable_offset = partition.durable_offset
     if durable_offset >= offset:
         return

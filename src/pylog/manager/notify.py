@@ -22,7 +22,7 @@ class _Sleepers:
     __slots__ = ("condition", "count", "lock")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # ``with condition:`` is not a call into C, see turn.py
+        self.lock = threading.RLock()  # entered directly: ``with condition:`` is not a call into C, see turn.py
         self.condition = threading.Condition(self.lock)
         self.count = 0
 
@@ -36,7 +36,8 @@ class Changes:
         after_fork_in_child(self._start_anew)
 
     def _start_anew(self) -> None:
-        """In a forked child, too: the parent's waiters are not in it."""
+        """Also in a forked child, which has none of the parent's waiters. A wait that a signal
+        handler forked in ends with the old objects."""
         self._sleepers = _Sleepers()
         self._watches: dict[Watch, None] = {}
 
