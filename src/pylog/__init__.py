@@ -1,4 +1,4 @@
-"""Kafka's log as a Python library: topics, producers and consumers over a directory, without a broker.
+"""Kafka's log as a Python library: topics, producers and consumers in a directory, no broker.
 
 In short::
 
@@ -10,24 +10,24 @@ In short::
         producer.send("orders", b"400", key=b"costco")
 """
 
-# General layout, from what a program uses down to what everything rests on. A line may use the lines below it.
+# General layout, from what a program uses down to the foundations. A line may use lines below it.
 #
 #   cli  spark  testing             the command line; Spark's source; a pytest plugin
-#   log  producer  consumer         the public face of a log; batching and sending; fetching, positions and iteration
-#   group                           who shares a topic, and how far they have come
-#   manager                         one open log: its partitions, waiting, producer ids, opening it, checking all of it
+#   log  producer  consumer         the public face; batching and sending; fetching and iterating
+#   group                           members, assignments and committed offsets of consumer groups
+#   manager                         one open log: partitions, waiting, producer ids, opening, checks
 #   partition  catalog              appending and reading under one lock; topics and their settings
 #   segment                         one .log file with its indexes: written, read, scanned
 #   index                           from offsets and times to positions
 #   arrow                           decoded columns as Arrow record batches, tables as rows to send
-#   codec  storage                  bytes and records (compiled where possible); the operating system
+#   codec  storage                  bytes and records (compiled if possible); the operating system
 #   clock  checks                   time; what a caller may pass
-#   interrupts                      whose an exception is: a signal handler's, or an answer
-#   model  limits                   the values every room speaks; sizes and times that several rooms share
-#   errors                          what can go wrong, and what to do about it
-#   kafka_names                     what Kafka's Python clients call otherwise
+#   interrupts                      tells a signal handler's exceptions from pylog's own
+#   model  limits                   values that all rooms use; sizes and times of several rooms
+#   errors                          what can go wrong, and the remedy
+#   kafka_names                     other names in Kafka's Python clients
 #
-# docs/design.md says why; tests/test_architecture.py holds it.
+# docs/design.md gives the reasons; tests/test_architecture.py checks the layout.
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where the names are. Each is loaded when it is first used: a process that only reads loads no part that writes.
+# The module of each name, imported at first use: a process that only reads loads no writing part.
 _HOMES = {
     "AppendResult": "model",
     "Consumer": "consumer",
@@ -79,7 +79,7 @@ _HOMES = {
     "TopicPartition": "model",
 }
 
-if not TYPE_CHECKING:  # a checker would take every name for one that is here
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         home = _HOMES.get(name)

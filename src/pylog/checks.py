@@ -1,4 +1,4 @@
-"""What a caller may pass: each check returns, or raises one error that says what was given and what is expected."""
+"""Checks of arguments: each returns, or raises one error with the given and the expected value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPTIONS: Mapping[str, str] = {
     "use Log(directory, auto_create_topics=True)": "allow_auto_create_topics",
 }
 CLIENT_OPTIONS: Mapping[str, str] = {name: advice for advice, names in _OPTIONS.items() for name in names.split()}
-"""Options that each of the clients has, and nothing here."""
+"""Options that all of Kafka's clients have, and pylog does not."""
 
 
 def require_whole(option: str, value: object) -> int:
@@ -40,7 +40,7 @@ def require_whole(option: str, value: object) -> int:
 
 
 def require_count(option: str, value: object, least: int, most: int | None = None) -> int:
-    """``value`` if it is a whole number of at least ``least``, and at most ``most``; else ``ConfigError``."""
+    """``value`` if it is a whole number from ``least`` (to ``most``); else ``ConfigError``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ConfigError(f"{option} must be a whole number {bounds}, not {_shown(value)}", option=option, value=value)
@@ -50,7 +50,7 @@ def require_count(option: str, value: object, least: int, most: int | None = Non
 def _shown(value: object) -> str:
     try:
         return f"{value!r:.80}"
-    except own(ValueError):  # Python writes no number of more than some thousand digits
+    except own(ValueError):  # Python does not write numbers of some thousand digits
         return "a number of thousands of digits"
 
 
@@ -63,7 +63,7 @@ def require_seconds(option: str, value: object) -> None:
 
 
 def require_timeout(value: object) -> None:
-    """``ConfigError`` unless ``value`` is a number of seconds, or None for no limit. A time that is over may be below 0."""
+    """``ConfigError`` unless ``value`` is a number of seconds, also below 0, or None (no limit)."""
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
@@ -91,7 +91,7 @@ def require_callable(option: str, value: _Function, takes: str) -> _Function:
 
 
 def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
-    """``values`` as a list or tuple. One str or bytes is a single value that was not put into a list."""
+    """``values`` as a list or tuple. One str or bytes is refused: it is a single value."""
     if isinstance(values, list | tuple):
         return values
     if isinstance(values, str | bytes | bytearray | memoryview) or not hasattr(values, "__iter__"):
@@ -108,8 +108,8 @@ def refuse_options(
     known: Collection[str] = (),
     elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """``ConfigError`` for keywords that ``owner`` does not have, with what may have been meant (``meant``). Those of
-    ``not_yet`` may be None, or False, which ask for nothing."""
+    """``ConfigError`` for keywords that ``owner`` does not have, with a hint (``meant``). Those of
+    ``not_yet`` may be None or False, which request nothing."""
     for option, value in given.items():
         if option not in not_yet:
             hint = f"; {meant(option, known, elsewhere)}" if known else ""
@@ -121,10 +121,8 @@ def refuse_options(
 def refuses_other_options(
     owner: str, not_yet: Mapping[str, str], known: Collection[str], elsewhere: Mapping[str, str]
 ) -> Callable[[_Function], _Function]:
-    """Decorates an ``__init__`` whose keywords are ``known``: ``refuse_options`` for all others, before the call.
-
-    So its signature names each option, and a type checker finds a misspelt one.
-    """
+    """Decorates an ``__init__``: ``refuse_options`` for all keywords that are not ``known``.
+    So the signature names each option, and a type checker finds a misspelt one."""
 
     def decorate(init: _Function) -> _Function:
         positional = init.__code__.co_argcount
@@ -137,13 +135,13 @@ def refuses_other_options(
             refuse_options(owner, others, not_yet, known, elsewhere)
             init(*args, **options)
 
-        return checked  # type: ignore[return-value]  # it takes what ``init`` takes, for a checker
+        return checked  # type: ignore[return-value]  # for a checker, it takes what ``init`` takes
 
     return decorate
 
 
 def warn_of_milliseconds(timeout: int, stacklevel: int) -> None:
-    """``UserWarning``, once for each line of the caller's, that these seconds may be meant as milliseconds."""
+    """``UserWarning``, once per line of the caller, that these seconds may mean milliseconds."""
     from warnings import warn
 
     warn(
@@ -154,9 +152,9 @@ def warn_of_milliseconds(timeout: int, stacklevel: int) -> None:
 
 
 def meant(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
-    """What to say of an option that is not there: what ``elsewhere`` and ``CLIENT_OPTIONS`` say of other clients'
-    names, the known one that is nearly the same, or all that are known."""
-    from difflib import get_close_matches  # for an error alone
+    """The hint for an unknown option: from ``elsewhere`` or ``CLIENT_OPTIONS``, the most similar
+    known one, or all known ones."""
+    from difflib import get_close_matches  # only errors need it
 
     here = option.replace(".", "_").replace("-", "_")
     if here in elsewhere:
@@ -170,7 +168,7 @@ def meant(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
 
 
 class OfOneProcess:
-    """What can't be copied, nor sent to another process: it has files, locks and threads of this one."""
+    """Can't be copied or sent to another process: it has files, locks and threads of this one."""
 
     __slots__ = ()
 
@@ -181,7 +179,7 @@ class OfOneProcess:
 
 
 def partition_of(value: object) -> TopicPartition:
-    """``value`` as a ``TopicPartition``: it may be any pair of a topic's name and a number."""
+    """``value``, a pair of a topic's name and a number, as a ``TopicPartition``."""
     if isinstance(value, tuple) and len(value) == 2:
         topic, number = value
         if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool):
@@ -190,7 +188,7 @@ def partition_of(value: object) -> TopicPartition:
 
 
 def partitions_of(values: Iterable[object]) -> list[TopicPartition]:
-    """``values`` as partitions, each once, in the order given."""
+    """``values`` as partitions, without duplicates, in the given order."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigError(f"expected several TopicPartitions, not {values!r}", partitions=values)
     if isinstance(values, TopicPartition):

@@ -1,33 +1,33 @@
-"""Time, behind one seam so that tests can move it.
+"""Time, behind one interface so that tests can move it.
 
-Wall time stamps records and ages segments; it never decides what is safe. Waiting uses the monotonic clock.
+Wall time stamps records and ages segments; it never decides what is safe. Waits use monotonic time.
 """
 
 from __future__ import annotations
 
 import time
-from threading import Condition  # only named here: a clock that tests move must also decide when a wait is over
+from threading import Condition  # only named here: a test's clock must also decide when a wait ends
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What pylog asks of time."""
+    """The time functions that pylog needs."""
 
     def now_ms(self) -> int:
         """Wall time in milliseconds since 1970-01-01 UTC."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes backwards; only differences mean something."""
+        """Seconds on a clock that never goes backwards; only differences have a meaning."""
 
     def sleep(self, seconds: float) -> None:
         """Wait at least ``seconds``."""
 
     def wait(self, condition: Condition, seconds: float) -> None:
-        """Wait on ``condition``, which the caller holds, until it is notified or ``seconds`` have passed."""
+        """Wait on ``condition``, held by the caller, until it is notified or ``seconds`` passed."""
 
 
 machine_ns = time.time_ns
-"""Wall time of the machine, for the codec, which asks for every record: a method of a clock takes as long as the answer."""
+"""The machine's wall time for the codec, which reads it for every record: a method is slower."""
 
 
 class SystemClock:

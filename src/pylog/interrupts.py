@@ -1,18 +1,19 @@
-"""Tells an exception that a signal handler raised from the answers of the system and of pylog itself.
+"""Tells a signal handler's exception from the errors of the system and of pylog.
 
-Python runs a signal handler in the main thread, in the midst of whatever that thread does. A handler may raise
-``TimeoutError``, which is an ``OSError``, while pylog syncs a file, and nothing is wrong with the disk. Such an exception
-belongs to the caller: it passes unchanged, and the work is left as a kill would leave it. So an ``except`` of pylog that names
-a type of Python's asks whose exception it is:
+Python runs a signal handler in the main thread, during its work. A handler may raise
+``TimeoutError``, which is an ``OSError``, while pylog syncs a file, although the disk is fine. Such
+an exception belongs to the caller: it passes unchanged, and leaves the work as a kill would. So an
+``except`` of pylog for a type of Python's checks the origin:
 
     try:
         file.sync()
     except own(OSError) as error:
 
-``own`` is called only after something was raised: it costs nothing where nothing is.
+``own`` is called only after an exception, so it costs nothing without one.
 
-A handler written in Python adds a frame of its own to the traceback. It is recognized there in two ways: its function is
-installed for a signal at that moment; or its frame is the innermost one, and neither pylog's nor a library's.
+A handler written in Python has its own frame in the traceback. It is recognized if its function is
+installed for a signal at that moment, or if its frame is the innermost one, outside pylog and
+libraries.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _CALLED = frozenset(("pylog", *_LIBRARIES, *sys.stdlib_module_names)) - {"__main
 
 
 def own(*kinds: type[E]) -> tuple[type[E], ...]:
-    """For ``except own(OSError):``. The kinds, or none where a signal handler raised what is being handled."""
+    """For ``except own(OSError):``. The kinds, or () if a signal handler raised the exception."""
     error = sys.exc_info()[1]
     return () if isinstance(error, kinds) and is_foreign(error) else kinds
 
@@ -43,11 +44,11 @@ def own(*kinds: type[E]) -> tuple[type[E], ...]:
 def is_foreign(error: BaseException) -> bool:
     """Whether a signal handler raised the exception, which the calling function has just caught.
 
-    A handler that calls pylog may let a ``PylogError`` out; that one is recognized only by the function that is installed.
-    So is a ``MemoryError``, which Python raises in any frame.
+    A ``PylogError`` from a handler is recognized only by the installed function, since the handler
+    may call pylog. So is a ``MemoryError``, which Python raises in any frame.
     """
     trace = error.__traceback__
-    if trace is None or trace.tb_next is None:  # it was raised right there, as a rule
+    if trace is None or trace.tb_next is None:  # usually raised in that very function
         return False
     if is_of_handler(error):
         return True
@@ -60,9 +61,7 @@ def is_foreign(error: BaseException) -> bool:
 
 def is_of_handler(error: BaseException) -> bool:
     """Whether a function that is installed as a signal handler raised the exception.
-
-    For places that call functions of the application, whose frames say nothing.
-    """
+    For places that call functions of the application, whose frames prove nothing."""
     trace = error.__traceback__
     codes: set[CodeType] | None = None
     while trace is not None:
@@ -75,7 +74,7 @@ def is_of_handler(error: BaseException) -> bool:
 
 
 def was_raised_meanwhile(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether a signal handler raised ``error`` while an answer of this kind was on its way to who would have handled it."""
+    """Whether a signal handler raised ``error`` while an error of this kind was propagating."""
     if not is_foreign(error):
         return False
     seen: set[int] = set()
@@ -89,13 +88,13 @@ def was_raised_meanwhile(error: BaseException, kind: type[BaseException]) -> boo
 
 
 def _module(trace: TracebackType) -> str:
-    """The topmost package of the module that a frame's function stands in."""
+    """The topmost package of the frame's module."""
     name = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-    return "pylog" if name.startswith("namedtuple_") else name  # what collections.namedtuple makes
+    return "pylog" if name.startswith("namedtuple_") else name  # made by collections.namedtuple
 
 
 def _installed() -> Iterator[CodeType]:
-    """The code of every signal handler that is a function of Python, or comes down to one."""
+    """The code of every signal handler that is, or wraps, a Python function."""
     for number in signal.valid_signals():
         handler: object = signal.getsignal(number)
         while callable(handler):
@@ -130,7 +129,8 @@ class suppress:  # noqa: N801  (as contextlib's)
 
 
 class WeakSet(Generic[T]):
-    """``weakref.WeakSet`` whose callbacks are C alone: Python drops what a signal handler raises in one that is not."""
+    """``weakref.WeakSet`` with callbacks in C: Python drops an exception that a signal handler
+    raises in a Python callback."""
 
     def __init__(self) -> None:
         self._references: dict[int, ref[T]] = {}  # by ``id``

@@ -1,7 +1,8 @@
-"""What Kafka's Python clients call otherwise: names of methods, attributes and keywords, and what to use here.
+"""Other names in Kafka's Python clients: methods, attributes and keywords, and what to use here.
 
-The tables are the only place. Options of a producer, a consumer and a topic have tables of their own, beside the options.
-Each entry completes a sentence: ``'Producer' object has no attribute 'produce': use send(topic, value, key=key)``.
+Only options of a producer, a consumer and a topic have tables elsewhere, beside the options. Each
+entry ends a sentence: ``'Producer' object has no attribute 'produce': use send(topic, value,
+key=key)``.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "OffsetAndMetadata": {"leader_epoch": "commits record it themselves"},
     "ConsumerGroupMetadata": {"generation_id": "use generation", "state": "use Log.describe_group(group).state"},
 }
-"""Attributes and methods, by the class that does not have them."""
+"""Attributes and methods, by the class that lacks them."""
 
 _CLOSE = "close() leaves the group at once; with enable_auto_commit it commits what was returned"
 
@@ -230,9 +231,9 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
         "partition_leader_id": NO_REPLICAS,
     },
 }
-"""Keywords of methods that are here, by the method that does not take them."""
+"""Keywords of existing methods, by the method that lacks them."""
 
-_THEMSELVES = {"Consumer.poll", "Delivery.result"}  # these look at their keywords, without the cost of a wrapper
+_THEMSELVES = {"Consumer.poll", "Delivery.result"}  # these check their keywords, without the cost of a wrapper
 
 POSITIONAL: Mapping[str, str] = {
     "Consumer.__init__": "use consumer.subscribe(topics); options are keywords",
@@ -240,7 +241,7 @@ POSITIONAL: Mapping[str, str] = {
     "Log.create_topic": "use create_topic(name, partitions=n); options are keywords",
     "Log.alter_topic": _ALTER,
 }
-"""Calls that take keywords alone where a call of the clients, or a habit, has another positional argument."""
+"""Keyword-only calls where users of other clients may pass another positional argument."""
 
 _ASYNC = "there is no asyncio client yet: call poll in a thread, await asyncio.to_thread(consumer.poll, 1.0)"
 _NO_SUCH_ERROR = "use pylog.errors.PylogError; docs/api.md lists its kinds"
@@ -294,32 +295,32 @@ MODULE: Mapping[str, str] = {
     "TIMESTAMP_LOG_APPEND_TIME": "use Log.describe_topic(topic).config.message_timestamp_type",
     "TIMESTAMP_NOT_AVAILABLE": "a record without a time has timestamp_ms=-1",
 }
-"""Names that are imported from the clients' packages."""
+"""Names that users import from the clients' packages."""
 
 
 def answers_kafkas_names(cls: _Class) -> _Class:
-    """A class decorator: attributes and keywords of the tables raise Python's own errors, and say what to use here.
+    """A class decorator: names of the tables raise Python's own errors, with what to use here.
 
-    ``hasattr`` and ``dir`` know none of them, nor does a type checker. A named tuple, which cannot name a metaclass, is
-    made again with it.
+    ``hasattr``, ``dir`` and type checkers do not find them. A named tuple, which cannot name a
+    metaclass, is created again with it.
     """
     if not isinstance(cls, AbsentNames):
         cls = AbsentNames(cls.__name__, cls.__bases__, dict(vars(cls)))  # type: ignore[assignment]
     for name in ATTRIBUTES[cls.__name__]:
         setattr(cls, name, _Absent(cls.__name__, name))
-    cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # of an instance: it does not ask the metaclass
+    cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # for instances: dir asks no metaclass
     for method in (KEYWORDS.keys() | POSITIONAL.keys()) - _THEMSELVES:
         owner, _, name = method.partition(".")
-        if owner == cls.__name__ and name != "__init__":  # which ``refuses_other_options`` decorates
+        if owner == cls.__name__ and name != "__init__":  # ``refuses_other_options`` decorates it
             setattr(cls, name, _answering(getattr(cls, name), KEYWORDS.get(method, {})))
     return cls
 
 
 def no_name(module: str, name: str) -> Exception:
-    """The error for a name that ``module`` does not have. Its ``__getattr__`` raises it.
+    """The error for a name that ``module`` does not have, for its ``__getattr__``.
 
-    ``from module import name`` turns an ``AttributeError`` into an ``ImportError`` of its own, without any advice. So the
-    import statement is answered with an ``ImportError``; all others, with what they expect.
+    ``from module import name`` replaces an ``AttributeError`` by an ``ImportError`` without a hint.
+    So an import statement gets an ``ImportError``, other access an ``AttributeError``.
     """
     advice = MODULE.get(name)
     if isinstance(vars(sys.modules["pylog.errors"]).get(name), type):
@@ -333,14 +334,14 @@ def no_name(module: str, name: str) -> Exception:
 
 
 def refuse_keywords(method: str, given: Iterable[str]) -> NoReturn:
-    """The ``TypeError`` for keywords that a method does not take, as Python words it, and with what to use."""
+    """A ``TypeError`` in Python's words for unknown keywords, with a hint."""
     name = next(iter(given))
     advice = KEYWORDS[method].get(name)
     raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{f': {advice}' if advice else ''}")
 
 
 def refuse_positional(function: Callable[..., object], given: int) -> NoReturn:
-    """The ``TypeError`` for more positional arguments than a method takes, as Python words it, and with what to use."""
+    """A ``TypeError`` in Python's words for too many positional arguments, with a hint."""
     name, most = function.__qualname__, function.__code__.co_argcount
     raise TypeError(f"{name}() takes {most} positional arguments but {given} were given: {POSITIONAL[name]}")
 
@@ -360,7 +361,7 @@ def _answering(function: Callable[..., Any], keywords: Mapping[str, str]) -> Cal
 
 
 class _Absent:
-    """In the place of an attribute: reading it says that there is none, and what to use."""
+    """Replaces an absent attribute: reading it raises an error with what to use."""
 
     __slots__ = ("_name", "_owner")
 
@@ -374,17 +375,17 @@ class _Absent:
 
 
 class AbsentNames(ABCMeta):
-    """The metaclass of a class with absent names, each of them a descriptor that ``dir`` leaves out.
+    """The metaclass of a class with absent names, each a descriptor that ``dir`` leaves out.
 
-    A ``__getattr__`` would be simpler, but before Python 3.12 it makes each attribute of its class five to ten times as
-    slow to read. It is a kind of ``ABCMeta``, so that a subclass may be abstract.
+    Before Python 3.12, ``__getattr__`` would make each attribute of its class five to ten times
+    slower to read. This one derives from ``ABCMeta``, so that a subclass may be abstract.
     """
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if not cls.is_absent(name)]
 
     def is_absent(cls, name: str) -> bool:
-        """Whether the first class that has the name has only advice: a subclass may have a method of this name."""
+        """Whether the first class with the name has only a hint, and not a method."""
         return isinstance(next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None), _Absent)
 
 

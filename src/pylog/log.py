@@ -1,7 +1,7 @@
-"""Log: the public face of a directory of topics. What works is its manager (``manager/manager.py``); this only delegates.
+"""Log: the public face of a directory of topics. Its manager (``manager/``) does the work.
 
-No process serves a log: whoever opens the directory is its broker. A Log is safe to share among threads, and goes on
-working in a forked child.
+There is no server: each process that opens the directory is its own broker. A Log is safe to share
+among threads, and continues to work in a forked child.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 class Log(OfOneProcess, metaclass=AbsentNames):
     """A directory of topics, shared by every process that opens it.
 
-    A directory that is missing or empty becomes a log, unless ``create=False``; one that holds anything else is left as it
-    is (``LogNotFound``). A new directory is its owner's alone, with ``shared_group=True`` its group's as well; the mode of
-    one that is there decides for all that is made in it. A log opens for reading only with ``read_only=True``, without
-    permission to write, or where Kafka wrote the directory (no ``.pylog`` in it). ``auto_create_topics=True`` creates unknown
-    topics on first send. Other keywords are defaults for new topics: the fields of ``TopicConfig``.
+    A missing or empty directory becomes a log, unless ``create=False``; one with other contents
+    stays unchanged (``LogNotFound``). A new directory is its owner's alone, with
+    ``shared_group=True`` its group's as well; in an existing one, its mode decides. A log is
+    read-only with ``read_only=True``, without write permission, or if Kafka wrote it (no ``.pylog``
+    in it). ``auto_create_topics=True`` creates unknown topics at the first send. Other keywords are
+    ``TopicConfig`` defaults for new topics.
 
-    Raises ``LogNotFound``, ``LogLocked`` (a filesystem whose locks can't be trusted, as NFS), ``FormatVersionError``,
-    ``ConfigError``, ``UnsafeDirectory``, ``CorruptSegment`` (a manifest that is damaged or lost).
+    Raises ``LogNotFound``, ``LogLocked`` (unreliable locks, as on NFS), ``FormatVersionError``,
+    ``ConfigError``, ``UnsafeDirectory``, ``CorruptSegment`` (a damaged or lost manifest).
     """
 
     def __init__(
@@ -74,19 +75,19 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     @property
     def path(self) -> Path:
-        """The directory, as it was named when the log was opened."""
-        from pathlib import Path  # a tenth of the time that importing pylog takes, and most programs never ask
+        """The directory, as named when the log was opened."""
+        from pathlib import Path  # a tenth of pylog's import time, rarely needed
 
         return Path(self.manager.path)
 
     @property
     def clock(self) -> Clock:
-        """Where it takes times from."""
+        """The log's source of time."""
         return self.manager.clock
 
     @property
     def manifest(self) -> Manifest:
-        """What was written when the log was created. Kafka's directories have none."""
+        """The facts written at the log's creation. Kafka's directories have none."""
         return self.manager.manifest
 
     @property
@@ -120,25 +121,26 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     ) -> TopicDescription:
         """Create a topic. ``config`` are fields of ``TopicConfig``. Durable on return.
 
-        ``TopicExists``, but with ``if_not_exists=True`` a topic of this name is returned as it is, whatever its partitions
-        and configuration. ``InvalidTopicName``, ``ConfigError``, ``ReadOnlyLog``, ``StorageFull``.
+        ``TopicExists``; with ``if_not_exists=True`` the existing topic is returned unchanged,
+        whatever its partitions and configuration. ``InvalidTopicName``, ``ConfigError``,
+        ``ReadOnlyLog``, ``StorageFull``.
         """
         require_bool("if_not_exists", if_not_exists)
         check_topic_options(config)
         return self.manager.create_topic(name, partitions, config, if_not_exists=if_not_exists)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, its records, and what groups have committed in it. Durable on return.
+        """Delete a topic, its records, and the groups' commits in it. Durable on return.
 
-        Producers of it, and consumers that were assigned its partitions, get ``TopicNotFound``; subscriptions go on without it.
-        ``TopicNotFound``; ``LogLocked`` where a stopped process holds a lock of the topic for half a minute: it is there still
-        (try again), or is gone, and what is left of it goes when the log is next opened for writing. So it does after
-        ``StorageFull``, ``StorageError``.
+        Its producers, and consumers assigned to it, get ``TopicNotFound``; subscriptions
+        continue without it. ``TopicNotFound``; ``LogLocked`` if a stopped process holds a lock of
+        the topic for 30 s: it still exists (try again), or it is gone, and the next opening for
+        writing removes the rest, as after ``StorageFull``, ``StorageError``.
         """
         self.manager.delete_topic(name)
 
     def alter_topic(self, name: str, **config: Unpack[TopicOptions]) -> TopicDescription:
-        """Change fields of a topic's ``TopicConfig``; other processes follow at once. Durable on return.
+        """Change fields of a topic's ``TopicConfig``, at once for all processes. Durable on return.
 
         ``ConfigError`` also for another ``partitioner`` of a topic with several partitions.
         """
@@ -146,7 +148,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return self.manager.alter_topic(name, config)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
-        """Grow a topic to ``total`` partitions. Keys hash anew over the new number: their order is kept from here on only."""
+        """Grow a topic to ``total`` partitions. Keys hash differently: order holds from here on."""
         return self.manager.add_partitions(name, total)
 
     def topics(self) -> list[str]:
@@ -164,7 +166,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return Partition(self.manager.partition(topic, number))
 
     def delete_records(self, topic_partition: TopicPartition, before: int) -> int:
-        """Make offset ``before`` the first that can be read, and remove segments that lie wholly before it.
+        """Make ``before`` the first readable offset, and remove segments entirely before it.
 
         Returns the log start offset. Durable on return. ``OffsetOutOfRange`` beyond the end.
         """
@@ -173,15 +175,15 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     # Groups
 
     def groups(self) -> list[str]:
-        """The names of all groups that have members or have committed offsets, sorted. Needs no permission to write."""
+        """The names of groups with members or commits, sorted. Needs no write permission."""
         return _groups(self.manager).names()
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Who is in a group and reads what, what it has committed, and its lag. ``GroupNotFound``."""
+        """A group's members and assignments, committed offsets, and lag. ``GroupNotFound``."""
         return _groups(self.manager).describe(group)
 
     def lag(self, group: str) -> dict[TopicPartition, int]:
-        """How many offsets a group's commits are behind the end, by partition. Joins nothing. ``GroupNotFound``."""
+        """A group's lag in offsets by partition, without joining the group. ``GroupNotFound``."""
         return _groups(self.manager).lag(group)
 
     def reset_offsets(
@@ -189,24 +191,26 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         to_time_ms: int | None = None, shift_by: int | None = None, offsets: Mapping[TopicPartition, int] | None = None,
         dry_run: bool = False,
     ) -> dict[TopicPartition, OffsetChange]:  # fmt: skip
-        """Commit other offsets for a group without members; what was and is committed, by partition. Durable on return.
+        """Commit other offsets for a group without members. Durable on return.
 
-        ``partitions`` are topics or partitions, by default all that it has committed in. One of ``to=`` ("earliest", "latest",
-        an offset), ``to_time_ms=``, ``shift_by=``, ``offsets=`` (a mapping); what is beyond the log becomes its end, or its
-        beginning. ``dry_run=True`` commits nothing. ``GroupNotEmpty``, ``ConfigError``; without partitions ``GroupNotFound``.
+        ``partitions``: topics or partitions, by default all with commits. One of ``to=``
+        ("earliest", "latest", an offset), ``to_time_ms=``, ``shift_by=``, ``offsets=`` (a mapping),
+        limited to the log's range. ``dry_run=True`` commits nothing. Returns the old and new
+        offsets. ``GroupNotEmpty``, ``ConfigError``; without partitions ``GroupNotFound``.
         """
         return _groups(self.manager).reset(
             group, partitions, to=to, to_time_ms=to_time_ms, shift_by=shift_by, offsets=offsets, dry_run=dry_run
         )
 
     def delete_group(self, group: str) -> None:
-        """Remove a group without members, and all it has committed. Durable on return. ``GroupNotEmpty``, ``GroupNotFound``."""
+        """Remove a group without members, and its commits. Durable on return. ``GroupNotEmpty``,
+        ``GroupNotFound``."""
         _groups(self.manager).delete(group)
 
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
-        """Check every batch, record, seal, index and checkpoint of one topic, or of all. Reads only, and needs no lock.
+        """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
 
-        ``progress`` is told how many bytes were passed since the last time.
+        Needs no lock. ``progress`` gets the number of bytes checked since its last call.
         """
         from pylog.partition.verify import VerifyReport
 
@@ -217,18 +221,18 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def find_problems(
         self, topics: Iterable[str] = (), *, progress: Callable[[int], None] | None = None, report: VerifyReport | None = None
     ) -> Iterator[Problem]:  # fmt: skip
-        """What ``verify`` finds in these topics, or in the whole log, one by one. ``report`` gets the counts alone."""
+        """Yield what ``verify`` finds in these topics, or all. ``report`` gets only the counts."""
         wanted = require_several("topics", topics)
         names = [name if isinstance(name, str) else check_topic_name(name) for name in wanted]
         return self.manager.find_problems(names, progress, report)
 
     def close(self) -> None:
-        """Write what producers of this log hold, and give all files back. Closing twice is allowed."""
+        """Write what this log's producers have buffered, and close all files. May be repeated."""
         self.manager.close()
 
 
 def _groups(manager: LogManager) -> GroupAdmin:
-    from pylog.group.admin import GroupAdmin  # most programs have none
+    from pylog.group.admin import GroupAdmin  # rarely needed
 
     return manager.part(GroupAdmin)
 

@@ -1,4 +1,4 @@
-"""The values every room speaks. All are immutable; none knows a file, a clock or a thread.
+"""Values that all rooms use. All are immutable and independent of files, clocks and threads.
 
 Offsets are logical record numbers. Timestamps are milliseconds since 1970-01-01 UTC; -1 means none.
 """
@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
 @answers_kafkas_names
 class Record(NamedTuple):
-    """One record as read. ``key`` and ``value`` are bytes or None unless a deserializer made them something else."""
+    """One record as read. ``key`` and ``value`` are bytes or None, or a deserializer's result."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 class ProducerRecord(NamedTuple):
-    """One record to append. ``timestamp_ms=None`` takes the clock's time. ``headers`` are pairs, or a dict."""
+    """A record to append. ``timestamp_ms=None``: the clock's time. ``headers``: pairs or a dict."""
 
     value: bytes | None
     key: bytes | None = None
@@ -52,7 +52,7 @@ class ProducerRecord(NamedTuple):
 
 @answers_kafkas_names
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record stands. ``offset`` is -1 under ``acks=0``, which waits for nothing."""
+    """The place of a record. ``offset`` is -1 under ``acks=0``, which waits for nothing."""
 
     topic: str
     partition: int
@@ -61,10 +61,10 @@ class RecordMetadata(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """Where an append landed: offsets ``base_offset`` to ``last_offset``, both inclusive.
+    """The place of appended records: ``base_offset`` to ``last_offset``, both inclusive.
 
-    ``timestamp_ms`` is the append time of a LogAppendTime topic, else -1. ``duplicate`` is True where the batch was in
-    the log already and the offsets are those of the first time.
+    ``timestamp_ms`` is the append time of a LogAppendTime topic, else -1. ``duplicate`` is True if
+    the batch was in the log already; the offsets are then those of the first time.
     """
 
     base_offset: int
@@ -83,7 +83,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 @answers_kafkas_names
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset (the next one to read) and the application's note beside it."""
+    """A committed offset (the next one to read) and the application's note with it."""
 
     offset: int
     metadata: str = ""
@@ -97,7 +97,7 @@ class OffsetRange(NamedTuple):
 
 
 class Flushable(Protocol):
-    """A part of a producer, as a log that is closed sees it."""
+    """A part of a producer, as its log sees it."""
 
     def log_closes(self) -> None:
-        """Take no more records, and write all, or have it fail."""
+        """Accept no more records, and write all, or let them fail."""

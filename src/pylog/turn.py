@@ -1,8 +1,8 @@
-"""Whose turn it is: a lock that a signal handler's exception (Ctrl-C) cannot leave locked, at whatever bytecode it comes.
+"""A lock that a signal handler's exception (Ctrl-C) cannot leave locked, at any bytecode.
 
-CPython runs signal handlers behind a call, at the start of a Python function and at jumps, never between a ``finally`` and
-the call into C that follows it. So ``leave`` is C's own method, ``take`` stands inside the ``try``, and ``leave`` may find
-that it is nobody's turn:
+CPython runs signal handlers after a call, at the start of a Python function and at jumps, never
+between a ``finally`` and the following call into C. So ``leave`` is C's own method, ``take`` is
+inside the ``try``, and ``leave`` may find the lock not taken:
 
     if turn.is_mine():          # called again from inside: by a signal handler, or a callback
         return False
@@ -16,32 +16,32 @@ that it is nobody's turn:
         except own(NOT_MINE):   # it was not taken
             pass
 
-The body calls what loops, and has no loop of its own: on the way back to a loop's beginning Python 3.13 runs signal handlers
-outside of the ``try``. ``with turn.lock:`` is as safe, but has no timeout. ``with condition:`` and ``with
-contextlib.suppress`` are not: they are Python. One method of ``Turn`` that runs the body would cost two calls and a closure
-at each of the five places that one durable append passes.
+The body calls what loops, but has no loop: on a jump back, Python 3.13 runs signal handlers outside
+of the ``try``. ``with turn.lock:`` is as safe, without a timeout. ``with condition:`` and ``with
+contextlib.suppress`` are not: they are Python. A method that runs the body would cost two calls and
+a closure at each of the five places that one durable append passes.
 """
 
 from __future__ import annotations
 
-import threading  # that threads take turns is what this is about
+import threading  # this file is about threads
 from collections import deque
 from collections.abc import Callable
 
 from pylog.interrupts import own
 
 NOT_MINE = RuntimeError
-new_lock = threading.Lock  # one name, which a simulated machine replaces while a log is made
+new_lock = threading.Lock  # one name, for a simulated machine to replace
 _WAIT_S_MAX = 0.05
 
 
 def is_mine(lock: threading.RLock) -> bool:
-    """Whether this thread holds the lock: what a signal handler asks before it takes a lock that it may have interrupted."""
+    """Whether this thread holds the lock. Signal handlers ask this before they take it."""
     return lock._is_owned()  # type: ignore[no-any-return, attr-defined]  # what threading.Condition asks of a lock
 
 
 class Turn:
-    """One thread at a time. ``take`` is RLock's ``acquire``, and would let the thread in twice: ask ``is_mine`` first."""
+    """One thread at a time. ``take`` (``RLock.acquire``) is reentrant: ask ``is_mine`` first."""
 
     __slots__ = ("is_mine", "leave", "lock", "take")
 
@@ -53,10 +53,10 @@ class Turn:
 
 
 class Waiters:
-    """Threads that wait for what another one is doing for all of them, and that are woken all at once.
+    """Threads that wait for another one's work for all of them, woken all at once.
 
-    If each took the lock and handed it on, they would wake one behind the other: a switch of threads each. A wait ends by
-    itself after a while, since the exception of a signal handler may come before ``wake`` has reached everybody.
+    If each took the lock and passed it on, each wake would cost a thread switch. A wait also times
+    out, since a signal handler's exception may interrupt ``wake``.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Waiters:
         self._locks: deque[threading.Lock] = deque()
 
     def wait(self, look: Callable[[], bool]) -> bool:
-        """What ``look()`` says: at once if it is true, else after a ``wake`` that came later than that, or after a while."""
+        """The result of ``look()``: at once if true, else after a later ``wake``, or a timeout."""
         lock = self._new_lock()
         lock.acquire()
         self._locks.append(lock)  # from here on no wake is missed
@@ -74,7 +74,7 @@ class Waiters:
         return look()
 
     def wake(self) -> None:
-        """End the waits there are."""
+        """End all current waits."""
         locks = self._locks
         while locks:
             try:
@@ -84,5 +84,5 @@ class Waiters:
 
 
 def seconds_to_wait(timeout_s: float) -> float:
-    """A timeout as ``take`` wants it."""
+    """A timeout in the range that ``take`` accepts."""
     return min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)

@@ -1,9 +1,9 @@
-"""Which topics a log has: created, listed, altered and deleted atomically, by any process.
+"""Which topics a log has: any process creates, lists, alters and deletes them atomically.
 
-``.pylog/topics/<topic>.json`` is the truth: a topic exists from the moment its file is renamed into place to the moment
-it is renamed to ``<topic>.gone``, which stays until the directories are gone: whoever opens the log for writing after a
-crash in between finishes that. A directory without either file makes room when its name is used again (``disposal.py``).
-Writers hold the catalog's lock.
+``.pylog/topics/<topic>.json`` is the truth. A topic exists from the renaming of its file into place
+to its renaming to ``<topic>.gone``, which stays until the directories are gone: after a crash, the
+next process that opens the log for writing finishes that. A directory without either file makes
+room when its name is used again (``disposal.py``). Writers hold the catalog's lock.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ _TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 _SLOTS, _SLOTS_VERSION = "commit_slots", 2  # version 1 is not recorded
 
 Prepare = Callable[[str, str], None]
-"""Makes a new partition directory ready: ``(directory, topic id)``. Durable on return."""
+"""Prepares a new partition directory: ``(directory, topic id)``. Durable on return."""
 
 Retire = Callable[[str], None]
-"""Fences off the writers of a partition directory that goes."""
+"""Fences off the writers of a partition directory before its removal."""
 
 Forget = Callable[[str], None]
-"""Has what is recorded elsewhere of a topic that was deleted, by name, count no more. Durable on return."""
+"""Invalidates what other files record of a deleted topic, by name. Durable on return."""
 
-_NO_ADVICE = ""  # to create a topic, for who wanted to change or remove it
+_NO_ADVICE = ""  # no hint to create a topic that is to be changed or removed
 
 
 class Catalog:
-    """The topics of one log with side files."""
+    """The topics of one log that pylog writes."""
 
     def __init__(self, filesystem: FileSystem, clock: Clock, layout: Layout, defaults: TopicConfig) -> None:
         self._filesystem = filesystem
@@ -82,18 +82,18 @@ class Catalog:
         self._holder: int | None = None  # the thread of this process that has the catalog's lock
 
     def version(self) -> int:
-        """A number that changes whenever a topic is created, altered or deleted. Costs one stat. ``LogNotFound``."""
+        """A number that changes with each change of a topic. Costs one stat. ``LogNotFound``."""
         try:
             return self._filesystem.modified_ns(self._layout.topics)
         except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
 
     def names(self) -> list[str]:
-        """The topics' names, sorted: by file name ``orders-eu.json`` would come before ``orders.json``."""
+        """The topics' names, sorted: as a file, ``orders-eu.json`` precedes ``orders.json``."""
         return self._lawful.of(self.places())
 
     def places(self) -> dict[str, str]:
-        """Every name found, lawful or not, and the path that bears it."""
+        """Every name found, valid or not, and its path."""
         try:
             found = self._filesystem.names(self._layout.topics)
         except own(FileNotFoundError) as error:
@@ -155,7 +155,8 @@ class Catalog:
         *,
         internal: bool = False,
     ) -> TopicDescription:
-        """Durable on return. ``TopicExists``, ``InvalidTopicName``, ``ConfigError``. ``internal``: one of Kafka's own."""
+        """``internal``: one of Kafka's own. Durable on return. ``TopicExists``,
+        ``InvalidTopicName``, ``ConfigError``."""
         check_new_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
@@ -174,7 +175,8 @@ class Catalog:
         return self._publish(TopicDescription(name, topic_id, partitions, config))
 
     def _new_id(self) -> str:
-        """A random UUID in base64. Kafka draws none that its commands would take for an option, nor 0 or 1, which it reserves."""
+        """A random UUID in base64. As in Kafka, it does not begin with ``-``, like an option of a
+        command, and is not the reserved 0 or 1."""
         while True:
             drawn = self._filesystem.random_bytes(16)
             topic_id = base64.urlsafe_b64encode(drawn).decode().rstrip("=")
@@ -236,13 +238,13 @@ class Catalog:
         return self._publish(topic._replace(config=config))
 
     def delete(self, name: str, retire: Retire, forget: Forget) -> None:
-        """Remove the topic, then its directories; ``retire(directory)`` fences off their writers first; ``forget(name)``
-        comes last. Durable on return.
+        """Remove the topic, then its directories. ``retire(directory)`` first fences off their
+        writers; ``forget(name)`` comes last. Durable on return.
 
-        ``LogLocked`` where a writer doesn't come to an end. Mostly nothing was removed then; where the writer came in between,
-        the topic is gone, and its directories go when the log is next opened for writing, as after a crash. What is no
-        directory of this log, as a link to another place, is moved aside untouched: writers that have its files open are not
-        fenced off there.
+        ``LogLocked`` if a writer does not finish. Usually nothing was removed then. If the writer
+        came in between, the topic is gone, and its directories go when the log is next opened for
+        writing, as after a crash. What is not a directory of this log, such as a link, is moved
+        aside unchanged: writers with files open there are not fenced off.
         """
         self.locked(partial(self._delete, name, retire, forget))
 
@@ -251,9 +253,9 @@ class Catalog:
         try:
             topic = self.describe(name, _NO_ADVICE)
         except own(TopicNotFound):
-            filesystem.sync_directory(self._layout.topics)  # by whoever has deleted it, it may not be yet
+            filesystem.sync_directory(self._layout.topics)  # its deleter may not have done so yet
             raise
-        for number in range(topic.partitions):  # an append that hangs must not leave half of a topic
+        for number in range(topic.partitions):  # a stopped append must not leave half a topic
             directory = self._layout.partition(name, number)
             if is_own_directory(filesystem, directory):
                 while_holding(filesystem, self._clock, f"{directory}/{LOCK}", bool)
@@ -263,7 +265,7 @@ class Catalog:
 
     def _remove_the_rest(self, topic: TopicDescription, retire: Retire, forget: Forget) -> None:
         filesystem, layout = self._filesystem, self._layout
-        filesystem.sync_directory(layout.topics)  # here, since whoever deleted it may have died before it did
+        filesystem.sync_directory(layout.topics)  # again: the deleter may have died before its sync
         for number in range(topic.partitions):
             directory = layout.partition(topic.name, number)
             if is_own_directory(filesystem, directory):
@@ -272,12 +274,12 @@ class Catalog:
                 remove_partition(filesystem, layout, topic.name, number)
         remove_all_condemned(filesystem, layout, topic.name)
         filesystem.sync_directory(layout.root)
-        forget(topic.name)  # last, since a full disk has room now
+        forget(topic.name)  # last: a full disk has room now
         filesystem.remove(layout.deleted_topic(topic.name))
         filesystem.sync_directory(layout.topics)
 
     def being_deleted(self) -> list[str]:
-        """Topics whose directories are being removed, or were when a process died. ``LogNotFound``."""
+        """Topics whose directories are being removed, also after a crash. ``LogNotFound``."""
         try:
             found = self._filesystem.names(self._layout.topics)
         except own(FileNotFoundError) as error:
@@ -285,10 +287,8 @@ class Catalog:
         return [name.removesuffix(DELETED_TOPIC_SUFFIX) for name in found if name.endswith(DELETED_TOPIC_SUFFIX)]
 
     def finish_deletions(self, retire: Retire, forget: Forget) -> None:
-        """Finish what a crash has cut off, unless somebody holds the catalog's lock: perhaps it is a deletion under way.
-
-        Any other error, as a refusal by the system, leaves it to the next one, with a warning.
-        """
+        """Finish deletions cut off by a crash, unless the catalog is locked: one may be running.
+        Other errors are only logged: the next opening tries again."""
         if self.being_deleted():
             try:
                 self.locked(partial(self._finish_deletions, retire, forget), timeout_s=0)
@@ -310,7 +310,7 @@ class Catalog:
         except own(CorruptSegment, FormatVersionError, InvalidTopicName) as damage:
             logger.warning("a deletion that was cut off is left as it is: %s", damage)
             return
-        # Where a copy was laid over the log: whose directories are they?
+        # If a copy was restored over the log, the directories' owner is unknown.
         if self._filesystem.exists(self._layout.topic(name)):
             logger.warning("there is a topic %r, so its directories stay; remove %r if it was not meant", name, path)
             return
@@ -327,7 +327,7 @@ class Catalog:
 
     def _publish(self, topic: TopicDescription) -> TopicDescription:
         config = topic.config.as_dict()
-        if config["partitioner"] == MURMUR3:  # older versions place keys so, and refuse a topic that has the option
+        if config["partitioner"] == MURMUR3:  # older versions do this without the option, and refuse it
             del config["partitioner"]
         self._make_way_durable()
         config[_SLOTS] = _SLOTS_VERSION  # which older versions can't read: they refuse the topic
@@ -352,15 +352,13 @@ class Catalog:
             self._publish(topic)
 
     def make_durable(self) -> None:
-        """Have a loss of power leave every topic that is there now, and the directories down to it. ``StorageError``.
-
-        For topics of others: a process can see what another one has renamed into place, and never came to sync.
-        """
+        """Let every topic, and the directories above it, survive a power failure. ``StorageError``.
+        Needed for others' topics: they are visible when renamed, before the sync."""
         self._make_way_durable()
         self._filesystem.sync_directory(self._layout.topics)
 
     def _make_way_durable(self) -> None:
-        """What comes before any topic: the manifest, and the directories."""
+        """Sync what precedes any topic: the manifest, and the directories."""
         if not self._way_is_durable:
             sync_name(self._filesystem, self._layout.root)
             for directory in (self._layout.root, self._layout.private):
@@ -368,7 +366,7 @@ class Catalog:
             self._way_is_durable = True
 
     def _advance_version(self) -> None:
-        """Give the directory a time that nobody saw before the change: file times can be as coarse as the kernel's tick."""
+        """Give the directory a new time: file times can be as coarse as the kernel's tick."""
         mark = f"{self._layout.topics}/.changed"
         before = self.version()
         while True:
@@ -379,7 +377,7 @@ class Catalog:
             self._clock.sleep(0.001)
 
     def locked(self, work: Callable[[], T], timeout_s: float = 30.0) -> T:
-        """What ``work`` returns, called while the catalog's lock is held. ``LogLocked`` after the timeout, ``LogNotFound``."""
+        """Return ``work()``, called with the catalog's lock. ``LogLocked``, ``LogNotFound``."""
 
         def noted() -> T:
             self._holder = get_ident()

@@ -1,4 +1,4 @@
-"""What a directory is: a log, Kafka's, or neither. A log that lost its manifest is an error, never taken for Kafka's."""
+"""Whether a directory is a log, Kafka's, or neither. A log without its manifest is an error."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ _OF_TOPICS = (TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
 
 
 def detect_kind(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None, bool]:
-    """The manifest, or None where there is none, and whether the directory is one that Kafka wrote.
-
-    ``CorruptSegment`` where the manifest is lost.
-    """
+    """The manifest, or None, and whether Kafka wrote the directory.
+    ``CorruptSegment`` if the manifest is lost."""
     try:
         manifest = read_manifest(filesystem, layout.manifest)
     except own(StorageError) as error:
@@ -34,7 +32,7 @@ def detect_kind(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None
     is_kafka = _looks_like_kafka(filesystem, layout.root)
     trace = _trace_of_pylog(filesystem, layout, is_kafka=is_kafka)
     if is_kafka or trace is not None:
-        # Another process may have created log and topic since: then there is a manifest, which comes before any of this.
+        # Another process may have created the log since: then there is a manifest, before all else.
         manifest = read_manifest(filesystem, layout.manifest)
     if manifest is None and trace is not None:
         raise CorruptSegment(
@@ -54,7 +52,7 @@ def _looks_like_kafka(filesystem: FileSystem, root: str) -> bool:
 
 
 def _trace_of_pylog(filesystem: FileSystem, layout: Layout, *, is_kafka: bool) -> str | None:
-    """The path of something that pylog makes only after the manifest, or that is never beside Kafka's; None without any."""
+    """The path of what pylog creates only after a manifest, or that is never beside Kafka's."""
     topics = filesystem.names(layout.topics) if filesystem.is_directory(layout.topics) else []
     for path in (layout.producer_ids, *(f"{layout.topics}/{name}" for name in topics if name.endswith(_OF_TOPICS))):
         if filesystem.exists(path):
@@ -65,13 +63,13 @@ def _trace_of_pylog(filesystem: FileSystem, layout: Layout, *, is_kafka: bool) -
         return layout.private
     names = filesystem.names(layout.root)
     if META_PROPERTIES in names:
-        return None  # a broker may have been given partitions that pylog wrote: now they are Kafka's
+        return None  # a broker may have got partitions that pylog wrote: they are Kafka's now
     with_slots = (path for path, files in _partitions(filesystem, layout.root, names) if COMMIT_SLOTS in files)
     return next((f"{path}/{COMMIT_SLOTS}" for path in with_slots), None)
 
 
 def _partitions(filesystem: FileSystem, root: str, names: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """The directories among ``names`` that could be a partition's, and the names of the files in each."""
+    """Yield directories among ``names`` that may be partitions, and the files in each."""
     for name in names:
         path = f"{root}/{name}"
         if parse_partition(name) is None:

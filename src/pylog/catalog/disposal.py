@@ -1,6 +1,6 @@
-"""Partition directories that have to go. What could be missed is moved aside, and only the rest is removed.
+"""Partition directories that have to go: what may be needed is moved aside, the rest is removed.
 
-A symbolic link is never followed: what it leads to is no part of the log, and is neither changed nor removed.
+A symbolic link is never followed: its target is not part of the log, and stays unchanged.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ logger = logging.getLogger("pylog.catalog")
 
 
 def is_own_directory(filesystem: FileSystem, path: str) -> bool:
-    """Whether there is a directory, and not a link to one."""
+    """Whether the path is a directory, not a link to one."""
     return filesystem.is_directory(path) and not filesystem.is_link(path)
 
 
 def make_room(filesystem: FileSystem, layout: Layout, topic: str, number: int) -> None:
-    """Free the place of a new partition: what a crash left of a creation is removed, anything else moved aside whole.
-
-    The caller syncs the root.
-    """
+    """Free the path of a new partition: remove an unfinished creation, move aside anything else.
+    The caller syncs the root."""
     directory = layout.partition(topic, number)
     if not filesystem.exists(directory):
         return
@@ -34,10 +32,8 @@ def make_room(filesystem: FileSystem, layout: Layout, topic: str, number: int) -
 
 
 def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number: int) -> None:
-    """Remove a partition's directory and its files, by way of another name: a crash leaves a directory that nothing reads.
-
-    What pylog did not make is moved aside. The caller syncs the root.
-    """
+    """Remove a partition's directory by way of another name: a crash leaves nothing that is read.
+    What pylog did not create is moved aside. The caller syncs the root."""
     directory = layout.partition(topic, number)
     if not is_own_directory(filesystem, directory):
         _set_aside(filesystem, layout, topic, number, directory, "is no directory of this log")
@@ -48,7 +44,7 @@ def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number:
 
 
 def remove_all_condemned(filesystem: FileSystem, layout: Layout, topic: str) -> None:
-    """Remove what a crash in the middle of ``remove_partition`` has left of this topic. The caller syncs the root."""
+    """Remove what crashes in ``remove_partition`` left of this topic. The caller syncs the root."""
     for name in filesystem.names(layout.root):
         path = f"{layout.root}/{name}"
         if layout.is_condemned(name, topic) and is_own_directory(filesystem, path):
@@ -67,7 +63,7 @@ def _remove_condemned(filesystem: FileSystem, layout: Layout, topic: str, number
 
 
 def _is_empty_partition(filesystem: FileSystem, directory: str) -> bool:
-    """Whether a directory holds nothing but files that pylog makes, and no records."""
+    """Whether a directory holds only files that pylog creates, and no records."""
     if not is_own_directory(filesystem, directory):
         return False
     for name in filesystem.names(directory):

@@ -10,11 +10,11 @@ from pylog.segment.naming import PARTITION_METADATA
 from pylog.storage import FileSystem, read_whole
 
 _METADATA_LIMIT_BYTES = 4096
-_CONFIG = TopicConfig(partitioner=MURMUR2)  # what is known of a topic that Kafka's clients write
+_CONFIG = TopicConfig(partitioner=MURMUR2)  # known of topics that Kafka's clients write
 
 
 class KafkaCatalog:
-    """The topics of a directory that Kafka wrote: what the names of its directories say. Never changes anything."""
+    """The topics of a directory that Kafka wrote, by its directories' names. Changes nothing."""
 
     def __init__(self, filesystem: FileSystem, layout: Layout) -> None:
         self._filesystem = filesystem
@@ -31,7 +31,7 @@ class KafkaCatalog:
         return self._lawful.of(self._partitions())
 
     def places(self) -> dict[str, str]:
-        """Every name found, lawful or not, and a path that bears it."""
+        """Every name found, valid or not, and one path with it."""
         return {name: self._layout.partition(name, numbers[0]) for name, numbers in self._partitions().items()}
 
     def describe(self, name: str, advice: str = "") -> TopicDescription:
@@ -55,7 +55,7 @@ class KafkaCatalog:
         return {topic: sorted(numbers) for topic, numbers in found.items()}
 
     def _may_be_directory(self, path: str) -> bool:
-        """A link may lead to where this process may not look: then the reader of the partition is told so."""
+        """A link may lead to a place without permission: the partition's reader reports that."""
         try:
             return self._filesystem.is_directory(path)
         except own(StorageError):

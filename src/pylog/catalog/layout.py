@@ -1,4 +1,4 @@
-"""Where things are below the root of a log. Names are built and parsed here and in ``segment/naming.py`` only."""
+"""Paths below the root of a log. Only this file and ``segment/naming.py`` build and parse names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONDEMNED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]+)" + DELETE_SUFFIX, re.DOTALL
 
 
 class Layout:
-    """The paths of one log. A root without a name is the directory the process is in."""
+    """The paths of one log. A root without a name is the current directory."""
 
     def __init__(self, root: str) -> None:
         root = root.rstrip("/") or root[:1] or "."
@@ -39,43 +39,41 @@ class Layout:
         return f"{self.topics}/{name}{TOPIC_SUFFIX}"
 
     def deleted_topic(self, name: str) -> str:
-        """Where a topic's file is from the moment the topic is deleted until its directories are gone."""
+        """The path of a deleted topic's file until its directories are gone."""
         return f"{self.topics}/{name}{DELETED_TOPIC_SUFFIX}"
 
     def group(self, group: str) -> str:
-        """The directory of a consumer group, whose name has been checked."""
+        """The directory of a consumer group, whose name was checked."""
         return f"{self.groups}/{encoded_group(group)}"
 
     def offsets_checkpoint(self, number: int) -> str:
-        """Of one partition of the committed offsets' topic."""
+        """The checkpoint of one partition of the offsets topic."""
         return f"{self.private}/offsets-{number}.checkpoint"
 
     def partition(self, topic: str, number: int) -> str:
         return f"{self.root}/{topic}-{number}"
 
     def condemned(self, topic: str, number: int, tag: str) -> str:
-        """Where a partition directory goes before its files are removed: Kafka's name for it."""
+        """Where a partition directory goes before its files are removed: Kafka's name."""
         return self._renamed(topic, f"-{number}.{tag}{DELETE_SUFFIX}")
 
     def is_condemned(self, name: str, topic: str) -> bool:
-        """Whether the directory ``name`` of the root was condemned for a partition of ``topic``."""
+        """Whether ``name`` in the root is such a directory of a partition of ``topic``."""
         match = _CONDEMNED.fullmatch(name)
         return match is not None and self.condemned(topic, int(match[2]), match[3]) == f"{self.root}/{name}"
 
     def stray(self, topic: str, number: int, tag: str) -> str:
-        """Where something goes that stands in a partition's place and must not be removed: Kafka's name for it."""
+        """Where something to keep goes from a partition's place: Kafka's name."""
         return self._renamed(topic, f"-{number}.{tag}{STRAY_SUFFIX}")
 
     def _renamed(self, topic: str, suffix: str) -> str:
-        """As Kafka has it, capped at 255 characters."""
+        """As in Kafka, at most 255 characters."""
         return f"{self.root}/{topic[: 255 - len(suffix)]}{suffix}"
 
 
 def parse_partition(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name, or None: ``my-topic-0`` is split at the last ``-``.
-
-    A number that no topic's partition can have is none, so that whoever goes through the numbers comes to an end.
-    """
+    """The partition whose directory has this name, split at the last ``-``, or None.
+    None also for a number that no partition can have, so that loops over numbers end."""
     topic, _, number = name.rpartition("-")
     if not topic or not number.isascii() or not number.isdigit() or str(int(number)) != number:
         return None
@@ -83,13 +81,13 @@ def parse_partition(name: str) -> TopicPartition | None:
 
 
 def encoded_group(group: str) -> str:
-    """A group's name as a file's: bytes that are no letter of a topic's name, and a dot in front, as ``%`` and two digits."""
+    """A group's file name: bytes illegal in topic names, and a first dot, as ``%`` and 2 digits."""
     name = _NOT_PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), group)
     return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def decoded_group(name: str) -> str | None:
-    """The group whose directory has this name, None where there can be none."""
+    """The group whose directory has this name, None if no group can."""
     try:
         group = _ENCODED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), name)
     except UnicodeDecodeError:
@@ -98,6 +96,6 @@ def decoded_group(name: str) -> str | None:
 
 
 def parse_stray(name: str) -> TopicPartition | None:
-    """The partition in whose place a directory of this name once stood, or None; a long topic's name is cut short there."""
+    """The partition whose place a directory of this name had, or None. Long topic names are cut."""
     match = _STRAY.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""``.pylog/manifest.json``: says that a directory is a pylog log, and of which format. Written once, atomically."""
+"""``.pylog/manifest.json`` marks a directory as a log, of one format. Written once, atomically."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(filesystem: FileSystem, path: str) -> Manifest | None:
-    """The manifest, or None where there is none. ``FormatVersionError`` for a newer format."""
+    """The manifest, or None if there is none. ``FormatVersionError`` for a newer format."""
     try:
         content = read_json(filesystem, path)
     except own(FileNotFoundError):
@@ -68,7 +68,7 @@ def write_manifest(filesystem: FileSystem, path: str, locks: str, now_ms: int) -
 
 
 def _random_uuid(filesystem: FileSystem) -> str:
-    """A UUID of version 4, as ``str(uuid4())`` writes it; the ``uuid`` module would cost each start two milliseconds."""
+    """A UUID of version 4, like ``str(uuid4())``: importing ``uuid`` would take 2 ms."""
     bits = int.from_bytes(filesystem.random_bytes(16), "big")
     bits = bits & ~(0xF000 << 64) & ~(0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
     digits = f"{bits:032x}"
@@ -76,10 +76,10 @@ def _random_uuid(filesystem: FileSystem) -> str:
 
 
 def read_json(filesystem: FileSystem, path: str) -> dict[str, Any]:
-    """A small JSON object. ``CorruptSegment`` where it is something else."""
+    """A small JSON object. ``CorruptSegment`` if the file is something else."""
     data = read_whole(filesystem, path, _LIMIT_BYTES)
     try:
-        content = json.loads(data.decode())  # else json would look for an encoding, and import it
+        content = json.loads(data.decode())  # else json would detect the encoding, and import for it
     except own(ValueError, RecursionError) as error:
         raise CorruptSegment(
             f"{path} is damaged: it is not JSON ({error}); restore the file from a copy", path=path, position=0
@@ -94,12 +94,12 @@ def read_json(filesystem: FileSystem, path: str) -> dict[str, Any]:
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value of JSON is a whole number, written as one: neither ``1.0`` nor ``true``."""
+    """Whether a JSON value is a whole number: neither ``1.0`` nor ``true``."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def damaged_field(path: str, field: str, value: object, expected: str) -> CorruptSegment:
-    """The error for a file whose field is missing or is not what it must be."""
+    """The error for a field of a file that is missing or invalid."""
     return CorruptSegment(
         f"{path} is damaged: {field} is {reprlib.repr(value)}, expected {expected}; restore the file from a copy",
         path=path, position=0, field=field, value=value, expected=expected,

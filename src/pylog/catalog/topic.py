@@ -1,7 +1,7 @@
-"""What a topic is: its name, its configuration, and which of either are allowed. Pure.
+"""A topic's name and configuration, and which ones are allowed. Pure.
 
-Names follow Kafka's rule, those of new topics a stricter one; configuration keys are Kafka's in snake_case, with its defaults
-unless said otherwise.
+Names follow Kafka's rule, new ones a stricter one. Configuration keys are Kafka's in snake_case,
+with Kafka's defaults unless documented otherwise.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ INTERNAL_TOPICS = frozenset({
     "__cluster_metadata",
     "__remote_log_metadata",
 })  # fmt: skip
-"""Kafka's own. pylog makes the first of them, and none for users: a broker that served it would take its records for its own."""
+"""Kafka's own. pylog creates only the first: a broker would take others for its own state."""
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # the latter is Kafka's
+MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # murmur2 is Kafka's
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
 RETENTION, UNLIMITED = ("retention_ms", "retention_bytes"), -1
 _OLD_DEFAULTS = (7 * 86_400_000, UNLIMITED)  # recorded with every topic by versions that deleted nothing
@@ -39,7 +39,7 @@ _NUMBERS_SHOWN = 10
 
 
 class TopicOptions(TypedDict, total=False):
-    """The fields of ``TopicConfig`` as keywords, for type checkers: they find a misspelt one."""
+    """The fields of ``TopicConfig`` as keywords: type checkers find a misspelt one."""
 
     segment_bytes: int
     segment_ms: int
@@ -56,14 +56,15 @@ class TopicOptions(TypedDict, total=False):
 class TopicConfig(NamedTuple):
     """How a topic stores its records.
 
-    ``segment_bytes``: a segment is closed before it would exceed this size. ``segment_ms``: or when its first batch is older
-    than this, by the records' own timestamps. ``segment_index_bytes``: or when an index would exceed this size.
-    ``index_interval_bytes``: bytes of log between two index entries. ``max_message_bytes``: largest batch, encoded, with its
-    header. ``message_timestamp_type``: ``CreateTime`` keeps the producer's timestamps, ``LogAppendTime`` replaces them.
-    ``compression_type``: the codec of producers that name none; ``producer`` is none. ``retention_ms`` and
-    ``retention_bytes`` can only be -1, unlimited: this version deletes nothing by itself (``Log.delete_records`` does).
-    ``partitioner``: the hash that places keys, which producers follow: ``murmur3``, or ``murmur2`` for topics that are
-    shared with Kafka's Java clients or will move to Kafka.
+    ``segment_bytes``: a segment is closed before it would exceed this size. ``segment_ms``: or when
+    its first batch is older than this, by the records' timestamps. ``segment_index_bytes``: or when
+    an index would exceed this size. ``index_interval_bytes``: bytes of log between two index
+    entries. ``max_message_bytes``: largest encoded batch, with its header.
+    ``message_timestamp_type``: ``CreateTime`` keeps the producer's timestamps, ``LogAppendTime``
+    replaces them. ``compression_type``: the codec of producers that name none; ``producer`` is
+    none. ``retention_ms``, ``retention_bytes``: only -1, unlimited (``Log.delete_records``
+    deletes). ``partitioner``: the hash of keys for producers: ``murmur3``, or ``murmur2`` for
+    topics shared with Kafka's Java clients or to be moved to Kafka.
     """
 
     segment_bytes: int = 128 << 20
@@ -78,7 +79,7 @@ class TopicConfig(NamedTuple):
     partitioner: str = MURMUR3
 
     def with_changes(self, changes: Mapping[str, Any]) -> TopicConfig:
-        """A copy with some options changed. ``ConfigError`` for one that does not exist, or a value out of range."""
+        """A changed copy. ``ConfigError`` for unknown options and values out of range."""
         for option in changes:
             if option not in self._fields:
                 raise ConfigError(
@@ -107,10 +108,10 @@ class TopicConfig(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """A topic as the catalog has it. ``id`` is a UUID in Kafka's base64 form.
+    """A topic in the catalog. ``id`` is a UUID in Kafka's base64 form.
 
-    ``partitions`` is how many the topic has. A Kafka broker need not hold them all: then ``present`` are the numbers of those
-    that are here, and ``partitions`` is as many as these numbers show there to be. Elsewhere ``present`` is None.
+    A Kafka broker need not hold all ``partitions``: then ``present`` lists those in this directory,
+    and ``partitions`` is the number that they imply. Else ``present`` is None.
     """
 
     name: str
@@ -121,12 +122,12 @@ class TopicDescription(NamedTuple):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The numbers of the partitions that are here, rising."""
+        """The numbers of the partitions in this directory, ascending."""
         return range(self.partitions) if self.present is None else self.present
 
 
 def check_topic_name(name: object) -> str:
-    """The name, if a topic can have it; else ``InvalidTopicName``. Kafka's rule: such topics are read, whoever made them."""
+    """The name if it follows Kafka's rule, for topics to read; else ``InvalidTopicName``."""
     if not isinstance(name, str):
         raise InvalidTopicName(f"a topic name is a str, got {type(name).__name__}", name=name)
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
@@ -137,9 +138,9 @@ def check_topic_name(name: object) -> str:
 
 
 def check_new_topic_name(name: object) -> str:
-    """The name, if a topic may be created with it; else ``InvalidTopicName``.
+    """The name if a topic may be created with it; else ``InvalidTopicName``.
 
-    None that a command takes for an option, that a listing hides, or that a system can't have as a file name.
+    Not allowed: what looks like an option, is hidden, or is not a file name on some systems.
     """
     checked = check_topic_name(name)
     if checked[0] in "-." or checked[-1] == "." or checked.partition(".")[0].lower() in _RESERVED:
@@ -152,7 +153,7 @@ def check_new_topic_name(name: object) -> str:
 
 
 def check_no_internal_name(name: str) -> None:
-    """``InvalidTopicName`` for the name of a topic that Kafka itself writes to."""
+    """``InvalidTopicName`` for a topic that Kafka itself writes to."""
     if name in INTERNAL_TOPICS:
         raise InvalidTopicName(
             f"no topic is created with the name {name!r}: Kafka keeps its own state in it, and a broker that served this log "
@@ -163,14 +164,14 @@ def check_no_internal_name(name: str) -> None:
 
 
 class LawfulNames:
-    """Picks the lawful names out of those found on disk, and warns once of each that is none: no topic can have it."""
+    """Selects the valid names of those on the disk; warns once of each invalid one."""
 
     def __init__(self, place: str) -> None:
         self._place = place
         self._warned: set[str] = set()
 
     def of(self, found: Iterable[str]) -> list[str]:
-        """The lawful ones, sorted."""
+        """The valid ones, sorted."""
         return sorted(name for name in found if self._is_lawful(name))
 
     def _is_lawful(self, name: str) -> bool:
@@ -185,9 +186,9 @@ class LawfulNames:
 
 
 class Unlimited:
-    """Reads whatever retention is recorded as unlimited, and warns once of each limit that somebody had set.
+    """Reads any recorded retention as unlimited, and warns once of each limit that was set.
 
-    Only versions that deleted nothing have recorded limits. A limit that never held must not begin to hold.
+    Only versions that deleted nothing recorded limits: such a limit must not take effect now.
     """
 
     def __init__(self) -> None:
@@ -207,7 +208,7 @@ class Unlimited:
 
 
 def collision_key(name: str) -> str:
-    """Names that share this can't both exist: Kafka lets ``.`` and ``_`` collide; case collides on some filesystems."""
+    """Names with equal keys collide: in Kafka by ``.`` and ``_``, on some filesystems by case."""
     return name.replace(".", "_").lower()
 
 
@@ -218,7 +219,7 @@ def check_partition_count(partitions: object) -> int:
 
 
 def no_such_partition(topic: str, number: object, numbers: Sequence[int]) -> InvalidPartition:
-    """The error for a partition that is not among ``numbers``, those of the topic's partitions that are here."""
+    """The error for a partition not in ``numbers``, the topic's partitions in this directory."""
     if isinstance(numbers, range):
         there = f"partitions 0 to {numbers[-1]}"
     else:

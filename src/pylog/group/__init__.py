@@ -1,6 +1,6 @@
-"""Consumer groups without a coordinator: who is in a group, who reads what, and how far each group has come.
+"""Consumer groups without a coordinator: members, assignments, and committed offsets.
 
-The state of a group lies in files; whichever member polls does the group's housekeeping, under the group's lock.
+The state of a group is in files. Every member that polls maintains it, under the group's lock.
 """
 
 from __future__ import annotations

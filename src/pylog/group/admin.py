@@ -1,6 +1,6 @@
-"""The groups of one log, seen from outside: who is in them, how far they have come, and how that is changed by hand.
+"""Describes and changes the consumer groups of one log from outside.
 
-Nobody has to join a group to look at it, and looking needs no lock and no permission to write.
+The caller need not join a group. Reading needs no lock and no write permission.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from pylog.model import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
 
-_GONE = "."  # begins the names of directories that are no group's any more
+_GONE = "."  # prefix of the directories of deleted groups
 EMPTY, STABLE, RECONCILING = "Empty", "Stable", "Reconciling"
 
 
 class GroupAdmin:
-    """The groups of one log. Safe to share among threads."""
+    """Reads and changes the groups of one log. Safe to share among threads."""
 
     def __init__(self, manager: LogManager) -> None:
         self.offsets = OffsetStore(manager)
@@ -48,25 +48,25 @@ class GroupAdmin:
         self._layout = manager.layout
 
     def place(self, group: str) -> GroupDirectory:
-        """Where the files of this group are. ``ConfigError`` for what can be no group."""
+        """Return the paths of this group's files. ``ConfigError`` for an invalid name."""
         check_group(group)
         return GroupDirectory(
             self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot
         )
 
     def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:
-        """Those of these topics that are there."""
+        """Return those of these topics that exist."""
         found = {}
         for name in sorted(names):
             try:
                 topic = self._manager.describe_topic(name)
-            except own(TopicNotFound, InvalidTopicName):  # the latter from a damaged state
+            except own(TopicNotFound, InvalidTopicName):  # an invalid name comes from a damaged state
                 continue
             found[name] = GroupTopic(topic.id, topic.partitions)
         return found
 
     def committed(self, group: str) -> Offsets:
-        """What the group has committed in topics that are there; what it had in one that was deleted counts no more."""
+        """Return the group's commits in existing topics. Commits in deleted topics do not count."""
         offsets = self.offsets.committed(group)
         topics = self.topics_now({partition.topic for partition in offsets})
         return {
@@ -75,34 +75,34 @@ class GroupAdmin:
             if partition.topic in topics and committed.topic_id in ("", topics[partition.topic].id)
         }
 
-    # Looking
+    # Reading
 
     def names(self) -> list[str]:
-        """Every group that has members, or has committed anything."""
+        """Return every group that has members or has committed offsets."""
         found = self.offsets.groups()
         found.update(group for group in self._in_files() if group not in found and self._may_have_members(group))
         return sorted(found)
 
     def _may_have_members(self, group: str) -> bool:
-        """True also if its files can't be read: then the group is listed, and the next question about it says why."""
+        """Also True if its files are unreadable: the next call for the group raises the reason."""
         try:
             return bool(self._alive(group).members)
         except own(StorageError):
             return True
 
     def gone(self, group: str) -> set[str]:
-        """The static members whose processes are gone, and whose partitions wait for them to come back."""
+        """Return the static members whose processes have ended. Their partitions wait for them."""
         return dead_members(self.place(group), self._alive(group))
 
     def _alive(self, group: str) -> Group:
-        """The group as it stands, without members whose processes are gone; static ones may come back."""
+        """Read the group without members whose processes have ended. Static ones may return."""
         place = self.place(group)
         found = read_group(place)
         dead = {id_ for id_ in dead_members(place, found) if not found.members[id_].instance_id}
         return found._replace(members={id_: m for id_, m in found.members.items() if id_ not in dead})
 
     def describe(self, group: str) -> GroupDescription:
-        """``GroupNotFound`` for one that has no members and has committed nothing."""
+        """``GroupNotFound`` for a group that has no members and has committed nothing."""
         found, committed = self._alive(group), self.committed(group)
         if not committed:
             self._require_there(group)
@@ -125,7 +125,7 @@ class GroupAdmin:
         )  # fmt: skip
 
     def lag(self, group: str) -> dict[TopicPartition, int]:
-        """By how many offsets the group's commits are behind the end, of each partition that it has committed in."""
+        """Return the lag, in offsets, of each partition in which the group has committed."""
         committed = self.committed(group)
         if not committed:
             self._require_there(group)
@@ -134,16 +134,16 @@ class GroupAdmin:
     def _ends(
         self, partitions: Iterable[TopicPartition], committed: Offsets
     ) -> Iterator[tuple[TopicPartition, int, int]]:
-        """Of each that is there, in order: its end, and how far behind that is what was committed (0: nothing was)."""
+        """Yield name, end and lag of each existing partition, in order; lag 0 without a commit."""
         for name in sorted(partitions):
-            with suppress(TopicNotFound, InvalidPartition):  # deleted meanwhile
+            with suppress(TopicNotFound, InvalidPartition):  # deleted since
                 partition = self._manager.partition(*name)
                 end = partition.latest_offset
                 at = next_offset(partition, committed[name]) if name in committed else end
                 yield name, end, max(end - at, 0)
 
     def _require_there(self, group: str) -> None:
-        """A group that has committed nothing, but in topics that are gone perhaps."""
+        """``GroupNotFound`` without members and commits. Commits in deleted topics count here."""
         if self._alive(group).members or self.offsets.committed(group):
             return
         names = self.names()
@@ -161,11 +161,10 @@ class GroupAdmin:
         offsets: Mapping[TopicPartition, Committed | None],
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
     ) -> int:
-        """Commit for a group without members; the end of the log of commits. ``GroupNotEmpty`` where it has some.
+        """Commit for a group without members; return the end of the log of commits.
 
-        ``left_s`` tells for how long it may wait for other processes; then it raises ``LogLocked``.
-
-        Visible on return, and durable after ``offsets.sync``.
+        ``GroupNotEmpty`` if it has members. ``LogLocked`` if other processes take longer than
+        ``left_s()``. Visible on return, and durable after ``offsets.sync``.
         """
         self._manager.require_writable()
         place = self.place(group)
@@ -190,7 +189,8 @@ class GroupAdmin:
         return self.offsets.append(place.group, offsets, check_held, timeout_s) if offsets else 0
 
     def _require_empty(self, place: GroupDirectory, state: StateFile) -> None:
-        """The lock is held. Members that are dead are none, static ones too: by hand one may go on without waiting for them."""
+        """The lock is held. ``GroupNotEmpty`` if a member lives. Dead members are removed, static
+        ones too: a manual change does not wait for their return."""
         found = state.read()
         dead = dead_members(place, found)
         alive = [member for id_, member in found.members.items() if id_ not in dead]
@@ -240,7 +240,7 @@ class GroupAdmin:
         return changes
 
     def _reset_to(self, name: TopicPartition, offset: int) -> Committed:
-        """To be committed durably."""
+        """Return a commit that may be made durable: the records before its offset are durable."""
         partition = self._manager.partition(*name)
         make_records_durable(partition, offset)
         return Committed(offset, partition.leader_epoch, "", self._manager.clock.now_ms(), partition.topic_id)
@@ -308,30 +308,31 @@ class GroupAdmin:
         end = self.offsets.append(place.group, dict.fromkeys(committed), check_held) if committed else 0
         check_held()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
-        self._filesystem.replace(place.directory, gone)  # in one step: who has the lock open sees that it is gone
+        self._filesystem.replace(place.directory, gone)  # atomic: a holder of the lock sees the deletion
         self._clear_away()
         return end
 
     def forget_topic(self, topic: str, timeout_s: float) -> None:
-        """Have no group's commits in this topic count, which has been deleted: tombstones, as Kafka's coordinator writes them.
+        """Remove all commits in a deleted topic, by tombstones as of Kafka's coordinator.
 
-        Durable on return. ``LogLocked`` where a group's lock is not free in time. The lock is taken of groups that have committed
-        nothing in it, too: a member that found the topic there has committed when this returns.
+        Durable on return. ``LogLocked`` if a group's lock is not free in time. Groups without
+        commits in it are locked too: a member that found the topic has committed before this
+        returns.
         """
         if topic == OFFSETS_TOPIC or OFFSETS_TOPIC not in self.topics_now([OFFSETS_TOPIC]):
             return
         ends = {group: self._forget_topic(topic, group, timeout_s) for group in self._in_files()}
         later = self.offsets.groups_in(topic).difference(ends)
         ends.update((group, self._forget_topic(topic, group, timeout_s)) for group in sorted(later))
-        for group in sorted(ends, key=ends.__getitem__, reverse=True):  # one sync for all in one partition
+        for group in sorted(ends, key=ends.__getitem__, reverse=True):  # highest end first: one sync per partition
             if ends[group]:
                 self.offsets.sync(group, ends[group])
 
     def _forget_topic(self, topic: str, group: str, timeout_s: float) -> int:
-        """The end of the log of commits after the tombstones, 0 if there was nothing to remove."""
+        """Return the end of the log of commits after the tombstones, 0 if there were none."""
         try:
             files = GroupLock(self.place(group))
-        except own(ConfigError):  # a name that only Kafka's groups have: nobody commits for it here
+        except own(ConfigError):  # only Kafka's groups can have this name: no pylog process commits for them
             return self._append_tombstones(topic, group, bool, timeout_s)
         try:
             return files.holding(
@@ -345,7 +346,7 @@ class GroupAdmin:
         return self.offsets.append(group, dict.fromkeys(gone), check_held, timeout_s) if gone else 0
 
     def _in_files(self) -> list[str]:
-        """The groups that have a directory: those that have, or had, members."""
+        """Return the groups that have a directory: they have, or had, members."""
         try:
             names = self._filesystem.names(self._layout.groups)
         except own(FileNotFoundError):
@@ -353,12 +354,12 @@ class GroupAdmin:
         return sorted(group for group in map(decoded_group, names) if group is not None)
 
     def _clear_away(self) -> None:
-        """Remove what is left of groups that were deleted, by somebody who died perhaps before he had."""
+        """Remove the directories of deleted groups, also those that a dead process has left."""
         filesystem = self._filesystem
         for name in filesystem.names(self._layout.groups):
             directory = f"{self._layout.groups}/{name}"
             for inner in (f"{directory}/members", directory) if name.startswith(_GONE) else ():
-                with suppress(FileNotFoundError):  # another one is at it
+                with suppress(FileNotFoundError):  # another process is removing it
                     for file in filesystem.names(inner):
                         filesystem.remove(f"{inner}/{file}")
                     filesystem.remove_directory(inner)

@@ -1,16 +1,17 @@
-"""Who reads what: pure functions from members and topics to a target assignment.
+"""Assignors: pure functions from members and topics to a target assignment.
 
-Every partition of a topic goes to exactly one of the members that want the topic. The result depends on the arguments
-alone, so whichever member computes it, it is the same.
+Every partition goes to exactly one of the members that want its topic. The result depends only on
+the arguments, so every member computes the same one.
 
-- ``range``: of each topic a contiguous share, the first members one more where it does not come out even. Partitions of
-  the same number of two topics with equally many partitions go to the same member.
+- ``range``: a contiguous share of each topic. If it does not divide evenly, the first members get
+  one more. For topics with equally many partitions, equal numbers go to the same member.
 - ``round_robin``: all partitions in order, dealt out one by one.
-- ``sticky`` and ``cooperative-sticky``, which here are one: as balanced as can be, and among the balanced assignments
-  one that takes little away from those who have it. (Kafka's two differ in how the group gets there. Here it always goes
-  the cooperative way: only what moves is given up.)
+- ``sticky`` and ``cooperative-sticky`` are the same here: as balanced as possible and, among the
+  balanced assignments, one that moves few partitions. (Kafka's two differ in the protocol. pylog
+  always uses the cooperative one: a member gives up only what moves.)
 
-Source: Kafka's ``RangeAssignor``, ``RoundRobinAssignor`` and ``CooperativeStickyAssignor`` for what they promise; KIP-429.
+Source: Kafka's ``RangeAssignor``, ``RoundRobinAssignor``, ``CooperativeStickyAssignor``
+(guarantees); KIP-429.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ Target = dict[str, tuple[TopicPartition, ...]]
 
 
 class Share(NamedTuple):
-    """What one member wants, and what it has so far."""
+    """The topics that one member wants, and the partitions that it has."""
 
     topics: Collection[str]
     has: Collection[TopicPartition] = ()
 
 
 Assignor = Callable[[Mapping[str, int], Mapping[str, Share]], Target]
-"""From the number of partitions of each topic, and members by id, to the partitions of each, sorted."""
+"""From partition counts by topic and members by id to each member's partitions, sorted."""
 
 
 def assign_range(partitions: Mapping[str, int], members: Mapping[str, Share]) -> Target:
@@ -84,7 +85,7 @@ ASSIGNORS: dict[str, Assignor] = {
 
 
 def check_assignor(name: object) -> str:
-    """The name, if there is an assignor of it; else ``ConfigError``."""
+    """Return the name if such an assignor exists; else ``ConfigError``."""
     if not isinstance(name, str) or name not in ASSIGNORS:
         raise ConfigError(
             f"assignor={name!r}; there are {', '.join(map(repr, ASSIGNORS))}", option="assignor", value=name
@@ -100,7 +101,7 @@ def _sorted(target: Mapping[str, Sequence[TopicPartition]]) -> Target:
     return {member: tuple(sorted(partitions)) for member, partitions in target.items()}
 
 
-# Sticky: what every member holds, by topic
+# Sticky: the partitions of every member, by topic
 
 _Held = dict[str, dict[str, list[TopicPartition]]]
 
@@ -114,7 +115,7 @@ def _give(held: _Held, member: str, partition: TopicPartition) -> None:
 
 
 def _kept(partitions: Mapping[str, int], members: Mapping[str, Share]) -> tuple[_Held, list[TopicPartition]]:
-    """What members keep of what they have, the first of two that claim the same; and what is left, in order."""
+    """Return what members keep (of two equal claims the first) and what is left, in order."""
     held: _Held = {member: {} for member in sorted(members)}
     taken: set[TopicPartition] = set()
     for member in held:
@@ -132,10 +133,8 @@ def _kept(partitions: Mapping[str, int], members: Mapping[str, Share]) -> tuple[
 
 
 def _balance(held: _Held, members: Mapping[str, Share]) -> None:
-    """Pass partitions from the fullest member that can, over others if need be, to one that has at least two less.
-
-    Where there is no such way any more, no other assignment is more even.
-    """
+    """Move partitions from the fullest possible member to one that has at least two fewer.
+    A move may pass through other members. If no such chain is left, no assignment is more even."""
     counts = {member: _count(topics) for member, topics in held.items()}
     by_topic = {topic: _readers(topic, members) for share in members.values() for topic in share.topics}
     while True:
@@ -157,7 +156,8 @@ def _balance(held: _Held, members: Mapping[str, Share]) -> None:
 def _way_down(
     giver: str, held: _Held, by_topic: Mapping[str, list[str]], counts: Mapping[str, int]
 ) -> list[tuple[str, str, str]]:
-    """The shortest chain of (from, topic, to) to the emptiest member within reach that has two less than ``giver``, or []."""
+    """The shortest chain of (from, topic, to) to the emptiest reachable member, [] unless it has
+    at least two fewer than ``giver``."""
     came: dict[str, tuple[str, str] | None] = {giver: None}
     reached, best = deque([giver]), giver
     while reached:

@@ -1,4 +1,4 @@
-"""What is told of a group to whoever looks at it."""
+"""Values that describe a group to a user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pylog.model import OffsetAndMetadata, TopicPartition
 
 
 class MemberDescription(NamedTuple):
-    """A member as it stands. ``assigned`` is what it reads now, ``target`` what it will, once others have given that up."""
+    """``assigned`` is what a member reads, ``target`` what it will, once others gave it up."""
 
     member_id: str
     group_instance_id: str
@@ -21,7 +21,7 @@ class MemberDescription(NamedTuple):
 
 
 class PartitionProgress(NamedTuple):
-    """How far a group has come in a partition. ``committed`` and ``lag`` are None where it has committed nothing there."""
+    """A group's progress in a partition. ``committed`` and ``lag`` are None without a commit."""
 
     committed: OffsetAndMetadata | None
     end_offset: int
@@ -30,7 +30,7 @@ class PartitionProgress(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group as it stands. ``state`` is ``"Empty"``, ``"Stable"``, or ``"Reconciling"`` while partitions move."""
+    """``state`` is ``"Empty"``, ``"Stable"``, or ``"Reconciling"`` while partitions move."""
 
     group: str
     state: str
@@ -41,7 +41,7 @@ class GroupDescription(NamedTuple):
 
 
 class OffsetChange(NamedTuple):
-    """What a reset does to one partition. ``before`` is None where nothing was committed."""
+    """What a reset does to one partition. ``before`` is None if nothing was committed."""
 
     before: int | None
     after: int

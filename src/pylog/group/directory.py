@@ -1,4 +1,4 @@
-"""Where the files of a group are."""
+"""Paths of the files of a group."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pylog.clock import Clock
 from pylog.errors import ConfigError
 from pylog.storage import FileSystem
 
-NAME_BYTES_MAX = 200  # of its directory
-MEMBER_ID_BYTES = 16  # its hexadecimal digits are its name, and its file's
+NAME_BYTES_MAX = 200  # of the directory's name
+MEMBER_ID_BYTES = 16  # a member's id, and the name of its file, are these bytes in hexadecimal
 
 
 class GroupDirectory(NamedTuple):
@@ -42,13 +42,13 @@ class GroupDirectory(NamedTuple):
         return f"{self.members}/{id_}.lock"
 
     def make(self) -> None:
-        """Make the directory. Nothing in it outlives a boot, so nothing is synced."""
+        """Create the directory. It is not synced: nothing in it outlives a boot."""
         for directory in (self.directory.rpartition("/")[0], self.directory):
             self.filesystem.make_directory(directory)
 
 
 def check_group(group: object) -> str:
-    """The name of a group, if it can be one; else ``ConfigError``."""
+    """Return the name if a group can have it; else ``ConfigError``."""
     try:
         if isinstance(group, str) and group and len(encoded_group(group)) <= NAME_BYTES_MAX:
             return group

@@ -1,9 +1,9 @@
-"""Which members of a group live. Each counts up in a cell of its own, and holds the lock on its own file.
+"""Which members of a group live: each counts up in its own cell and locks its own file.
 
-The kernel frees the lock when the member's process ends; the counter shows that the member polls. A counter says nothing by
-its value, only by moving: a member that was seen to stand still for ``max_poll_interval_ms``, on the clock of the member that
-looks on, has stopped polling. No clock of one process is compared with that of another. Cell 0 counts the rounds in which a
-member has looked after the dead, so that one member does it and the others need not.
+The kernel frees the lock when the member's process ends. The counter shows that the member polls;
+only its changes matter. A member whose counter stands still for ``max_poll_interval_ms``, on the
+clock of the observing member, has stopped polling: clocks of two processes are never compared. Cell
+0 counts the rounds of looking for dead members, so that one member does it for all.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pylog.storage import AppendableFile
 
 logger = logging.getLogger("pylog.group")
 
-TICK_S = 0.2  # between two looks, and between two signs of life
-_SILENCE_MIN_MS = 1.5 * TICK_S * 1000  # who polls all the time is heard once in a tick, by who listens once in a tick
+TICK_S = 0.2  # between two checks, and between two heartbeats
+_SILENCE_MIN_MS = 1.5 * TICK_S * 1000  # a member that always polls beats once per tick, and is checked once per tick
 
 CELL_BYTES = 8
 CELLS_MAX = 1 << 16
@@ -39,12 +39,12 @@ class Heartbeats:
         self._file = file
 
     def all(self) -> tuple[int, ...]:
-        """Every counter, by cell."""
+        """Return every counter, by cell."""
         data = self._file.pread(CELLS_MAX * CELL_BYTES, 0)
         return tuple(count for (count,) in _CELL.iter_unpack(data[: len(data) // CELL_BYTES * CELL_BYTES]))
 
     def beat(self, cell: int) -> None:
-        """Count up."""
+        """Increment the counter of this cell."""
         data = self._file.pread(CELL_BYTES, cell * CELL_BYTES)
         count = _CELL.unpack(data)[0] if len(data) == CELL_BYTES else 0
         self._file.pwrite(_CELL.pack((count + 1) % _WRAP), cell * CELL_BYTES)
@@ -59,13 +59,13 @@ class _Seen(NamedTuple):
 
 
 class Silence:
-    """How long each member has been seen to stand still. Pure: told what is there, and when."""
+    """Measures how long each counter has stood still. Pure: counters and times are arguments."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, counters: dict[str, int], now_s: float) -> dict[str, float]:
-        """Seconds of silence by member, of all that are there now."""
+        """Return seconds of silence by member, for all members in ``counters``."""
         seen = self._seen
         self._seen = {
             id_: known if (known := seen.get(id_)) is not None and known.counter == counter else _Seen(counter, now_s)
@@ -75,7 +75,7 @@ class Silence:
 
 
 class Absence:
-    """For one thread at a time. Nobody finds itself (``me``) gone."""
+    """For one thread at a time. A member (``me``) never finds itself absent."""
 
     def __init__(self, place: GroupDirectory) -> None:
         self._place = place
@@ -83,11 +83,12 @@ class Absence:
         self._absent_since_s: dict[str, float] = {}
 
     def look_anew(self) -> None:
-        """Nobody was silent before this."""
+        """Measure silence from now on only."""
         self._silence = Silence()
 
     def silent(self, group: Group, me: str, counters: tuple[int, ...], now_s: float) -> set[str]:
-        """Those who did not poll for their ``max_poll_interval_ms``; a poll within a tick of another shows no sign of life."""
+        """Members without a poll for their ``max_poll_interval_ms``, plus a tick: a poll within a
+        tick of another one sends no heartbeat."""
         beats = {m.id: counters[m.cell] if m.cell < len(counters) else 0 for m in group.members.values() if m.id != me}
         return {
             id_
@@ -97,11 +98,11 @@ class Absence:
         }
 
     def _is_away(self, member: Member) -> bool:
-        """Whether it is one that may come back: it counts by its session."""
+        """Whether it is a static member that may return: its session decides."""
         return bool(member.instance_id) and not has_process(self._place, member.id)
 
     def gone(self, group: Group, me: str, now_s: float) -> set[str]:
-        """Those whose processes are gone: the static ones among them for as long as they may be away."""
+        """Return members whose processes have ended, static ones after their session timeout."""
         dead = dead_members(self._place, group) - {me}
         self._absent_since_s = {id_: self._absent_since_s.get(id_, now_s) for id_ in dead}
         return {
@@ -113,12 +114,12 @@ class Absence:
 
 
 def dead_members(place: GroupDirectory, group: Group) -> set[str]:
-    """The members whose processes are gone: nobody holds the lock on their files."""
+    """Return the members whose processes have ended: no process locks their files."""
     return {id_ for id_ in group.members if not has_process(place, id_)}
 
 
 def has_process(place: GroupDirectory, id_: str) -> bool:
-    """Whether somebody holds the lock on the file of this member. Nobody can if it is no file, but a FIFO or a link."""
+    """Whether a process locks this member's file; False for a FIFO or a link."""
     path = place.member(id_)
     try:
         return place.filesystem.is_locked(path)

@@ -1,4 +1,4 @@
-"""The lock of a group and its state, opened together: who holds the one may publish the other."""
+"""The lock of a group, opened together with its state: the holder may publish a new state."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pylog.storage import FileLock, acquire, after_fork_in_child
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 30.0
-_DELETIONS_MAX = 100  # that may meet one opening
+_DELETIONS_MAX = 100  # that one opening may meet
 
 
 class GroupLock:
-    """For one thread at a time. The lock is held for as long as a change takes, and over the commit of an offset."""
+    """For one thread at a time. The lock is held during one change, or one commit of offsets."""
 
     def __init__(self, place: GroupDirectory) -> None:
         self._place = place
         self._lock: FileLock | None = None
         self._state: StateFile | None = None
-        self._holder = 0  # the process that ``holding`` was called in
+        self._holder = 0  # the process that called ``holding``
         after_fork_in_child(self.forget_parent)
 
     @property
     def state(self) -> StateFile:
-        """To read what is published, with the lock or without; to publish, with it."""
+        """The state. Publishing needs the lock, reading does not."""
         if self._state is None:
             self._open()
         assert self._state is not None
@@ -42,9 +42,10 @@ class GroupLock:
         timeout_s: float = LOCK_TIMEOUT_S,
         while_waiting: Callable[[], object] = bool,
     ) -> T:
-        """What ``work`` returns, called with the lock held. ``LogLocked`` where it isn't free in time, uncalled.
+        """Call ``work`` with the lock held, and return its result. ``LogLocked`` if it isn't free
+        in time.
 
-        ``while_waiting`` is called every few milliseconds while it is not.
+        ``while_waiting`` is called every few milliseconds until then.
         """
         while True:
             self._holder = self._place.filesystem.process_id()
@@ -56,7 +57,7 @@ class GroupLock:
                     return self._work(work)
             finally:
                 lock.release()
-            self.close()  # the group was deleted, and this lock with it
+            self.close()  # the group was deleted, together with this lock
 
     def _work(self, work: Callable[[StateFile], T]) -> T:
         state = self.state
@@ -71,11 +72,11 @@ class GroupLock:
                 f"files of the group were removed from {path} meanwhile; try again", path=path
             ) from error
         except Exception:
-            self.check_held()  # a child has its parent's files no more, whatever comes of that
+            self.check_held()  # a forked child has lost its parent's files: that is the cause of any error
             raise
 
     def check_held(self) -> None:
-        """``ForkedHandle`` in a child that was forked by a signal handler, and returned from it into what its parent does."""
+        """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
         if self._holder != self._place.filesystem.process_id():
             raise ForkedHandle(
                 f"the group {self._place.group!r} was being changed by this thread when a signal handler forked; the parent goes "
@@ -110,7 +111,7 @@ class GroupLock:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Give the files back. Another use opens them again."""
+        """Close the files. The next use opens them again."""
         lock, self._lock = self._lock, None
         state, self._state = self._state, None
         if state is not None:
@@ -119,7 +120,7 @@ class GroupLock:
             lock.close()
 
     def forget_parent(self) -> None:
-        """In a forked child: the lock is the parent's, and what the parent is about to publish under it, if it is."""
+        """In a forked child: drop the files. The lock, and a change under way, are the parent's."""
         lock, self._lock = self._lock, None
         state, self._state = self._state, None
         if state is not None:
@@ -130,7 +131,7 @@ class GroupLock:
 
 
 def read_group(place: GroupDirectory) -> Group:
-    """What is published of a group, without its lock, and without making anything. An empty one where there is none."""
+    """Read a group without its lock, and without creating files. Empty if it has no state."""
     try:
         state = StateFile(place.filesystem.open_readable(place.state), place.boot)
     except own(FileNotFoundError):

@@ -1,8 +1,9 @@
-"""One consumer's membership in a group: it joins, shows that it lives, follows what is decided, and leaves.
+"""One consumer's membership in a group: it joins, sends heartbeats, follows decisions, leaves.
 
-There is no coordinator: whatever has to be decided, the member that notices it decides, under the group's lock, by the rules of
-``state.py``. A member is known to live by the lock on its file, which the kernel frees when its process ends; and to poll by
-its heartbeat. What is found without the lock is looked at again with it.
+There is no coordinator. The member that notices a necessary decision makes it, under the group's
+lock, by the rules of ``state.py``. The lock on a member's file shows that its process lives: the
+kernel frees it with the process. The heartbeat shows that the member polls. What is found without
+the group's lock is checked again with it.
 """
 
 from __future__ import annotations
@@ -35,19 +36,17 @@ from pylog.storage import FileLock
 
 logger = logging.getLogger("pylog.group")
 
-SHORT_S = (
-    0.02  # a poll goes on with what it has rather than wait for somebody who is stopped with the lock in his hands
-)
+SHORT_S = 0.02  # a poll does not wait longer for a lock, whose holder may be stopped
 _LEAVE_S = 1.0
 
 Append = Callable[[Callable[[], None]], object]
-"""Takes what raises where the group's lock is held no more: in a child that was forked in between."""
+"""Takes a function that raises if the group's lock is no longer held (in a forked child)."""
 
 TopicsNow = Callable[[Iterable[str]], Mapping[str, GroupTopic]]
 
 
 class MemberOptions(NamedTuple):
-    """What a consumer is in its group."""
+    """The options of a consumer as a member of its group."""
 
     assignor: str
     instance_id: str
@@ -57,10 +56,10 @@ class MemberOptions(NamedTuple):
 
 
 class Membership:
-    """For one thread at a time. ``topics_now`` tells which of these topics there are, and with how many partitions."""
+    """For one thread at a time. ``topics_now`` returns those of the given topics that exist."""
 
     def __init__(self, place: GroupDirectory, options: MemberOptions, topics_now: TopicsNow) -> None:
-        self.id = ""  # "" while it is no member
+        self.id = ""  # "" while it is not a member
         self.generation = 0
         self._place = place
         self._options = options
@@ -69,18 +68,18 @@ class Membership:
         self._alive: FileLock | None = None
         self._heartbeats: Heartbeats | None = None
         self._cell = 0
-        self._seen = b""  # the slots, as they were at the last look
+        self._seen = b""  # the slots at the last look
         self._absence = Absence(place)
         self._rounds = -1
         self._next_tick_s = 0.0
 
-    # Coming and going
+    # Joining and leaving
 
     def join(self, wanted: frozenset[str], timeout_s: float = LOCK_TIMEOUT_S) -> Group:
-        """Become a member, who wants these topics, and take what is free of them. ``ConfigError`` where the members divide by
-        another assignor. ``LogLocked`` if the group's lock is not free in this time.
+        """Join the group, subscribe to these topics, and take their free partitions.
 
-        A member of the same ``group_instance_id`` is replaced: if it still lives, it will be told so.
+        ``ConfigError`` if members use another assignor. ``LogLocked`` if the lock is not free in
+        time. A member of the same ``group_instance_id`` is replaced, and fenced if it lives.
         """
         self._drop()
         return self._files.holding(lambda state: self._join(state, wanted), timeout_s)
@@ -91,7 +90,7 @@ class Membership:
         dead = dead_members(self._place, group) - {self.id}
         others = {
             id_: m for id_, m in group.members.items() if m.instance_id or id_ not in dead
-        }  # static ones come back
+        }  # static ones may return
         before = group.member_of_instance(options.instance_id)
         has_rivals = any(id_ not in dead and other is not before for id_, other in others.items())
         if has_rivals and group.assignor != options.assignor:
@@ -116,15 +115,13 @@ class Membership:
         )
         self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
         state.publish(group)
-        self.id = id_  # last: from now on it is a member, with all that one needs
+        self.id = id_  # last: the membership is complete now
         logger.info("joined group %r as member %s, generation %d", place.group, id_, group.generation)
         return group
 
     def leave(self, timeout_s: float = _LEAVE_S) -> None:
-        """Be no member any more. One with a ``group_instance_id`` stays listed until its session is over, or it comes back.
-
-        Where that can't be published now, the others find out as they do when a process dies.
-        """
+        """Leave the group. A static member stays listed until its session ends, or it returns.
+        If this can't be published now, the others find out as if the process had died."""
         try:
             if self.id and not self._options.instance_id:
                 self._files.holding(lambda state: self._publish_without(state, {self.id}), min(timeout_s, _LEAVE_S))
@@ -135,7 +132,7 @@ class Membership:
             self._files.close()
 
     def _drop(self) -> None:
-        """Forget the membership; the kernel tells the others, if nobody has."""
+        """Forget the membership. The freed lock shows the others that the member is gone."""
         id_, self.id = self.id, ""
         alive, self._alive = self._alive, None
         heartbeats, self._heartbeats = self._heartbeats, None
@@ -148,30 +145,30 @@ class Membership:
                 with suppress(FileNotFoundError):  # the group was deleted
                     self._remove_lock(id_)
         finally:
-            alive.close()  # whatever happens to its name: this is what tells the others
+            alive.close()  # also if the name stays: the others see that the lock is free
 
     def forget_parent(self) -> None:
-        """In a forked child: the member is the parent's. The child joins as another one when it polls."""
+        """In a forked child: the member is the parent's. Its next poll joins again."""
         self.id = ""
-        self._alive = self._heartbeats = None  # the lock gives its descriptor back by itself
+        self._alive = self._heartbeats = None  # the lock closes its own descriptor
         self._files.forget_parent()
 
-    # Following
+    # Following the group
 
     @property
     def paths(self) -> list[str]:
-        """The files that change when anything is decided: what a wait may watch."""
+        """The files that change with each decision, for a wait to watch."""
         return [self._place.state]
 
     def has_news(self) -> bool:
-        """Whether something was published since the last ``look``, or it is time to look after the others."""
+        """Whether the state changed since the last ``look``, or a check of the others is due."""
         return self._place.clock.monotonic() >= self._next_tick_s or self._is_behind()
 
     def _is_behind(self) -> bool:
         return self._files.state.raw() != self._seen
 
     def look(self) -> Group:
-        """What is published now."""
+        """Read the published group."""
         state = self._files.state
         group, self._seen = state.read(), state.known
         if self.id in group.members:
@@ -179,9 +176,9 @@ class Membership:
         return group
 
     def reconcile(self, released: Partitions) -> Group | None:
-        """Give these partitions up, take what is this member's and free. None where the group's lock is not free now.
+        """Give up these partitions, take this member's free ones. None if the lock is not free now.
 
-        What the group returned says ``owned`` of this member is its own until it gives it up or is expelled.
+        What the result lists as ``owned`` stays this member's until it gives it up or is expelled.
         """
         try:
             return self._files.holding(lambda state: self._reconcile(state, released), SHORT_S)
@@ -199,7 +196,7 @@ class Membership:
         return after
 
     def remember_starts(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        """Have whoever reads these partitions begin where this member did, until the group commits. ``LogLocked``."""
+        """Record where this member began, for later owners, until a commit. ``LogLocked``."""
         self._files.holding(lambda state: self._remember(state, starts), timeout_s, self._beat)
 
     def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> None:
@@ -208,10 +205,10 @@ class Membership:
             state.publish(with_starts(group, starts))
 
     def want(self, wanted: frozenset[str], *, appeared: bool, timeout_s: float = SHORT_S) -> None:
-        """Have the group divide what there is now, where that, or what this member wants, is not what it was.
+        """Divide the partitions again if topics or this member's subscription have changed.
 
-        Topics and partitions that have ``appeared`` while it was a member are read from their beginning: all of them is news.
-        ``LogLocked`` if the group's lock is not free in ``timeout_s``.
+        Partitions that have ``appeared`` during the membership are read from their beginning: all
+        their records are new. ``LogLocked`` if the lock is not free in ``timeout_s``.
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
@@ -227,15 +224,15 @@ class Membership:
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
         return group.members[self.id].topics != wanted or group.topics != self._topics_now(_wanted(group, wanted))
 
-    # Looking after the others
+    # Checking the others
 
     def tick(self) -> None:
-        """Show that this member lives; now and then, see whether the others do, and go on without those that don't."""
+        """Once per tick: send a heartbeat, check the others, expel those that are gone."""
         now_s, heartbeats = self._place.clock.monotonic(), self._heartbeats
         if now_s < self._next_tick_s or heartbeats is None:
             return
         if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
-            self._absence.look_anew()  # who did not look for so long can't say that others were silent
+            self._absence.look_anew()  # after such a pause this member can't know that others were silent
         self._next_tick_s = now_s + TICK_S
         heartbeats.beat(self._cell)
         group = self.look()
@@ -248,7 +245,7 @@ class Membership:
             self._rounds = (counters[ROUNDS] + 1) % (1 << 64)
             gone |= self._absence.gone(group, self.id, now_s)
         else:
-            self._rounds = counters[ROUNDS]  # somebody else has looked since
+            self._rounds = counters[ROUNDS]  # another member has checked since
         if gone:
             self._expel(gone, heartbeats, counters)
 
@@ -259,7 +256,7 @@ class Membership:
         try:
             self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), SHORT_S)
         except own(LogLocked):
-            return  # whoever has the lock may be at it; else the next tick
+            return  # the holder may be expelling them; else the next tick does
 
     def _expel_now(self, state: StateFile, gone: set[str], now: tuple[int, ...], counters: tuple[int, ...]) -> None:
         group, group_name = state.read(), self._place.group
@@ -292,7 +289,7 @@ class Membership:
             state.publish(without_members(group, ids, self._topics_now(NO_TOPICS.union(*rest))))
 
     def _sweep(self, group: Group) -> None:
-        """Remove what is left of members that died before they were listed, or after they were expelled. With the lock held."""
+        """With the lock held: remove files of dead members that are not, or no longer, listed."""
         place = self._place
         for name in place.filesystem.names(place.members):
             id_ = name.removesuffix(".lock")
@@ -300,19 +297,17 @@ class Membership:
                 self._remove_lock(id_)
 
     def _remove_lock(self, id_: str) -> None:
-        """Remove the lock of a member that is none any more. Others do it later if this can't be done now."""
+        """Remove the lock of a former member. If this fails now, others do it later."""
         try:
             self._place.filesystem.remove(self._place.member(id_))
-        except own(StorageError) as error:  # a directory stands there, perhaps
+        except own(StorageError) as error:  # for example, it is a directory
             logger.warning("what is left of a member of group %r stays: %s", self._place.group, error)
 
     # Committing
 
     def commit(self, partitions: Collection[TopicPartition], append: Append, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        """Call ``append`` with the group's lock held, if this member may commit for these partitions; else ``CommitFailed``.
-
-        ``LogLocked`` if the lock is not free in ``timeout_s``.
-        """
+        """Call ``append`` with the lock held, if this member owns these partitions.
+        Else ``CommitFailed``. ``LogLocked`` if the lock is not free in ``timeout_s``."""
         self._files.holding(lambda state: self._commit(state, partitions, append), timeout_s, self._beat)
 
     def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Append) -> None:
@@ -332,12 +327,12 @@ class Membership:
         self._beat()
 
     def _beat(self) -> None:
-        """Who commits is at work, however long one poll's records take; and so is who waits for the lock to do so."""
+        """A member that commits, or waits to, counts as alive, however late its next poll is."""
         if self._heartbeats is not None:
             self._heartbeats.beat(self._cell)
 
     def expelled(self, group: Group) -> CommitFailed:
-        """Why this is no member any more."""
+        """Return the error that explains why this is not a member any more."""
         options, name = self._options, self._place.group
         if not self.id:
             return CommitFailed(
@@ -365,5 +360,5 @@ NO_TOPICS: frozenset[str] = frozenset()
 
 
 def _wanted(group: Group, more: frozenset[str]) -> frozenset[str]:
-    """All topics that any member wants."""
+    """Return all topics that any member wants."""
     return more.union(*(member.topics for member in group.members.values()))

@@ -1,11 +1,12 @@
-"""What a record of ``__consumer_offsets`` says: Kafka's own layout of a committed offset, key and value.
+"""Records of ``__consumer_offsets``: Kafka's own layout of a committed offset, key and value.
 
-Key: ``int16 1, string group, string topic, int32 partition``; a string is its length as int16, then UTF-8. Value, version 4:
-``int16 4, int64 offset, int32 leader epoch, compact string metadata, int64 time of the commit``, then tagged fields, of
-which number 0 is the topic's id (16 bytes). No value: the offset was removed. Versions 0 to 3 are read as well; other kinds
-of key (group metadata of Kafka's coordinator) are passed over.
+Key: ``int16 1, string group, string topic, int32 partition``; a string is an int16 length and
+UTF-8. Value, version 4: ``int16 4, int64 offset, int32 leader epoch, compact string metadata, int64
+time of the commit``, then tagged fields; 0 is the topic's id (16 bytes). A null value removes the
+offset. Versions 0 to 3 are read as well; other keys (group metadata of Kafka's coordinator) are
+skipped.
 
-Source: ``OffsetCommitKey.json``, ``OffsetCommitValue.json`` of Kafka 4.3; its protocol guide for the primitive types.
+Source: ``OffsetCommitKey.json``, ``OffsetCommitValue.json`` of Kafka 4.3; its protocol guide.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pylog.model import TopicPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_LIMIT_BYTES = 4096  # Kafka's offset.metadata.max.bytes
 
-_KINDS = (0, 1)  # of keys; both are laid out alike
+_KINDS = (0, 1)  # of keys; both have the same layout
 _VERSION = 4
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -35,7 +36,7 @@ _NO_ID = bytes(_ID_BYTES)
 
 
 class Committed(NamedTuple):
-    """How far a group has come in a partition: ``offset`` is the next one to read. ``topic_id`` is empty where not known."""
+    """``offset`` is the next one to read. ``topic_id`` is empty if unknown."""
 
     offset: int
     leader_epoch: int
@@ -62,7 +63,7 @@ def encode_value(committed: Committed) -> bytes:
 
 
 def decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
-    """The group and the partition; None for a key of another kind. ``CorruptRecord`` for what is cut short or no text."""
+    """The group and partition; None for another kind. ``CorruptRecord`` if cut or not text."""
     try:
         if _INT16.unpack_from(key)[0] not in _KINDS:
             return None
@@ -74,7 +75,7 @@ def decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
 
 
 def decode_value(value: bytes) -> Committed:
-    """``CorruptRecord`` for what is cut short, no text, or of a version that is not known."""
+    """``CorruptRecord`` if it is truncated, not text, or of an unknown version."""
     try:
         version = _INT16.unpack_from(value)[0]
         if version == _VERSION:
@@ -108,12 +109,12 @@ def _decode_flexible(value: bytes) -> Committed:
 
 @lru_cache(maxsize=1024)
 def partition_of_group(group: str, partitions: int) -> int:
-    """Which partition of ``__consumer_offsets`` a group's offsets are in: Java's ``String.hashCode``, as Kafka has it."""
+    """The group's partition of ``__consumer_offsets``: Java's ``String.hashCode``, as Kafka."""
     number = 0
     for (unit,) in Struct("<H").iter_unpack(group.encode("utf-16-le", "surrogatepass")):
         number = (number * 31 + unit) & 0xFFFFFFFF
     if number >= 1 << 31:
-        number = ((1 << 32) - number) & 0x7FFFFFFF  # the absolute value; of the least int, 0
+        number = ((1 << 32) - number) & 0x7FFFFFFF  # the absolute value; 0 for INT32_MIN
     return number % partitions
 
 

@@ -1,14 +1,14 @@
-"""Committed offsets: appended to ``__consumer_offsets``, and known in memory as of the last look.
+"""Committed offsets: appended to ``__consumer_offsets``, and cached in memory.
 
-The log is the truth. A process keeps of it the last commit of each partition of each group, and reads on from where it
-stopped. Where that is far behind, a checkpoint spares it the history: whoever has appended enough behind the last one writes
-the next. So loading costs as much as there are groups and partitions, however often they have committed.
+The log is the truth. A process caches the last commit of each group and partition. It reads on from
+where it stopped, or from a checkpoint if it is far behind. A process that has appended enough since
+the last checkpoint writes the next: loading does not take longer with more commits.
 """
 
 from __future__ import annotations
 
 import logging
-import threading  # consumers of several threads share what is known
+import threading  # consumers of several threads share the cache
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -50,13 +50,13 @@ logger = logging.getLogger("pylog.group")
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 
-_CONFIG = TopicConfig()._asdict()  # and no default of the log
+_CONFIG = TopicConfig()._asdict()  # independent of the log's defaults
 
 Offsets = dict[TopicPartition, Committed]
 
 
 class _Known:
-    """What is known of one partition of the offsets topic."""
+    """The cache of one partition of the offsets topic."""
 
     def __init__(self, partition: PartitionLog) -> None:
         self.partition = partition
@@ -68,7 +68,7 @@ class _Known:
         self.groups: dict[str, Offsets] = {}
 
     def take_in(self, key: bytes | None, value: bytes | None) -> None:
-        """One record of the log. What can't be read says nothing, and is reported."""
+        """Apply one record of the log. An unreadable record is skipped, with a warning."""
         try:
             name = None if key is None else decode_key(key)
             committed = None if name is None or value is None else decode_value(value)
@@ -106,12 +106,12 @@ class OffsetStore:
 
     def _forget_parent(self) -> None:
         self._lock = threading.RLock()
-        self._known = {}  # a thread of the parent may have been in the midst of it
+        self._known = {}  # a thread of the parent may have been changing it
 
     # Reading
 
     def committed(self, group: str) -> Offsets:
-        """What a group has committed by now, by partition; {} where nothing."""
+        """Return what the group has committed, by partition; {} if nothing."""
         known = self._known_of(group)
         if known is None:
             return {}
@@ -120,7 +120,7 @@ class OffsetStore:
             return dict(known.groups.get(group, {}))
 
     def groups(self) -> set[str]:
-        """Every group that has committed anything."""
+        """Return every group that has committed offsets."""
         found: set[str] = set()
         topic = self._topic()
         if topic is not None:
@@ -134,7 +134,7 @@ class OffsetStore:
             found.update(known.groups)
 
     def groups_in(self, topic: str) -> set[str]:
-        """Every group that has committed anything in a topic of this name."""
+        """Return every group that has committed offsets in a topic of this name."""
         return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
 
     def _topic(self) -> TopicDescription | None:
@@ -154,7 +154,7 @@ class OffsetStore:
         return known
 
     def _catch_up(self, known: _Known) -> None:
-        """Take in what was committed since the last time."""
+        """Read the commits since the last call."""
         token = known.partition.change_token()
         if token == known.token:
             return
@@ -202,8 +202,8 @@ class OffsetStore:
     # Writing
 
     def make_topic(self) -> None:
-        """Create the topic of commits, if it is not there: before the group's lock is taken. Whoever deletes a topic holds the
-        catalog's lock, which creating takes, while it waits for the locks of groups."""
+        """Create the topic if it is missing, before the group's lock is taken: a deleter of a topic
+        holds the catalog's lock, which creation needs, while it waits for groups' locks."""
         if self._topic() is None:
             self._manager.create_topic(OFFSETS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
 
@@ -214,13 +214,13 @@ class OffsetStore:
         check_held: Callable[[], object] = bool,
         timeout_s: float = LOCK_TIMEOUT_S,
     ) -> int:
-        """Commit these offsets, None to remove one: all or none. Visible on return, durable after ``sync``.
+        """Commit these offsets, None to remove one: all or none. Visible on return; ``sync`` makes
+        them durable.
 
-        Returns the end of the log of commits, 0 if there was nothing to append: what was committed in a topic that has been
-        deleted is left out, since its deleter has appended its tombstones, or waits for the group's lock to do so.
-
-        The caller holds the group's lock, which ``check_held`` makes sure of, and has checked that whoever commits may do so.
-        Raises as ``Partition.append``.
+        Returns the end of the log of commits, 0 if nothing was appended: commits in a deleted topic
+        are left out, since its deleter has appended tombstones, or waits for the group's lock to do
+        so. The caller holds that lock, which ``check_held`` verifies, and has checked that the
+        commit is allowed. Raises as ``Partition.append``.
         """
         offsets = self._of_topics_there(offsets)
         if not offsets:
@@ -244,7 +244,7 @@ class OffsetStore:
     def _of_topics_there(
         self, offsets: Mapping[TopicPartition, Committed | None]
     ) -> dict[TopicPartition, Committed | None]:
-        """Without those in topics that were deleted, and perhaps created again."""
+        """Leave out commits in topics that were deleted, or deleted and created again."""
         ids: dict[str, str] = {}
         for topic in {name.topic for name, committed in offsets.items() if committed is not None}:
             try:
@@ -258,9 +258,9 @@ class OffsetStore:
         }
 
     def settle(self, group: str, timeout_s: float) -> None:
-        """Decide of a commit that was cut off by the death of its process: it counts, or it never will.
+        """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.
 
-        Else it would count with the next commit, of one who went on from the commit before it. ``LogLocked``.
+        Else the next commit, of a member that continued from the one before, would bring it back.
         """
         known = self._known_of(group)
         if known is not None:
@@ -270,19 +270,17 @@ class OffsetStore:
                 raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
 
     def sync(self, group: str, end_offset: int | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        """Return when commits of the group below this offset of its log, or all of them, are on the medium.
-
-        ``timeout_s``: as of ``PartitionLog.sync``.
-        """
+        """Return when commits of the group before this offset of its log, or all, are on the disk.
+        ``timeout_s``: as in ``PartitionLog.sync``."""
         known = self._known_of(group)
         if known is not None:
             end_offset = known.partition.latest_offset if end_offset is None else end_offset
             known.partition.sync(end_offset, int(timeout_s * 1000))
 
     def tidy(self, group: str, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        """Write a checkpoint, if many commits have come since the last. For whoever has committed; holds no group's lock.
+        """Write a checkpoint, if many commits came since the last one.
 
-        ``timeout_s``: as of ``sync``.
+        For a process that has committed; it holds no group's lock. ``timeout_s``: as in ``sync``.
         """
         known = self._known_of(group)
         if known is None:
@@ -305,7 +303,7 @@ class OffsetStore:
                 timeout_s=0,
             )
         except own(LogLocked):
-            pass  # another process is at it
+            pass  # another process writes one
         except own(StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
         known.checkpoint_offset = next_offset
@@ -313,7 +311,7 @@ class OffsetStore:
     def _write(self, path: str, checkpoint: Checkpoint) -> None:
         try:
             there = read_checkpoint(self._filesystem, path)
-        except own(CorruptSegment, StorageError):  # a FIFO, perhaps: it is replaced
+        except own(CorruptSegment, StorageError):  # for example a FIFO: it is replaced
             there = None
         if there is None or there.topic_id != checkpoint.topic_id or there.next_offset < checkpoint.next_offset:
             write_checkpoint(self._filesystem, path, checkpoint)

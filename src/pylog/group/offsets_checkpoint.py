@@ -1,13 +1,14 @@
-"""What all groups had committed at one offset of ``__consumer_offsets``, so that nobody reads its whole history again.
+"""A checkpoint: what all groups had committed at one offset of ``__consumer_offsets``.
 
-A cache of the log beside it, of what was durable when it was written: a log that has lost records with the power still has all
-that a checkpoint speaks of. A damaged one is worth as much as none.
+A cache of the log, so that no process reads its whole history again. It contains only what was
+durable: a log cut by a power failure still has all of it. A damaged one counts as missing.
 
 Layout, big-endian (our own, see docs/format.md):
 
-    0  magic "PYLGOFFS"     8  int16 version 1     10 uint32 CRC-32C of all behind it     14 int64 offset of the next record
-    22 uint32 number of entries     26 uint16 bytes of the topic's id, and the id
-    then per entry: uint32 bytes of the key, the key, uint32 bytes of the value, the value, as in the log
+    0  magic "PYLGOFFS"     8  int16 version 1     10 uint32 CRC-32C of the rest
+    14 int64 offset of the next record     22 uint32 number of entries
+    26 uint16 bytes of the topic's id, and the id
+    then per entry: uint32 bytes of the key, the key, uint32 bytes of the value, the value
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SIZE = Struct(">I")
 
 
 class Checkpoint(NamedTuple):
-    """``next_offset`` is the first record that is not in it; ``entries`` are keys and values as in the log."""
+    """``next_offset`` is the first one not included; ``entries`` are keys and values of the log."""
 
     topic_id: str
     next_offset: int
@@ -39,7 +40,7 @@ class Checkpoint(NamedTuple):
 
 
 def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) -> None:
-    """Durable on return. The caller excludes other writers, and what it speaks of is durable."""
+    """Durable on return. The caller excludes other writers, and has made the commits durable."""
     topic_id = checkpoint.topic_id.encode()
     body = bytearray(_FACTS.pack(checkpoint.next_offset, len(checkpoint.entries), len(topic_id)) + topic_id)
     for key, value in checkpoint.entries:
@@ -49,7 +50,7 @@ def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) 
 
 
 def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint | None:
-    """None where there is none. ``CorruptSegment`` for what is no checkpoint, or of a version that is not known."""
+    """None if there is none. ``CorruptSegment`` if it is invalid or of an unknown version."""
     try:
         data = read_whole(filesystem, path, LIMIT_BYTES + 1)
     except own(FileNotFoundError):

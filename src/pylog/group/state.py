@@ -1,8 +1,9 @@
-"""The state of a group, and what may become of it. Pure: values in, values out; ``state_file.py`` keeps it.
+"""The state of a group, and its transitions. Pure functions; ``state_file.py`` stores it.
 
-A generation is one division of the partitions among the members. Its ``target`` says who is to read what, ``owned`` who
-does: a member gives up first what is no longer its own, and takes what is its own as soon as nobody else owns it. So only
-partitions that move pause, and no partition has two owners.
+A generation is one division of the partitions among the members. A member's ``target`` is what it
+should read, ``owned`` what it reads. It first gives up what is not in its target, then takes
+partitions of its target that no other member owns. So only partitions that move pause, and none
+has two owners.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ NONE: Partitions = frozenset()
 
 
 class GroupTopic(NamedTuple):
-    """A topic as it was when the target was made; another id is another topic."""
+    """A topic at the time of the target; another id is another topic."""
 
     id: str
     partitions: int
 
 
 class Member(NamedTuple):
-    """One consumer of a group. ``cell`` is where it counts that it lives; ``topics`` those it wants that are there."""
+    """``cell`` is its heartbeat counter; ``topics`` are the existing ones that it wants."""
 
     id: str
     instance_id: str
@@ -42,17 +43,17 @@ class Member(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What assignors know it by: the same over a restart where it has an instance id."""
+        """Its name for assignors: with an instance id, the same after a restart."""
         return self.instance_id or self.id
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has all that is its own, and nothing else."""
+        """Whether it owns its target, and nothing else."""
         return self.owned == self.target
 
 
 class Group(NamedTuple):
-    """``starts`` are positions that the group began from and has not committed: kept while it has members."""
+    """``starts`` are uncommitted positions that the group began from, kept while it has members."""
 
     generation: int = 0
     assignor: str = ""
@@ -72,16 +73,14 @@ class Group(NamedTuple):
         return next((m for m in self.members.values() if instance_id and m.instance_id == instance_id), None)
 
     def free_cell(self) -> int:
-        """The first cell that no member counts in."""
+        """The first cell that no member uses."""
         taken = {member.cell for member in self.members.values()}
         return next(cell for cell in range(1, len(taken) + 2) if cell not in taken)
 
 
 def with_member(group: Group, member: Member, assignor: str, topics: Mapping[str, GroupTopic]) -> Group:
-    """With the member, or with it in the place of the one that has its instance id: that takes nothing from anybody else.
-
-    ``topics`` are all that any member wants, as they are now.
-    """
+    """Add the member, or replace the one with its instance id; other members lose nothing by that.
+    ``topics`` are all that any member wants, as they are now."""
     before = group.member_of_instance(member.instance_id)
     members = {id_: other for id_, other in group.members.items() if other is not before}
     if before is not None:
@@ -90,30 +89,28 @@ def with_member(group: Group, member: Member, assignor: str, topics: Mapping[str
 
 
 def without_members(group: Group, ids: Collection[str], topics: Mapping[str, GroupTopic]) -> Group:
-    """Without these members, who may be dead, or have been silent for too long."""
+    """Remove these members, which are dead or were silent for too long."""
     return rebalanced(
         group._replace(members={id_: member for id_, member in group.members.items() if id_ not in ids}), topics
     )
 
 
 def with_subscription(group: Group, id_: str, wanted: frozenset[str], topics: Mapping[str, GroupTopic]) -> Group:
-    """With another choice of topics of one member."""
+    """Change the topics that one member wants."""
     return rebalanced(
         group._replace(members={**group.members, id_: group.members[id_]._replace(topics=wanted)}), topics
     )
 
 
 def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
-    """The next generation: a new division of what is there now.
-
-    Partitions that were added to a topic of the group, or are of one made again, are read from their beginning, whoever notices.
-    """
+    """Return the next generation: the current partitions, divided again.
+    Partitions added to a topic, or of a recreated one, are read from their beginning."""
     wanted = {name for member in group.members.values() for name in member.topics}
     topics = {name: topic for name, topic in sorted(topics.items()) if name in wanted}
     replaced = {name for name, topic in group.topics.items() if name in topics and topics[name].id != topic.id}
 
     def still(partitions: Iterable[TopicPartition]) -> Partitions:
-        """Without those of topics that were deleted and created again: what one had of them is gone."""
+        """Leave out partitions of recreated topics: the old ones are gone."""
         return frozenset(partition for partition in partitions if partition.topic not in replaced)
 
     members = {
@@ -135,7 +132,7 @@ def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
 
 
 def reconciled(group: Group, id_: str, released: Partitions) -> Group:
-    """With what the member has given up, and all that is its own and free by that. The same group where that is nothing."""
+    """Release these partitions, take the member's free ones. The same group if nothing changes."""
     me = group.members[id_]
     others = NONE.union(*(member.owned for other, member in group.members.items() if other != id_))
     owned = (me.owned - released) | (me.target - others)
@@ -145,12 +142,12 @@ def reconciled(group: Group, id_: str, released: Partitions) -> Group:
 
 
 def with_starts(group: Group, starts: Mapping[TopicPartition, int]) -> Group:
-    """With positions that the group begins from, where it has none yet."""
+    """Add starting positions of partitions that have none."""
     return group._replace(starts={**starts, **group.starts})
 
 
 def appeared_since(before: Group, after: Group) -> Partitions:
-    """The partitions that a group divides now and did not before: of topics that are new, or others by now, or have grown."""
+    """Return the partitions of new, recreated and grown topics."""
     return frozenset(
         TopicPartition(name, number)
         for name, topic in after.topics.items()

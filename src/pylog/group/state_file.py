@@ -1,15 +1,16 @@
-"""The ``state`` file of a group: two slots, written in turn, that point to what they publish in the same file.
+"""The ``state`` file of a group: two slots, written in turn, that point to states in the same file.
 
-A slot is published after what it points to is written, to a place where the slot before does not point. So whoever reads sees
-one state or the next, without a lock, and a writer that dies in between has changed nothing. It is never synced: a group's
-members do not outlive the boot they were in, only its committed offsets do, and those are records of a log.
+A state is written before its slot, and never over the state of the previous slot. So a reader sees
+one state or the next without a lock, and a writer that dies in between has changed nothing. It is
+never synced: only committed offsets outlive a boot, and those are records of a log.
 
 Layout of a slot, 64 bytes, big-endian (our own, see docs/format.md):
 
-    0  uint32 CRC-32C of bytes 4..63     4  uint32 sequence (wraps)     8  uint32 boot     12 uint32 position of the state
-    16 uint32 bytes of the state        20 uint32 its CRC-32C          24 int64 generation            32 zeros
+    0  uint32 CRC-32C of bytes 4..63     4  uint32 sequence (wraps)     8  uint32 boot
+    12 uint32 position of the state      16 uint32 bytes of the state   20 uint32 its CRC-32C
+    24 int64 generation                  32 zeros
 
-The state is JSON: the group as ``state.py`` has it.
+The state is a ``Group`` of ``state.py`` as JSON.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _CRC = Struct(">I")
 _BODY = Struct(">IIIIIq32x")
 _READS_MAX = 100
 _NAME_LIMIT = 1024
-_GENERATION_MAX = 1 << 62  # there is one behind it
+_GENERATION_MAX = 1 << 62  # int64 has room for the next one
 _MEMBER_ID = re.compile(f"[0-9a-f]{{{2 * MEMBER_ID_BYTES}}}")
 
 
 class Slot(NamedTuple):
-    """What one slot says."""
+    """The content of one slot."""
 
     sequence: int
     boot: int
@@ -59,7 +60,7 @@ class Slot(NamedTuple):
 
 
 def decode_slots(data: bytes) -> Slot | None:
-    """The later of the two valid slots, or None where neither is valid."""
+    """Return the later of the two valid slots, or None if neither is valid."""
     return latest_slot(data, SLOT_BYTES, _decode)
 
 
@@ -71,7 +72,7 @@ def _decode(data: bytes) -> Slot | None:
 
 
 class StateFile:
-    """Reads what is published; writes with the group's lock held."""
+    """Reads the published state; publishes with the group's lock held."""
 
     def __init__(self, file: ReadableFile | AppendableFile, boot: int) -> None:
         self._file = file
@@ -82,16 +83,16 @@ class StateFile:
         self._decoder = GroupDecoder()
 
     def raw(self) -> bytes:
-        """The slots as they stand: another value where anything was published."""
+        """Return the raw slots, which differ after each publication."""
         return self._file.pread(SLOTS_BYTES, 0)
 
     @property
     def known(self) -> bytes:
-        """The slots as they stood when they were last read."""
+        """The raw slots at the last read."""
         return self._raw
 
     def read(self) -> Group:
-        """What is published now. Nobody is in a group that another boot has left, nor in one that is damaged."""
+        """Read the published group. A damaged one, or one of another boot, has no members."""
         raw, slot, group = self.raw(), None, None
         for _ in range(_READS_MAX):
             if raw == self._raw:
@@ -100,10 +101,10 @@ class StateFile:
             group = self._at(slot)
             before, raw = raw, raw if group is not None else self.raw()
             if raw == before:
-                break  # else it was published twice while this was read
+                break  # else it was published twice during this read
         self._slot = slot
         self._group = group if group is not None else Group(0 if slot is None else slot.generation)
-        self._raw = raw  # last: an exception before this has it read again
+        self._raw = raw  # last: after an exception before this, it is read again
         return self._group
 
     def _at(self, slot: Slot | None) -> Group | None:
@@ -118,7 +119,7 @@ class StateFile:
             return None
 
     def publish(self, group: Group) -> None:
-        """Make this the state. The lock is held, and what was read last under it is what is published."""
+        """Publish this group. The caller holds the lock, and has read the state under it."""
         assert hasattr(self._file, "pwrite")
         data, before = encode_group(group), self._slot
         position = SLOTS_BYTES
@@ -167,18 +168,18 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def decode_group(data: bytes) -> Group:
-    """``CorruptSegment`` for what is no group."""
+    """``CorruptSegment`` if it is not a group."""
     return GroupDecoder().decode(data)
 
 
 class GroupDecoder:
-    """Decodes one state after another. Members that are as they were before are not checked and made again."""
+    """Decodes successive states. Unchanged members are not checked and built again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, Member]] = {}
 
     def decode(self, data: bytes) -> Group:
-        """``CorruptSegment`` for what is no group."""
+        """``CorruptSegment`` if it is not a group."""
         try:
             content = json.loads(data.decode())
             topics = {_name(name): GroupTopic(_name(id_), _whole(n)) for name, (id_, n) in content["topics"].items()}
@@ -231,7 +232,7 @@ def _name(value: Any) -> str:
 
 
 def _member_id(value: Any) -> str:
-    """A name that is a file's, too: nothing else may come out of a file and be one."""
+    """Return the id. It is also a file name: no other text from a file may become one."""
     if not isinstance(value, str) or not _MEMBER_ID.fullmatch(value):
         raise ValueError(f"{value!r:.80} is no member's id")
     return value

@@ -1,8 +1,8 @@
-"""Where a group goes on in a partition, now that others may have its offsets: records are lost with the power.
+"""Where a group continues in a partition after a power failure: lost offsets may be used again.
 
-A commit says under which leader epoch its offset was reached. A recovery that may have cut the log begins another epoch; an
-offset beyond the end of its own epoch is that of records that were lost, and the group goes on at that end, as Kafka's
-clients do (KIP-320).
+A commit records the leader epoch of its offset. A recovery that may have cut the log begins a new
+epoch. An offset after the end of its own epoch belongs to lost records: the group continues at that
+end, as Kafka's clients do (KIP-320).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ logger = logging.getLogger("pylog.group")
 
 
 def next_offset(partition: PartitionLog, committed: Committed) -> int:
-    """The committed offset, or the end of what is left of the log that it was reached in."""
-    end = partition.latest_offset  # before the epoch: what a recovery changes in between is then seen
+    """Return the committed offset, or the end of what is left of its leader epoch."""
+    end = partition.latest_offset  # before the epoch, to see what a recovery changes in between
     if NO_LEADER_EPOCH < committed.leader_epoch < partition.leader_epoch:
         try:
             end = partition.end_of_leader_epoch(committed.leader_epoch)
@@ -33,10 +33,8 @@ def next_offset(partition: PartitionLog, committed: Committed) -> int:
 
 
 def make_records_durable(partition: PartitionLog, offset: int, timeout_s: float | None = None) -> None:
-    """Everything before the offset: a durable commit would else outlive the records it speaks of.
-
-    ``timeout_s``: as of ``PartitionLog.sync``. A writer that is stopped keeps no commit waiting for longer.
-    """
+    """Sync what is before the offset: a durable commit must not outlive its records.
+    ``timeout_s``: as in ``PartitionLog.sync``. A stopped writer delays a commit no longer."""
     durable_offset = partition.durable_offset
     if durable_offset >= offset:
         return

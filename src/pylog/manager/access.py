@@ -1,7 +1,7 @@
-"""What producers and consumers use of a log, and how they get it from what a user passes to them.
+"""What producers and consumers use of a log, and how they get it from a user's argument.
 
-A ``Log`` is a public face; what works is its manager. Another log that producers write to, or consumers read from, has these
-members as well, and names itself, or another object, as its ``manager``.
+A ``Log`` is a public face; its manager does the work. Another log for producers or consumers has
+these members as well, and returns itself, or another object, as its ``manager``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Part = TypeVar("Part")
 
 
 class OpenedLog(Protocol):
-    """What every user of a log asks of it."""
+    """What every user of a log needs."""
 
     clock: Clock
 
     @property
     def path(self) -> str:
-        """The directory, as it was named when the log was opened."""
+        """The directory, as named when the log was opened."""
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the log was closed."""
 
     def require_writable(self) -> None:
         """``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
 
     def catalog_version(self) -> int:
-        """Another number after each change of a topic."""
+        """A number that differs after each change of a topic."""
 
     def describe_topic(self, name: str) -> TopicDescription:
         """``TopicNotFound``."""
@@ -54,7 +54,7 @@ class ProducerPartition(Protocol):
         """See ``PartitionLog.append_batch``."""
 
     def is_syncing_here(self) -> bool:
-        """Whether this very thread was interrupted in ``sync``."""
+        """Whether this thread was interrupted in ``sync``."""
 
     def sync(self, end_offset: int) -> None:
         """Return when all records before this offset are on the disk."""
@@ -64,7 +64,7 @@ class ProducerLog(OpenedLog, Protocol):
     """A log as a producer uses it."""
 
     def topic_to_send_to(self, name: str) -> TopicDescription:
-        """The topic, which may be created by this."""
+        """The topic, created if necessary and allowed."""
 
     def partition(self, topic: str, number: int) -> ProducerPartition:
         """``TopicNotFound``, ``InvalidPartition``."""
@@ -73,7 +73,7 @@ class ProducerLog(OpenedLog, Protocol):
         """An id that no other producer of this log has or had."""
 
     def flush_on_close(self, producer: Flushable) -> None:
-        """Have the producer write what it holds when the log is closed."""
+        """Let the producer write its buffered records when the log is closed."""
 
 
 class ConsumerLog(OpenedLog, Protocol):
@@ -86,31 +86,31 @@ class ConsumerLog(OpenedLog, Protocol):
         """``TopicNotFound``, ``InvalidPartition``."""
 
     def wake(self) -> None:
-        """End the waits of this process, so that each asks again whether it is ready."""
+        """Let all waits of this process check again whether they are ready."""
 
     def watch(self, partitions: Collection[PartitionLog], more: Collection[str] = ()) -> Watch | None:
-        """A watch of these partitions, of the topics and of ``more`` files; None if there can be none."""
+        """A watch of these partitions, the topics and ``more`` files; None if impossible."""
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
-        """Wait until ``ready()``, or until the time is over; whether it was ready."""
+        """Wait until ``ready()`` or the timeout. Returns whether it was ready."""
 
     def part(self, make: Callable[[LogManager], Part]) -> Part:
-        """The one part of this kind, as the groups are one."""
+        """The single part of this kind, for example the groups."""
 
 
 Access_co = TypeVar("Access_co", bound=OpenedLog, covariant=True)
 
 
 class LogFace(Protocol[Access_co]):
-    """A ``Log``, or another log with the same manager's members."""
+    """A ``Log``, or another log with a manager."""
 
     @property
     def manager(self) -> Access_co:
-        """What the face stands on."""
+        """The object that does the work."""
 
 
 def manager_of(log: LogFace[Access_co], user: str) -> Access_co:
-    """The manager of the log that ``user`` was given. ``ConfigError`` if it is not a log; ``Closed`` if it was closed."""
+    """The manager of the log given to ``user``. ``ConfigError`` if it is not a log; ``Closed``."""
     if isinstance(log, type) or not hasattr(log, "manager"):
         raise ConfigError(
             f"the first argument is a Log, got {log!r:.80} ({type(log).__name__}): {user}(Log(path))",

@@ -1,7 +1,7 @@
-"""LogManager: one open log, without its public face. Groups, producers, consumers and verification stand on it.
+"""LogManager: one open log without its public face, which ``Log`` is.
 
-It owns the catalog and the open partitions, and is the only file that makes partitions of concrete parts. Safe to share among
-threads; it continues to work in a forked child. ``Log`` is the face that users hold; nothing below that knows of it.
+It owns the catalog and the open partitions. Only this file builds partitions from concrete parts.
+Thread-safe; continues to work in a forked child. Nothing below ``Log`` knows it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Part = TypeVar("Part")
 _LOCK_TIMEOUT_S = 30.0
 
 ForgetCommits = Callable[["LogManager", str, float], None]
-"""Called when a topic is deleted, with its name and a timeout in seconds: what groups have committed in it is removed."""
+"""Removes the groups' commits in a deleted topic: called with its name and a timeout in seconds."""
 
 
 class LogManager:
-    """The options are those of ``Log``. ``filesystem``, ``layout`` and ``boot`` are what the parts of a log are made with."""
+    """Options as of ``Log``. ``filesystem``, ``layout`` and ``boot`` are for a log's parts."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LogManager:
         self.auto_create_topics = auto_create_topics
         self.filesystem: FileSystem = filesystem or OsFileSystem()
         self.path = Layout(checked_path(path)).root
-        self.layout = Layout(self.filesystem.absolute(self.path))  # the process may go elsewhere, the log does not
+        self.layout = Layout(self.filesystem.absolute(self.path))  # the process may change its directory
         self.boot = boot_of(self.filesystem)
         check_topic_options(topic_defaults)
         self._defaults = TopicConfig().with_changes(topic_defaults)
@@ -72,7 +72,7 @@ class LogManager:
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
-        self._durable_topics: set[tuple[str, int]] = set()  # id and number of partitions: their names are on the medium
+        self._durable_topics: set[tuple[str, int]] = set()  # topics (id, partitions) whose names are on the disk
         self._changes = Changes(self.clock)
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._parts: dict[object, Any] = {}
@@ -110,7 +110,7 @@ class LogManager:
         if_not_exists: bool = False,
         internal: bool = False,
     ) -> TopicDescription:
-        """See ``Log.create_topic``. ``internal``: a topic of groups, which no user may create."""
+        """See ``Log.create_topic``. ``internal``: a topic of groups; users can't create it."""
         catalog = self._writable_catalog()
         prepare, retire, forget = self._prepare, self._retire, self._forget
         while True:
@@ -119,9 +119,9 @@ class LogManager:
             except own(TopicExists) as error:
                 if not if_not_exists or error.existing != name:
                     raise
-            with suppress(TopicNotFound):  # deleted meanwhile
+            with suppress(TopicNotFound):  # deleted since
                 described = self.describe_topic(name)
-                catalog.make_durable()  # by whoever has made it so, it may not be yet
+                catalog.make_durable()  # its creator may not have done so yet
                 return described
 
     def delete_topic(self, name: str) -> None:
@@ -129,7 +129,7 @@ class LogManager:
         self._writable_catalog().delete(name, self._retire, self._forget)
         with self._mutex:
             closing = [self._partitions.pop(key) for key in list(self._partitions) if key.topic == name]
-        for partition in closing:  # not under the mutex: an append, which closing waits for, asks for the settings
+        for partition in closing:  # without the mutex: close waits for appends, which ask for the settings
             partition.close()
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
@@ -153,10 +153,10 @@ class LogManager:
 
     def _describe(self, name: str) -> TopicDescription:
         if not isinstance(name, str):
-            check_topic_name(name)  # here, since a list can't be looked up
+            check_topic_name(name)  # first, since a list can't be a key
         version = self._catalog.version()
         if version == self._topics_version and (known := self._topics.get(name)) is not None:
-            return known  # the version is set last, so what stands here is of this one, or of a later one
+            return known  # the version is set last: this entry is of that version, or later
         with self._mutex:
             if version != self._topics_version:
                 self._topics, self._topics_version = {}, version
@@ -166,7 +166,7 @@ class LogManager:
             return topic
 
     def topic_to_send_to(self, name: str) -> TopicDescription:
-        """The topic, created now if it is unknown and the log was opened with ``auto_create_topics=True``."""
+        """The topic. Created if unknown and the log was opened with ``auto_create_topics=True``."""
         try:
             return self.describe_topic(name)
         except own(TopicNotFound):
@@ -175,12 +175,12 @@ class LogManager:
         return self.create_topic(name, if_not_exists=True)
 
     def catalog_version(self) -> int:
-        """A number that changes whenever a topic is created, altered, grown or deleted by any process. Costs one stat."""
+        """A number that changes when any process changes a topic. Costs one stat."""
         self.check_open()
         return self._catalog.version()
 
     def require_writable(self) -> None:
-        """``ReadOnlyLog``, with the reason, where records can't be appended; ``Closed``."""
+        """``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
         self._writable_catalog()
 
     def _writable_catalog(self) -> Catalog:
@@ -209,11 +209,11 @@ class LogManager:
         key = TopicPartition(topic, number)
         outdated = None
         with self._mutex:
-            if self.closed:  # else it would be opened behind the back of ``close``
+            if self.closed:  # else ``close`` would miss it
                 raise self._closed()
             partition = self._partitions.get(key)
             if partition is not None and partition.topic_id != described.id:
-                outdated, partition = partition, None  # the topic was deleted and created anew
+                outdated, partition = partition, None  # the topic was deleted and created again
             if partition is None:
                 partition = self._partitions[key] = self._open_partition(key, described)
         if outdated is not None:
@@ -222,7 +222,7 @@ class LogManager:
 
     def _open_partition(self, key: TopicPartition, topic: TopicDescription) -> PartitionLog:
         settings = partial(self._config_of, key, topic.id)
-        sealed_for = "" if self.is_kafka_directory else topic.id  # what stands in Kafka's files may be of any log
+        sealed_for = "" if self.is_kafka_directory else topic.id  # Kafka's files may contain seals of any log
         directory = PartitionDirectory(
             self.filesystem, self.clock, self.layout.partition(*key), key, settings, self.boot, sealed_for,
             require_slots_version=partial(self._require_slots_version, topic.name),
@@ -238,11 +238,9 @@ class LogManager:
         )  # fmt: skip
 
     def _sync_catalog(self, topic: tuple[str, int]) -> None:
-        """Once for all partitions that a topic had when they were opened: they ask for the same.
-
-        Another process may have added some later, and may have died before it synced their names.
-        """
-        assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
+        """Sync the names of all partitions that a topic had when they were opened, once.
+        Later partitions need their own: their creator may have died before it synced them."""
+        assert isinstance(self._catalog, Catalog)  # partitions that can't be written don't call this
         if topic not in self._durable_topics:
             self._catalog.make_durable()
             self._durable_topics.add(topic)
@@ -252,8 +250,8 @@ class LogManager:
         self._catalog.require_slots_version(topic)
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
-        """The settings of a partition opened for this topic. ``TopicNotFound`` where another one has its name now."""
-        described = self._describe(key.topic)  # also while the log is closed: its partitions are sealed then
+        """A partition's settings. ``TopicNotFound`` if another topic has the name now."""
+        described = self._describe(key.topic)  # also after ``close``, which seals partitions
         if described.id != topic_id:
             raise TopicNotFound(
                 f"partition {key.partition} of {key.topic!r} is gone: the topic was deleted, and created again since",
@@ -266,10 +264,10 @@ class LogManager:
         self.require_writable()
         return self._producer_ids.next()
 
-    # What stands on the log
+    # Parts
 
     def part(self, make: Callable[[LogManager], Part]) -> Part:
-        """The one part of the log that ``make`` makes of this manager, with the first call: all share what it knows."""
+        """The part that ``make`` builds of this manager at the first call, for all callers."""
         self.check_open()
         with self._mutex:
             if make not in self._parts:
@@ -289,29 +287,29 @@ class LogManager:
     # Waiting
 
     def wake(self) -> None:
-        """Have waiters of this process ask again: something has changed that is in no file."""
+        """Let waiters of this process check again: something has changed that is not in a file."""
         self._changes.wake()
 
     def watch(self, partitions: Collection[PartitionLog], more: Collection[str] = ()) -> Watch | None:
-        """To wait for what is published of these partitions, changes of topics and ``more`` files. None: look instead."""
-        if self.is_kafka_directory or type(self.clock) is not SystemClock:  # published elsewhere; a test moves time
+        """A watch of these partitions, changes of topics and ``more`` files. None: poll instead."""
+        if self.is_kafka_directory or type(self.clock) is not SystemClock:  # Kafka's are elsewhere; tests move time
             return None
         return self.filesystem.watch(
             [self.layout.topics, *(partition.published_path for partition in partitions), *more]
         )
 
     def wait_for_change(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
-        """Wait until ``ready()`` or until the time is over; whether it was ready. ``watch``: of all that it looks at."""
+        """Wait until ``ready()`` or the timeout; whether it was ready. See ``Changes.wait``."""
         return self._changes.wait(ready, timeout_s, watch)
 
-    # The end
+    # Closing
 
     def flush_on_close(self, producer: Flushable) -> None:
-        """Have ``close`` write what the producer, if it is there still, has not written by then, and end it."""
+        """Let ``close`` write what the producer, if it still exists, has not, and end it."""
         self._to_flush.add(producer)
 
     def close(self) -> None:
-        """Write what producers of this log hold, and give all files back. Closing twice is allowed."""
+        """Write what this log's producers have buffered, and close all files. Repeatable."""
         for producer in [] if self.closed else list(self._to_flush):
             producer.log_closes()
         with self._mutex:

@@ -1,4 +1,4 @@
-"""Waiting until something was published, by this process or by another."""
+"""Waits until this process or another one has published something."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pylog.turn import NOT_MINE
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
 _WAIT_GROWTH = 1.3
-_LOOK_EVERY_S = 0.2  # where a watch is trusted: an event that is lost costs no more than this
+_LOOK_EVERY_S = 0.2  # with a watch: a lost event costs no more than this
 
 
 class _Sleepers:
@@ -22,13 +22,13 @@ class _Sleepers:
     __slots__ = ("condition", "count", "lock")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # entered by itself: ``with condition:`` is no call into C, see turn.py
+        self.lock = threading.RLock()  # entered directly: ``with condition:`` is not a call into C, see turn.py
         self.condition = threading.Condition(self.lock)
         self.count = 0
 
 
 class Changes:
-    """Those of one log. Safe to share among threads; a forked child starts anew."""
+    """The changes of one log. Safe to share among threads; a forked child starts empty."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,29 +36,30 @@ class Changes:
         after_fork_in_child(self._start_anew)
 
     def _start_anew(self) -> None:
-        """Also in a forked child: the parent's waiters are not there. One that a signal handler forked in ends with its own."""
+        """Also in a forked child, which has none of the parent's waiters. A wait that a signal
+        handler forked in ends with the old objects."""
         self._sleepers = _Sleepers()
         self._watches: dict[Watch, None] = {}
 
     def notify(self) -> None:
-        """Wake waiters of this process: something was published."""
+        """Wake the waiters of this process: something was published."""
         sleepers = self._sleepers
         if sleepers.count:
             with sleepers.lock:
                 sleepers.condition.notify_all()
 
     def wake(self) -> None:
-        """End the waits of this process that go by a watch, as well: something else than a file has changed."""
+        """Wake the waiters with a watch as well: something has changed that is not in a file."""
         self.notify()
         for watch in list(self._watches):
             watch.wake()
 
     def wait(self, ready: Callable[[], bool], timeout_s: float, watch: Watch | None = None) -> bool:
-        """Wait until ``ready()`` or until the time is over; whether it was ready.
+        """Wait until ``ready()`` or the timeout; return whether it was ready.
 
-        With a ``watch`` of the files that ``ready`` looks at, it is asked when one of them changes. Without, appends of this
-        process wake the wait, and those of others are found by asking again after 50 µs, then less and less often, at last
-        every 20 ms.
+        A ``watch`` is of all files that ``ready`` reads: it is called when one of them changes.
+        Without a watch, appends of this process wake the wait. For those of others, ``ready`` is
+        called again after 50 µs, then at growing intervals up to 20 ms.
         """
         deadline_s = self._clock.monotonic() + timeout_s
         if watch is not None and watch.is_open:
@@ -70,17 +71,17 @@ class Changes:
         finally:
             try:  # see turn.py
                 sleepers.lock.release()
-            except own(NOT_MINE):  # a signal handler's exception has come while the condition had given it back
+            except own(NOT_MINE):  # a signal handler's exception came while the condition had released it
                 pass
 
     def _wait_watching(self, ready: Callable[[], bool], deadline_s: float, watch: Watch) -> bool:
-        self._watches[watch] = None  # before it is asked for the first time: a wake in between counts
+        self._watches[watch] = None  # before the first check, so that no wake is missed
         try:
             while not ready():
                 left_s = deadline_s - self._clock.monotonic()
                 if left_s <= 0:
                     return False
-                if not watch.is_open:  # a signal handler has forked, and this is the child
+                if not watch.is_open:  # this is a child that a signal handler forked
                     return self.wait(ready, left_s)
                 watch.wait(min(left_s, _LOOK_EVERY_S))
             return True

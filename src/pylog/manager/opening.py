@@ -1,4 +1,4 @@
-"""Which path may be opened as a log, or become one, and be written; and opening it."""
+"""Which paths may be opened as a log, created or written; and opening one."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ ELSEWHERE = {
     "replication_factor": "there are no replicas: a log is a directory of one machine",
     "cleanup_policy": "compaction is not in this version, and nothing is deleted by itself",
 }
-"""What to say of options of Kafka's topics and clients that are none here."""
+"""Hints for options of Kafka's topics and clients that do not exist here."""
 
 
 def checked_path(path: object) -> str:
-    """The path as a str. ``ConfigError`` for what cannot name a directory, an empty str among it: write ``"."`` for that."""
+    """The path as a str. ``ConfigError`` if it can't name a directory, also for an empty str."""
     try:
-        text: object = fspath(path)  # type: ignore[call-overload]  # that is the question
+        text: object = fspath(path)  # type: ignore[call-overload]  # the call decides
     except own(TypeError):
         text = path
     if not isinstance(text, str):
@@ -72,7 +72,7 @@ def _wrong_path(path: object, reason: str) -> ConfigError:
 
 
 class Opened(NamedTuple):
-    """What a directory turned out to be. ``manifest`` is None for Kafka's."""
+    """The result of opening a directory. ``manifest`` is None for Kafka's."""
 
     filesystem: FileSystem
     catalog: Catalog | KafkaCatalog
@@ -91,11 +91,11 @@ def open_directory(
     read_only: bool,
     shared_group: bool,
 ) -> Opened:
-    """See ``Log`` for what may be opened, and what is raised."""
+    """See ``Log`` for what may be opened, and which errors are raised."""
     if not filesystem.is_directory(layout.root):
         make_root(filesystem, layout.root, may_create=create and not read_only, shared_group=shared_group)
     manifest, is_kafka_directory = detect_kind(filesystem, layout)
-    if is_kafka_directory:  # it is only read, and its partitions may be links to other disks
+    if is_kafka_directory:  # read only, and partitions may be links to other disks
         starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
         return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts)
     filesystem = filesystem.within(layout.root)
@@ -114,7 +114,7 @@ def open_directory(
 
 
 def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> Manifest:
-    """Write the manifest, unless another process was faster: this one has the catalog's lock."""
+    """Write the manifest unless another process was faster. The caller has the catalog's lock."""
     manifest = read_manifest(filesystem, layout.manifest)
     if manifest is not None:
         return manifest
@@ -122,8 +122,8 @@ def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> Manifest:
 
 
 def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_group: bool) -> None:
-    """A new root, and what is missing above it: for its owner alone, or for its group as well. ``LogNotFound``."""
-    is_there = filesystem.exists(root)  # before the next question: another process may be creating it
+    """Create the root and its missing parents, for the owner or also the group. ``LogNotFound``."""
+    is_there = filesystem.exists(root)  # first: another process may be creating it
     if is_there and not filesystem.is_directory(root):
         raise LogNotFound(f"{root!r} is a file, and a log is a directory; name one, or a new one", path=root)
     if not may_create:
@@ -134,10 +134,8 @@ def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_gro
 
 
 def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
-    """``LogNotFound`` where a directory without a manifest holds anything but what a creation cut short left.
-
-    Another process may be creating the log now: its manifest is there before its first topic.
-    """
+    """``LogNotFound`` if a directory without a manifest holds more than an unfinished creation.
+    Another process may be creating the log now: its manifest exists before its first topic."""
     others = [name for name in filesystem.names(layout.root) if name != PRIVATE]
     if others and read_manifest(filesystem, layout.manifest) is None:
         shown = ", ".join(map(repr, others[:NAMES_SHOWN])) + (", ..." if len(others) > NAMES_SHOWN else "")
@@ -149,13 +147,13 @@ def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
 
 
 def may_write(filesystem: FileSystem, layout: Layout) -> bool:
-    """Whether this process has the permission to create topics here, as far as directories tell."""
+    """Whether the modes of the directories permit this process to create topics."""
     directories = (layout.root, layout.private)
     return all(filesystem.writable(path) for path in directories if filesystem.is_directory(path))
 
 
 def check_place(filesystem: FileSystem, layout: Layout) -> None:
-    """``UnsafeDirectory``; ``LogLocked`` where exclusion between writers can't be relied on."""
+    """``UnsafeDirectory``; ``LogLocked`` if locks can't be relied on to exclude other writers."""
     if filesystem.is_open_to_all(layout.root):
         raise UnsafeDirectory(
             f"any user of this machine may replace the files of {layout.root!r}: take the permission away (chmod o-w), name a "
@@ -178,7 +176,7 @@ def check_place(filesystem: FileSystem, layout: Layout) -> None:
 
 
 def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
-    """``LogLocked`` where the log is written under locks of a kind that this system's don't exclude."""
+    """``LogLocked`` if the log is written under another kind of locks than this system's."""
     if manifest.locks != LOCK_KIND:
         raise LogLocked(
             f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
@@ -189,8 +187,8 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
 
 
 def check_topic_options(options: Mapping[str, object]) -> None:
-    """``ConfigError`` for options that no topic has, as ``Log``, ``create_topic`` and ``alter_topic`` may get them: with the
-    name that Kafka's has here, or what may have been meant. And for retention, which would have no effect."""
+    """``ConfigError`` for options that no topic has, with Kafka's name for it or a similar one; and
+    for retention, which would have no effect."""
     for option, value in options.items():
         here = option.replace(".", "_").replace("-", "_")
         if here in RETENTION and value != UNLIMITED:
@@ -209,7 +207,7 @@ def check_topic_options(options: Mapping[str, object]) -> None:
 
 
 def why_read_only(asked: bool, is_kafka_directory: bool) -> str:
-    """Why a log that can only be read is so, as a part of a sentence."""
+    """The reason why the log is read-only, as a part of a sentence."""
     if asked:
         return "it was opened with read_only=True"
     if is_kafka_directory:

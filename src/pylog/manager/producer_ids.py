@@ -1,11 +1,11 @@
-"""Hands out producer ids: ``.pylog/producer-ids`` holds the next unreserved one, changed under its lock.
+"""Producer ids: ``.pylog/producer-ids`` holds the next unreserved one, changed under its lock.
 
-Ids are reserved in blocks, durably, before the first of a block is used: an id that came back after a loss of power would
-have its batches taken for repeats of the earlier producer's. Unused ids of a block are lost with their process.
+Ids are reserved durably, in blocks, before the first one is used: the batches of an id that a power
+failure brought back would count as repeats. Unused ids are lost with their process.
 
-Without the file, in a new log or in one that lost it, ids begin at a random multiple of 1,000 in [2**40, 2**62). Kafka counts
-from 0, so a broker that serves these files hands out none of them. No block that a running process holds is drawn again
-either, although the log may not have an id of it yet: a search of the log for its greatest id would not find that block.
+Without the file (a new log, or a lost file), ids begin at a random multiple of 1,000 in [2**40,
+2**62). Kafka counts from 0, so a broker that serves these files assigns none of them. No block of a
+running process is drawn again. A search for the log's greatest id would miss unused blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pylog.turn import is_mine
 
 BLOCK_IDS = 1000
 LIKE_KAFKA_BELOW = 1 << 40
-"""Kafka's ids count from 0 and never come so far. Logs of earlier versions count from 0, too."""
+"""Kafka's ids, and those of earlier versions of pylog, count from 0 and stay below this."""
 _RANDOM_BLOCKS = range(-(-LIKE_KAFKA_BELOW // BLOCK_IDS), -(-(1 << 62) // BLOCK_IDS))
 _LEAST = BLOCK_IDS
 _LAST_BLOCK = INT64_MAX + 1 - BLOCK_IDS
@@ -29,7 +29,7 @@ _LIMIT_BYTES = 64
 
 
 class ProducerIds:
-    """The ids of one log, as one process draws them."""
+    """Draws the ids of one log for one process."""
 
     def __init__(self, filesystem: FileSystem, clock: Clock, path: str, lock_path: str) -> None:
         self._filesystem = filesystem
@@ -59,7 +59,7 @@ class ProducerIds:
             raise LogNotFound.while_open(self._path.rpartition("/")[0]) from error
 
     def _reserve(self) -> range:
-        """The next block. The lock is held."""
+        """Reserve the next block. The lock is held."""
         first = read_next_id(self._filesystem, self._path)
         if first is None:
             first = self._random_start()
@@ -76,7 +76,7 @@ class ProducerIds:
 
 
 def read_next_id(filesystem: FileSystem, path: str) -> int | None:
-    """The next unreserved id, None without the file. ``CorruptSegment`` for what is no such number."""
+    """The next unreserved id, None without the file. ``CorruptSegment`` for anything else."""
     try:
         data = read_whole(filesystem, path, _LIMIT_BYTES)
     except own(FileNotFoundError):

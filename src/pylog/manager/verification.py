@@ -1,6 +1,6 @@
-"""Checks a whole log: the topics' own files, directories that belong to no topic, and every partition. Reads only.
+"""Checks a whole log: files of topics, directories without a topic, every partition. Reads only.
 
-What is checked within a partition: ``partition/verify``. Damage in one place hides no other.
+``partition/verify`` checks within a partition. Damage in one place hides no other damage.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def verify_log(
     progress: Callable[[int], None] | None = None,
     report: VerifyReport | None = None,
 ) -> Iterator[Problem]:
-    """Every problem of these topics, or of the whole log, as it is found. ``TopicNotFound`` for a topic that is named.
+    """Yield every problem of these topics, or of the whole log. ``TopicNotFound`` for a named one.
 
-    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts and notes are added to;
-    its list of problems is left to the caller.
+    ``progress`` gets the bytes of segments checked since its last call. ``report`` gets counts and
+    notes; the caller adds the problems.
     """
     named = list(dict.fromkeys(topics))
     names = named or catalog.names()
@@ -43,7 +43,7 @@ def verify_log(
             raise
         except own(TopicNotFound):
             if named:
-                raise  # else it has just been deleted
+                raise  # else the topic was just deleted
         except own(PylogError) as damage:
             path = str(damage.facts.get("path", layout.root))
             yield Problem(name, None, "topic", path, 0, None, None, str(damage))
@@ -74,15 +74,15 @@ def _damaged_ids(filesystem: FileSystem, layout: Layout) -> Iterator[Problem]:
 
 
 def _next_id(filesystem: FileSystem, layout: Layout) -> int | None:
-    """The next unreserved producer id; None if nothing says it: the next producer then begins at a random one."""
+    """The next unreserved producer id; None if unknown: the next producer draws a random one."""
     try:
         return read_next_id(filesystem, layout.producer_ids)
-    except own(CorruptSegment, StorageError):  # named already
+    except own(CorruptSegment, StorageError):  # reported already
         return None
 
 
 def _notes(seen: ProducerIdRange, next_id: int | None) -> Iterator[str]:
-    """What would be a problem if a Kafka broker served these files."""
+    """Notes on what would be a problem if a Kafka broker served these files."""
     found = [f"batches have ids from {seen.least} on"] if 0 <= seen.least < LIKE_KAFKA_BELOW else []
     if next_id is not None and next_id < LIKE_KAFKA_BELOW:
         found.append(f"the next producer gets {next_id}")
@@ -100,7 +100,7 @@ def _while_there(
     partition: TopicPartition,
     layout: Layout,
 ) -> Iterator[Problem]:
-    """These problems of a partition, until its topic is deleted: what is found then is no damage."""
+    """Yield the problems of a partition while its topic exists: a deletion is not damage."""
     try:
         for problem in problems:
             if not _is_there(catalog, topic):
@@ -113,17 +113,17 @@ def _while_there(
 
 
 def _is_there(catalog: Catalog | KafkaCatalog, topic: TopicDescription) -> bool:
-    """Whether this very topic is: it is gone before its directories are, and another one has another id."""
+    """Whether the topic exists with this id. Its file goes before its directories."""
     try:
         return catalog.describe(topic.name).id == topic.id
     except own(TopicNotFound):
         return False
-    except own(PylogError):  # its file cannot be read, so it is there
+    except own(PylogError):  # its file can't be read, so it exists
         return True
 
 
 def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
-    """What bears a name that no topic can have."""
+    """Yield what has a name that a topic can't have."""
     for name, path in catalog.places().items():
         try:
             check_topic_name(name)
@@ -132,8 +132,8 @@ def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
 
 
 def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterator[Problem]:
-    """Directories with records that belong to no topic. Empty ones are leftovers of a creation, and no loss."""
-    found = filesystem.names(layout.root)  # before the topics, which come after their directories, and go before them
+    """Yield directories with records but without a topic. Empty ones are from a creation."""
+    found = filesystem.names(layout.root)  # first: a topic's file is created after its directories and removed before
     topics = {*catalog.names(), *catalog.being_deleted()}
     for name in found:
         partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
@@ -146,7 +146,7 @@ def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterato
 
 
 def segment_bytes(filesystem: FileSystem, directory: str) -> int:
-    """The bytes of a partition's segments; 0 where they cannot be looked at."""
+    """The bytes of a partition's segments; 0 if they can't be read."""
     try:
         names = filesystem.names(directory)
         return sum(filesystem.size(f"{directory}/{name}") for name in names if name.endswith(LOG))

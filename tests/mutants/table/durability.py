@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant(
         "who finds a topic there when creating it takes it to be durable",
         "manager/manager.py",
-        "                catalog.make_durable()  # by whoever has made it so, it may not be yet\n",
+        "                catalog.make_durable()  # its creator may not have done so yet\n",
         "",
         "after a loss of power the topic is gone, though create_topic had returned",
         (f"{_OTHERS}::test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns",),
@@ -223,7 +223,7 @@ MUTANTS = (
         "a topic is made durable before it is looked at",
         "manager/manager.py",
         "                described = self.describe_topic(name)\n"
-        "                catalog.make_durable()  # by whoever has made it so, it may not be yet\n",
+        "                catalog.make_durable()  # its creator may not have done so yet\n",
         "                catalog.make_durable()\n                described = self.describe_topic(name)\n",
         "another one, created in between, is returned, and gone after a loss of power",
         (f"{_OTHERS}::test_a_topic_created_anew_while_another_looks_at_it_is_durable_when_that_returns",),
@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant(
         "directories go before the deletion is durable",
         "catalog/catalog.py",
-        "        filesystem.sync_directory(layout.topics)  # here, since whoever deleted it may have died before it did\n",
+        "        filesystem.sync_directory(layout.topics)  # again: the deleter may have died before its sync\n",
         "",
         "after a loss of power the topic is there again, without its directories",
         (f"{_OTHERS}::test_a_deletion_of_another_is_durable_before_anything_of_the_topic_goes",),
@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant(
         "a topic that another process deletes is taken to be gone for good",
         "catalog/catalog.py",
-        "            filesystem.sync_directory(self._layout.topics)  # by whoever has deleted it, it may not be yet\n",
+        "            filesystem.sync_directory(self._layout.topics)  # its deleter may not have done so yet\n",
         "",
         "after a loss of power a topic is there that delete_topic has said was not",
         (f"{_OTHERS}::test_who_is_told_that_a_topic_is_gone_finds_it_gone_after_a_loss_of_power",),

@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "whoever has looked for too long is believed",
         "group/membership.py",
-        "            self._absence.look_anew()  # who did not look for so long can't say that others were silent\n",
+        "            self._absence.look_anew()  # after such a pause this member can't know that others were silent\n",
         "            pass\n",
         "after a pause of the machine all members expel each other",
         (f"{_PROTOCOL}::test_members_that_were_all_stopped_do_not_expel_each_other",),

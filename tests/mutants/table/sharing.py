@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         "a deleted topic's commits stay",
         "catalog/catalog.py",
-        "        forget(topic.name)  # last, since a full disk has room now\n",
+        "        forget(topic.name)  # last: a full disk has room now\n",
         "",
         "a Kafka consumer goes on in a new topic of that name where the group was in the old one, and skips records",
         ("tests/group/test_deleted_topics.py::test_each_groups_commits_of_a_deleted_topic_become_tombstones",),
@@ -362,7 +362,7 @@ MUTANTS = (
     Mutant(
         "a partition is opened while the log is closed",
         "manager/manager.py",
-        "            if self.closed:  # else it would be opened behind the back of ``close``\n",
+        "            if self.closed:  # else ``close`` would miss it\n",
         "            if False:\n",
         "records are appended to a closed log, whose files nobody gives back",
         ("tests/test_log.py::test_a_partition_is_not_opened_while_another_thread_closes_the_log",),
