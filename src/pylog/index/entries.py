@@ -1,9 +1,8 @@
 """Files of fixed-size entries in ascending order: the base of the three indexes.
 
-Entries are found by binary search with ``pread``: about fifteen reads of a few bytes from the page
-cache, without a copy in memory, at any file size. Indexes have no checksum, so callers must verify
-the position that an entry points at. A crash leaves at most a torn entry at the end. It counts as
-absent, and the next append overwrites it.
+A binary search with ``pread`` takes about fifteen small reads from the page cache, and keeps
+nothing in memory, at any size. Indexes have no checksum: callers verify what entries point at. A
+crash leaves at most a torn last entry, which counts as absent; the next append overwrites it.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class EntryWriter:
         self.count = self.reader.count()
 
     def has_changed(self) -> bool:
-        """Whether the file's size differs from its known entries.
+        """Whether the file has another size than its known entries.
 
         Another process appended entries, or left bytes that it could not remove.
         """

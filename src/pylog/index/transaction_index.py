@@ -1,8 +1,7 @@
 """The ``.txnindex`` file: the transactions with abort markers in this segment. Absent if none.
 
-Entry: ``int16 version = 0``, ``int64 producer id``, ``int64 first offset``, ``int64 last offset``
-(the marker's), ``int64 last stable offset`` at that moment. Layout: Kafka's ``AbortedTxn``
-(format.md, section 5).
+Entry: ``int16 version = 0``; ``int64`` producer id, first offset, last offset (the marker's), last
+stable offset at that moment. Layout: Kafka's ``AbortedTxn`` (format.md, section 5).
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ class TransactionIndexReader:
         self._count = self._entries.count()
 
     def refuse_more_than(self, limit: int) -> None:
-        """``CorruptSegment``, before any read, if there are more than ``limit`` entries.
-
-        The limit is the number of abort markers that fit into the segment.
-        """
+        """``CorruptSegment``, before any read, for more entries than markers fit in the segment."""
         if self._count > limit:
             path = self._entries.file.path
             raise CorruptSegment(

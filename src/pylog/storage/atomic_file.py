@@ -1,8 +1,8 @@
 """Replaces a small file: readers see the old content or the new, also after a power failure.
 
 A temporary file in the same directory is written, synced and renamed over the target; then the
-directory is synced. After a failure the temporary file is removed. After a crash a ``.tmp`` file
-may remain, and the next replacement of the target overwrites it.
+directory is synced. A failure removes the temporary file. After a crash a ``.tmp`` file may remain,
+which the next replacement of the target overwrites.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ _NAME_BYTES_MAX = 255  # the limit of every filesystem in use; names here are AS
 
 
 def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable: bool = True) -> None:
-    """Replace the content of ``path``. Durable on return, except with ``durable=False``: then it
-    survives only the death of processes.
+    """Replace the content of ``path``, durably; ``durable=False`` survives only process deaths.
 
-    The caller holds a lock that excludes other writers of ``path``, and of names with the same
-    first 251 characters.
+    The caller's lock excludes other writers of ``path`` and of names with the same 251 first
+    characters.
     """
     directory, _, name = path.rpartition("/")
     temporary = f"{directory or '.'}/{name[: _NAME_BYTES_MAX - len(TEMPORARY)]}{TEMPORARY}"

@@ -6,9 +6,8 @@ quarters of the limit, or if the system refuses a descriptor, the pool closes so
 
 The file refers to its open descriptor (``OpenDescriptor``), and each call refers to it while it
 runs. The pool removes only the file's reference, so a descriptor that another thread uses in a
-system call is closed after that call returns. No function here waits, and each step on state that
-threads share is one call into C, because a signal handler or a forked child may open files in
-between.
+system call is closed after that call returns. No function here waits. Each step on shared state is
+one call into C, because a signal handler or a forked child may open files in between.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Descriptors with an owner object, which closes them when no reference to it is left.
 
 ``os.open`` returns a number without an owner, and a signal handler may raise before it is stored.
-So the system call and the creation of the owner are one call into C. The owner is a C object as
-well, because Python drops an exception that a handler raises inside a ``__del__``. It is an epoll
-object: the only class in Python's library that takes any descriptor and closes it silently. On
-systems without epoll the owner is a Python object.
+So the system call and the creation of the owner are one call into C. The owner is a C object too:
+Python drops a handler's exception in a ``__del__``. It is an epoll object, the only one in Python's
+library that takes any descriptor and closes it silently; without epoll it is a Python object.
 """
 
 from __future__ import annotations

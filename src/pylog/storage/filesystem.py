@@ -4,11 +4,10 @@ All other packages reach the disk only through these protocols, so tests can sim
 
 Durability, in the terms of POSIX and of ext4, xfs and tmpfs as measured:
 
-* When ``pwrite`` returns, the bytes are in the page cache. They survive the death of the process,
-  but not a power failure.
-* When ``sync`` returns, the file's bytes and size are on the disk. After a failed ``sync``,
-  unsynced bytes may be lost from the disk for good although reads still show them: never retry it
-  in the hope of success.
+* After ``pwrite`` the bytes are in the page cache: they survive a process's death, not a power
+  failure.
+* After ``sync`` the file's bytes and size are on the disk. If ``sync`` fails, unsynced bytes may be
+  lost for good although reads still show them: never retry it in the hope of success.
 * A new, renamed or removed name is on the disk only after ``sync_directory`` of its directory.
 * ``replace`` is atomic: for other processes at once, for power failures after ``sync_directory``.
 
@@ -38,11 +37,11 @@ class ReadableFile(Protocol):
         """Return the number of bytes in the file now."""
 
     def close_when_idle(self) -> None:
-        """Allow the pool to close the descriptor while it is idle, because descriptors are limited.
+        """Allow closing the descriptor while it is idle, because descriptors are limited.
 
-        The next use reopens the file. It raises ``FileNotFoundError`` if the file was removed or
-        replaced. If the system refuses to open it, the use raises ``StorageError`` with the fact
-        ``reopening`` and has done nothing else.
+        The next use reopens the file: ``FileNotFoundError`` if it was removed or replaced. If
+        opening fails, ``StorageError`` has the fact ``reopening``, and the use has done nothing
+        else.
         """
 
     def close(self) -> None:
@@ -92,10 +91,7 @@ class FileLock(Protocol):
 
 
 class Watch(Protocol):
-    """Waits until any process changes the files.
-
-    Only one thread may wait. Any thread or signal handler may call ``wake``.
-    """
+    """Waits in one thread for changes by any process. Any thread or signal handler may ``wake``."""
 
     @property
     def is_open(self) -> bool:
@@ -114,8 +110,7 @@ class Watch(Protocol):
 class FileSystem(Protocol):
     """Files and directories by path.
 
-    The users who can read or write a directory can do the same with its new files. But new files
-    are never writable by all users.
+    Users who can read or write a directory can do so with its new files, but never all users write.
     """
 
     def within(self, root: str) -> FileSystem:
@@ -133,16 +128,10 @@ class FileSystem(Protocol):
         """
 
     def lock(self, path: str) -> FileLock:
-        """A lock on ``path``, not acquired yet. A missing file is created.
-
-        Users who cannot write the file cannot read it.
-        """
+        """A lock on ``path``, not acquired. Creates a missing file, readable by writers only."""
 
     def is_locked(self, path: str) -> bool:
-        """Whether any process, including this one, holds the lock. False if there is no such file.
-
-        The call does not take the lock.
-        """
+        """Whether any process, also this one, holds it; False without a file. Takes no lock."""
 
     def locks_exclude(self, path: str) -> bool:
         """Whether a lock taken through one descriptor of ``path`` is refused through another."""
@@ -150,8 +139,8 @@ class FileSystem(Protocol):
     def exists(self, path: str) -> bool:
         """Whether the name exists, even as a dangling link.
 
-        ``exists``, ``is_directory`` and ``is_link`` raise ``StorageError`` if the system refuses to
-        answer, for example in a directory without permission.
+        This and the next two raise ``StorageError`` if the system does not answer, as without
+        permission.
         """
 
     def is_directory(self, path: str) -> bool:

@@ -21,8 +21,7 @@ _forks = 0
 def after_fork_in_child(method: Callable[[], None]) -> None:
     """Call the bound ``method`` in every child forked from now on, while its object lives."""
     number = next(_numbers)
-    # in C, because Python drops a signal handler's exception in a Python callback
-    forget = partial(_methods.pop, number)
+    forget = partial(_methods.pop, number)  # in C: a Python callback drops a handler's exception
     _methods[number] = weakref.ref(method.__self__, forget), method.__func__  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,6 @@
 """Waits for a lock between processes, and holds one during a call.
 
-A stopped holder keeps its lock, because it may still write. So the wait ends with an error, and the
-lock is never taken from its holder.
+A stopped holder keeps its lock, because it may still write. So the wait ends with an error.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ SLEEP_MAX_S = 2e-3
 
 
 def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Callable[[], object] = bool) -> bool:
-    """Take the lock; False if it was not free within ``timeout_s``. The caller must release it.
+    """Take the lock; False if not free in ``timeout_s``. The caller releases it in a ``finally``.
 
-    ``while_waiting`` is called after each pause of the maximum length. Release in a ``finally``.
+    ``while_waiting`` is called after each pause of the maximum length.
     """
     if lock.try_acquire():
         return True
@@ -45,9 +44,8 @@ def while_holding(
 ) -> T:
     """Call ``work`` while holding the lock on ``path``. ``LogLocked`` if it is not free in time.
 
-    The lock is released after any exception, also a signal handler's, and even if a caller keeps
-    the exception. ``ForkedHandle`` if a signal handler forked and ``work`` failed in the child: the
-    work belongs to the parent.
+    Any exception releases the lock, also a signal handler's, and even if a caller keeps it.
+    ``ForkedHandle`` if a signal handler forked and ``work``, the parent's, failed in the child.
     """
     holder = filesystem.process_id()
     lock = filesystem.lock(path)

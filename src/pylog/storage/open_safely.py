@@ -2,9 +2,8 @@
 
 A user who may write in a log's directory can replace any name in it with a link at any moment. If
 the kernel resolved the whole path, it would follow the link. So each directory below the root is
-opened without following links, and the last name is opened relative to that descriptor. The root
-itself may be reached through links: its user chose it. No directory stays open. A file that is not
-regular is refused; opening a FIFO, for example, never waits.
+opened without following links, and the last name relative to it. The root itself may be reached
+through links: its user chose it. No directory stays open. No call waits for a FIFO.
 """
 
 from __future__ import annotations
@@ -114,8 +113,7 @@ def is_link(path: str) -> bool:
 def open_regular(name: str, flags: int, path: str, directory: int | None = None) -> Descriptor:
     """Open the existing file ``name`` in ``directory``; ``path`` is its full path.
 
-    ``StorageError`` if it is not a regular file, or if it is opened for writing and has other
-    names. Other errors are the system's own.
+    ``StorageError`` if not regular, or to be written and with other names; else ``OSError``.
     """
     try:
         descriptor = with_descriptor(open_descriptor, name, flags | _NEVER_WAIT, directory=directory)

@@ -1,9 +1,8 @@
 """The real filesystem: thin wrappers of system calls that translate errors and keep no state.
 
-It never maps a file, because a mapping dies with SIGBUS when the file is truncated. It never
-follows a symbolic link to a file that it writes. If it has a root, calls that open, list or change
-something below the root follow no links at all (``open_safely.py``). Calls that only inspect a name
-use the path as it is, because they open nothing.
+It never maps a file (a mapping dies with SIGBUS when the file is truncated) and never follows a
+link to a file that it writes. Below a root, calls that open, list or change something follow no
+links at all (``open_safely.py``). Calls that only inspect a name use the path as it is.
 """
 
 from __future__ import annotations

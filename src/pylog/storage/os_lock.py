@@ -1,9 +1,8 @@
 """Locks between descriptors, which the kernel frees when their process dies.
 
-They are open-file-description locks if the system has them, else flock. POSIX ``lockf`` is not
-used: it is lost when the process closes any other descriptor of the file. A reader could exclude
-writers with a shared lock, so users who may not write cannot read the lock file
-(``permissions.py``).
+They are open-file-description locks if the system has them, else flock. POSIX ``lockf`` is lost
+when the process closes any other descriptor of the file. A shared lock needs only a readable
+descriptor and excludes writers, so only writers may read a lock file (``permissions.py``).
 
 Source: Linux ``fcntl(2)`` ("Open file description locks"), ``flock(2)``.
 """

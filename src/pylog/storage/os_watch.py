@@ -1,8 +1,7 @@
 """Waits for file changes by any process: inotify, on filesystems that no other machine writes to.
 
-An idle wait costs nothing, and ends about twenty microseconds after the write. If inotify is not
-available (another system, its limits reached, a network filesystem), there is no watch: callers
-poll.
+An idle wait costs nothing, and ends about 20 microseconds after the write. If inotify is missing
+(another system, its limits reached, a network filesystem), there is no watch: callers poll.
 
 Source: Linux ``inotify(7)``, ``eventfd(2)``.
 """

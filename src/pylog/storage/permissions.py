@@ -5,9 +5,8 @@ file is writable by all users. Users who may only read must not be able to lock:
 only a descriptor open for reading, and excludes writers.
 
 The owner of a log can use files that root, or a member of the owner's group, made in it. A new file
-belongs to the process that makes it; only root can give it to another user, and others can give it
-to one of their groups. Owners are changed by descriptor. The owner, then the mode, are set before
-any data is written.
+belongs to its maker; only root can give it to another user, others only to one of their groups.
+Owners are changed by descriptor. The owner, then the mode, are set before any data is written.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def file_mode(directory: int) -> int:
 
 
 def lock_mode(directory: int) -> int:
-    """The mode of a lock file in a directory of this mode: only writers have access.
-
-    For the mode of an existing lock file, it is the mode that this file should have.
-    """
+    """The mode of a lock file, from its own or its directory's mode: only writers have access."""
     return directory & (0o660 if directory & 0o020 else 0o600)
 
 
@@ -69,9 +65,8 @@ def set_mode(descriptor: int, mode: int) -> None:
 def give_to_owner(descriptor: int, above: os.stat_result, path: str) -> None:
     """Give what was just made at ``path`` to the owner and the group of ``above``, its directory.
 
-    Call it before the mode is set: a change of the owner may remove mode bits. The system may
-    refuse, for owners unknown in this user namespace or filesystems without owners. That is logged
-    once.
+    Call it before the mode is set: a new owner may cost mode bits. The system may refuse, for
+    owners unknown in this user namespace or filesystems without owners. That is logged once.
     """
     found = os.fstat(descriptor)
     is_root = os.geteuid() == ROOT

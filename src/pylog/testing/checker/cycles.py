@@ -7,12 +7,11 @@ Operation A comes before operation B by an edge
 - *process*: if the same process did A first;
 - *realtime*: if A was completed before B was invoked.
 
-Kafka does not isolate writes from one another, so cycles of ww edges (G0) are allowed. A cycle with
-a wr edge and without a ww edge (G1c) means that information flowed backwards, which is never
-allowed.
+Kafka does not isolate writes from one another, so cycles of ww edges (G0) are allowed. In a cycle
+with a wr edge but no ww edge (G1c) information flowed backwards, which is never allowed.
 
-The search takes linear time. Only if an edge leads backwards, it finds the strongly connected
-components (Tarjan, 1972).
+The search is linear. If an edge leads backwards, it finds the strongly connected components
+(Tarjan, 1972).
 """
 
 from __future__ import annotations
@@ -74,10 +73,8 @@ def _cycles(kind: str, index: Index, edges: list[Edge], *more: Edges) -> Iterato
 
 
 def _lead_forwards(index: Index, edges: list[Edge]) -> bool:
-    """Whether all edges lead forwards in time: then no cycle exists.
-
-    The time of a reading operation is its completion, of any other its invocation. Process and
-    realtime edges always lead forwards."""
+    """Whether all edges lead to later moments: then no cycle exists. An operation's moment is its
+    completion if it reads, else its invocation; process and realtime edges always lead forwards."""
     readers = set() if edges is not index.flows else {reader for _, reader in edges}
     moment = [done if node in readers else index.asked[node] for node, done in enumerate(index.done)]
     return all(moment[earlier] < moment[later] for earlier, later in edges)

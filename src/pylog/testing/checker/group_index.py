@@ -2,8 +2,7 @@
 
 A process is a member of a group from its first ``assign`` that names the group. It owns a partition
 until its next ``assign`` without that partition: ``ok`` if it gave the partition up, ``info`` if it
-lost it. A commit counts when it is answered ``ok``, and is compared with the state at its
-invocation.
+lost it. A commit counts if it is answered ``ok``, and is compared with the state at its invocation.
 """
 
 from __future__ import annotations

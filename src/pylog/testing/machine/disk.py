@@ -3,8 +3,7 @@
 Each file and directory has two contents. Reads see the cached one, which survives the death of a
 process. The durable one was synced. Between them are the changes since the sync, in order;
 ``images.py`` decides which of them a power failure may keep. A file's sync makes only its bytes and
-size durable. Its *name* belongs to the directory, and is durable after the directory's sync. That
-is POSIX at its strictest; ext4 keeps more.
+size durable, its directory's sync the *name*. That is POSIX at its strictest; ext4 keeps more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Checks a program's state after a crash at every possible moment.
 
 The program runs once. Before each of its steps that changes the disk, and at its end, the machine
-is copied in the state after a crash, and the check inspects the copy. The program continues
-unaffected. So the check can use what the program has recorded up to that moment, such as its
-successful calls.
+is copied in the state after a crash, and the check inspects the copy; the program continues. So the
+check can use what the program has recorded up to that moment, such as its successful calls.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ def for_every_power_loss(
 ) -> int:
     """Run ``program`` and ``check`` the rebooted machine after a power failure at each moment.
 
-    At most ``at_most`` states of a moment are checked: with nothing that was not synced, with
-    everything, and others chosen by the machine's seed. Returns the number of checked states. An
-    exception of ``check`` ends the program and is raised as an ``AssertionError`` that names the
-    moment.
+    It checks up to ``at_most`` states of a moment: without all unsynced changes, with all of them,
+    and others chosen by the machine's seed. Returns the number of checked states. An exception of
+    ``check`` ends the program as an ``AssertionError`` that names the moment.
     """
 
     def left(moment: int) -> Iterable[Machine]:
@@ -46,8 +44,8 @@ def for_every_power_loss(
 def for_every_kill(machine: Machine, program: Program, check: Check) -> int:
     """Run ``program`` and ``check`` the machine after a kill of all processes at each moment.
 
-    Their writes are kept, nothing is locked, and the machine keeps running.
-    ``Machine(tear_writes=True)`` also kills in the middle of writes.
+    The machine keeps running and has all writes, but no locks. ``Machine(tear_writes=True)`` also
+    kills in the middle of writes.
     """
     return _EveryStep(machine, check, lambda _moment: [machine.copy()], "everything was killed").run(program)
 

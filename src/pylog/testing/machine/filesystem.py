@@ -1,7 +1,7 @@
-"""The ``FileSystem`` of a simulated process. It answers like the real one.
+"""The ``FileSystem`` of a simulated process, which answers like the real one.
 
-``tests/storage`` checks both against the same table of answers. Links, ``..``, modes and several
-mounts are not simulated.
+``tests/storage`` checks both against one table. Not simulated: links, ``..``, modes, several
+mounts.
 """
 
 from __future__ import annotations

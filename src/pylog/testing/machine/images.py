@@ -2,10 +2,9 @@
 
 An image combines:
 
-* **Sectors.** A sector is kept or lost as a whole. If it was written several times since its file
-  was synced, the disk has its content before or after any of those writes, because a cache writes
-  back the content of some moment. Sectors and files are independent, whatever the order of the
-  writes.
+* **Sectors.** A write is never kept in part of a sector. If a sector was written several times
+  since its file's sync, the disk has its content before or after any of them: a cache writes back
+  the content of some moment. Sectors and files are independent, whatever the order of the writes.
 * **Sizes and names.** Each cut, and each change of a directory's names, may be lost or kept,
   independent of the others and of the bytes: renames before data, removals before renames.
 * **The end of a file that grew** (``TAILS``). The file may end with the bytes that were kept. Or
@@ -125,10 +124,7 @@ _NOTHING = Left(0, 0, b"")
 
 
 class Listing(NamedTuple):
-    """The sorted names in a directory. In ``fixed``, placeholders stand for ``others``.
-
-    The nodes in ``fixed`` are the same in every image.
-    """
+    """Sorted names; ``fixed`` is the same in every image, with placeholders for ``others``."""
 
     fixed: tuple[tuple[str, Left], ...]
     others: tuple[tuple[int, str, File | Directory], ...]

@@ -1,8 +1,7 @@
 """Mutexes under a schedule, to run the threads of one simulated process in every order too.
 
 A real mutex would block the only running thread. Within ``simulated_mutexes()`` each new
-``threading.RLock`` is one of these: taking it is a step before which others may run, and waiting
-for it is virtual.
+``threading.RLock`` is simulated: before taking it others may run, and waiting for it is virtual.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A process of a simulated machine: its files, its locks, its clock, and its death.
 
-Each action of a process on the machine is a step. The machine calls its hooks before each step
-(``Machine.before_step``): there a schedule lets another process run first, and a test injects
-faults. A dead process has no effect, even if its code still runs: each of its steps raises
-``Killed`` again, and its locks are already free.
+Each action on the machine is a step. Before it, the hooks (``Machine.before_step``) let another
+process run first, or inject faults. A dead process has no effect, even if its code still runs: each
+of its steps raises ``Killed`` again, and its locks are already free.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ class Interrupted(Exception):
 class SyncFailure(Exception):
     """A hook raises it to let ``sync`` fail as on some filesystem.
 
-    ``dirty``: the bytes remain to be written, and a later sync would write them. ``clean``: they
-    count as written, but are not (ext4, xfs); reads still show them. ``lost``: reads show the
-    content of the disk from now on (btrfs).
+    ``dirty``: a later sync would write the bytes. ``clean``: they count as written, but are not
+    (ext4, xfs); reads still show them. ``lost``: reads show the disk's content from now on (btrfs).
 
     Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
     """

@@ -2,7 +2,7 @@
 
 Each program has its own thread, but only one thread runs at a time. Before each step of a process
 the strategy chooses the next program. So a run is as deterministic as its programs, and the same
-strategy gives the same run. Waiting is virtual: when all programs wait, the clock moves to the
+strategy gives the same run. Waiting is virtual: if all programs wait, the clock moves to the
 earliest end of a wait.
 """
 

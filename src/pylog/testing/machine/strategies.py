@@ -25,8 +25,8 @@ class RandomWalk:
 class Priorities:
     """The program of the highest priority runs. At ``depth - 1`` random steps it gets the lowest.
 
-    Finds an error that needs ``depth`` ordered steps with a probability of at least
-    1 / (programs * steps ** (depth - 1)).
+    Finds an error of ``depth`` ordered steps with probability >= 1 / (programs * steps**(depth -
+    1)).
 
     Source: Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding
     Bugs", ASPLOS 2010 (PCT).
