@@ -16,7 +16,8 @@ _NAME_BYTES_MAX = 255  # the limit of every filesystem in use; names here are AS
 
 
 def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable: bool = True) -> None:
-    """Replace the content of ``path``, durably; ``durable=False`` survives only process deaths.
+    """Replace the content of ``path``. Durable on return, unless ``durable=False``: then it
+    survives only the death of processes.
 
     The caller's lock excludes other writers of ``path`` and of names with the same 251 first
     characters.

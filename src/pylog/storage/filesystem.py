@@ -4,15 +4,16 @@ All other packages reach the disk only through these protocols, so tests can sim
 
 Durability, in the terms of POSIX and of ext4, xfs and tmpfs as measured:
 
-* After ``pwrite`` the bytes are in the page cache: they survive a process's death, not a power
-  failure.
-* After ``sync`` the file's bytes and size are on the disk. If ``sync`` fails, unsynced bytes may be
-  lost for good although reads still show them: never retry it in the hope of success.
+* When ``pwrite`` has returned, the bytes are in the page cache: they survive the death of the
+  process, but not a power failure.
+* When ``sync`` has returned, the file's bytes and size are on the disk. If it failed, unsynced
+  bytes may be lost from the disk for good although reads still show them: never retry it in the
+  hope of success.
 * A new, renamed or removed name is on the disk only after ``sync_directory`` of its directory.
 * ``replace`` is atomic: for other processes at once, for power failures after ``sync_directory``.
 
 If the system refuses a call, it raises ``StorageError`` (``StorageFull`` if space ran out) with the
-path in its facts. A missing name raises ``FileNotFoundError``, the only answer that callers handle.
+path in its facts. A missing name is ``FileNotFoundError``, the one answer that callers check for.
 A FIFO, a device or a directory in place of a file is a ``StorageError`` too: no call waits for it.
 """
 
@@ -110,7 +111,8 @@ class Watch(Protocol):
 class FileSystem(Protocol):
     """Files and directories by path.
 
-    Users who can read or write a directory can do so with its new files, but never all users write.
+    Users who can read or write a directory can do so with its new files, which are never writable
+    by all users.
     """
 
     def within(self, root: str) -> FileSystem:
