@@ -1,4 +1,4 @@
-"""Sparse indexes beside a segment: offset to position, time to offset, aborted transactions. Knows positions, not records."""
+"""Indexes of a segment: offset to position, time to offset, aborted transactions; no records."""
 
 from pylog.index.offset_index import OffsetIndexReader, OffsetIndexWriter, OffsetPosition
 from pylog.index.time_index import TimeIndexReader, TimeIndexWriter, TimestampOffset

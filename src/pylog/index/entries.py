@@ -1,8 +1,8 @@
-"""Files of fixed-size entries in rising order: what the three indexes share.
+"""Files of fixed-size entries in ascending order: the base of the three indexes.
 
-An entry is found by binary search with ``pread``: about fifteen reads of a few bytes from the page cache, nothing held
-in memory, the same at any size. Nothing here is trusted: indexes carry no checksum, so callers check what they point at.
-A crash leaves at most a torn entry at the end, which counts as absent, and the next append overwrites it.
+A binary search with ``pread`` takes about fifteen small reads from the page cache, and keeps
+nothing in memory, at any size. Indexes have no checksum: callers verify what entries point at. A
+crash leaves at most a torn last entry, which counts as absent; the next append overwrites it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from pylog.storage import AppendableFile, ReadableFile
 
-_AT_ONCE = 4096  # entries read in one piece, however long the file
+_AT_ONCE = 4096  # entries per read
 
 
 class EntryFile:
@@ -29,13 +29,13 @@ class EntryFile:
         return self.file.size() // self._entry.size
 
     def entry(self, number: int) -> tuple[Any, ...] | None:
-        """The entry of this number; None where the file ends before (it may have been cut meanwhile)."""
+        """The entry of this number; None if the file ends before it, as after a truncation."""
         size = self._entry.size
         data = self.file.pread(size, number * size)
         return self._entry.unpack(data) if len(data) == size else None
 
     def entries(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """The entries of these numbers, read a few thousand at a time."""
+        """The entries from ``start`` to before ``end``, read a few thousand at a time."""
         size = self._entry.size
         end = self.count() if end is None else end
         for first in range(start, end, _AT_ONCE):
@@ -43,11 +43,11 @@ class EntryFile:
             yield from self._entry.iter_unpack(data[: len(data) // size * size])
 
     def last_where(self, holds: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...] | None:
-        """The last entry that ``holds``, given that those that hold come first."""
+        """The last entry for which ``holds`` is true. All such entries must come first."""
         return self.search(holds)[1]
 
     def search(self, holds: Callable[[tuple[Any, ...]], bool]) -> tuple[int, tuple[Any, ...] | None]:
-        """How many entries hold, given that those that do come first; and the last of them."""
+        """The number of entries for which ``holds`` is true, and the last. They must come first."""
         low, high, found = 0, self.count(), None
         while low < high:
             middle = (low + high) // 2
@@ -63,7 +63,7 @@ class EntryFile:
 
 
 class EntryWriter:
-    """Appends entries behind the whole ones already there."""
+    """Appends entries after the last complete one."""
 
     __slots__ = ("_entry", "count", "file", "reader")
 
@@ -74,11 +74,14 @@ class EntryWriter:
         self.count = self.reader.count()
 
     def refresh(self) -> None:
-        """Take in what another process appended."""
+        """Include the entries that another process appended."""
         self.count = self.reader.count()
 
     def has_changed(self) -> bool:
-        """Whether the file is not as long as its entries are: another process appended, or left what it could not take back."""
+        """Whether the file has another size than its known entries.
+
+        Another process appended entries, or left bytes that it could not remove.
+        """
         return self.file.size() != self.count * self._entry.size
 
     def last(self) -> tuple[Any, ...] | None:
@@ -89,9 +92,9 @@ class EntryWriter:
         self.count += 1
 
     def drop_while(self, unwanted: Callable[[tuple[Any, ...]], bool], most: int | None = None) -> None:
-        """Remove entries from the end as long as they are ``unwanted``, and a torn one behind them.
+        """Remove entries from the end while they are ``unwanted``, and a torn entry after them.
 
-        Those behind the first ``most`` are removed unseen: a sparse file claims any number.
+        Entries after the first ``most`` are removed unread: a sparse file can claim any number.
         """
         kept = self.count if most is None else min(self.count, most)
         while kept and ((last := self.reader.entry(kept - 1)) is None or unwanted(last)):
@@ -105,7 +108,7 @@ class EntryWriter:
         self.cut(kept)
 
     def cut(self, count: int) -> None:
-        """Keep so many entries, and nothing of one behind them."""
+        """Keep the first ``count`` entries and truncate the file after them."""
         self.count = count
         if self.file.size() != count * self._entry.size:
             self.file.truncate(count * self._entry.size)

@@ -1,11 +1,12 @@
 """The ``.index`` file: from an offset to the position of a batch at or before it.
 
-Entry: ``int32 offset - base``, ``int32 position``; the offset is the *last* one of the batch that starts at the position.
-Layout and rule of insertion: Kafka's ``OffsetIndex`` and ``LogSegment.append`` (format.md, section 5). A batch gets an
-entry if more than ``index_interval_bytes`` lie between the start of the last indexed batch and its own start, so the
-entries are a function of the log alone and can be rebuilt to the same bytes.
+Entry: ``int32 offset - base``, ``int32 position``. The offset is the *last* of the batch that
+starts at the position. Layout and insertion rule: Kafka's ``OffsetIndex`` and ``LogSegment.append``
+(format.md, section 5). A batch gets an entry if it starts more than ``index_interval_bytes`` after
+the start of the last indexed batch. So the entries depend only on the log, and a rebuild gives the
+same bytes.
 
-Kafka preallocates the active index with zeros; no real entry has position 0, so zeros count as the end.
+Kafka preallocates the active index with zeros. No real entry has position 0, so zeros mark the end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetIndexReader:
-    """Looks offsets up."""
+    """Looks up offsets and positions."""
 
     __slots__ = ("_base_offset", "_entries")
 
@@ -36,7 +37,7 @@ class OffsetIndexReader:
         self._base_offset = base_offset
 
     def floor(self, offset: int) -> OffsetPosition:
-        """The last indexed batch whose last offset is at or before ``offset``; the segment's start if there is none."""
+        """The last indexed batch that ends at or before ``offset``, or the segment's start."""
         relative = offset - self._base_offset
         found = self._entries.last_where(lambda entry: entry[1] > 0 and entry[0] <= relative)
         if found is None:
@@ -44,7 +45,7 @@ class OffsetIndexReader:
         return OffsetPosition(self._base_offset + found[0], found[1])
 
     def at(self, position: int) -> OffsetPosition:
-        """The last indexed batch that starts at or before ``position``; the segment's start if there is none."""
+        """The last indexed batch that starts at or before ``position``, or the segment's start."""
         found = self._entries.last_where(lambda entry: 0 < entry[1] <= position)
         if found is None:
             return OffsetPosition(self._base_offset, 0)
@@ -71,7 +72,7 @@ class OffsetIndexWriter:
         return self._entries.count
 
     def has_changed(self) -> bool:
-        """Whether the file has other entries than are known here."""
+        """Whether the file's size differs from the entries known here."""
         return self._entries.has_changed()
 
     def refresh(self) -> None:
@@ -85,7 +86,7 @@ class OffsetIndexWriter:
         self.last_offset, self.last_position = offset, position
 
     def cut(self, end_position: int, end_offset: int, most: int | None = None) -> None:
-        """Drop entries of batches at or beyond the end of the log, any that can't be entries at all, and more than ``most``."""
+        """Drop invalid entries, those at or after the end of the log, and those after ``most``."""
         limit = end_offset - self._base_offset
         self._entries.drop_while(
             lambda entry: entry[1] >= end_position or entry[1] <= 0 or not 0 <= entry[0] < limit, most

@@ -1,9 +1,10 @@
-"""The ``.timeindex`` file: from a time to an offset before which, it says, nothing is that young.
+"""The ``.timeindex`` file: from a time to an offset; all records before the offset should be older.
 
-Entry: ``int64 timestamp``, ``int32 offset - base``: "up to the batch that ends at this offset, the greatest timestamp is
-this one". Written at the moments the offset index is, if the timestamp has grown, and once more when the segment is
-closed. Layout: Kafka's ``TimeIndex`` (format.md, section 5). Zeros behind the entries are Kafka's preallocation.
-Kafka reads it; what pylog relies on instead, and when not, says ``segment/time_lookup.py``.
+Entry: ``int64 timestamp``, ``int32 offset - base``. Up to the batch that ends at this offset, this
+is the greatest timestamp. An entry is written together with one of the offset index, if the
+timestamp has grown, and when the segment is closed. Layout: Kafka's ``TimeIndex`` (format.md,
+section 5). Zeros after the entries are Kafka's preallocation. Kafka reads this file;
+``segment/time_lookup.py`` describes what pylog uses instead, and when it needs this file.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ ENTRY = Struct(">qi")
 
 
 class TimestampOffset(NamedTuple):
-    """The greatest timestamp so far, and the last offset of the batch that has it."""
+    """The greatest timestamp so far, and the last offset of its batch."""
 
     timestamp_ms: int
     offset: int
 
 
 class TimeIndexReader:
-    """Looks times up."""
+    """Looks up times."""
 
     __slots__ = ("_base_offset", "_entries")
 
@@ -34,12 +35,12 @@ class TimeIndexReader:
         self._base_offset = base_offset
 
     def before(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The last entry older than ``timestamp_ms``. It claims that every record before its offset is older, too."""
+        """The last entry older than ``timestamp_ms``, which claims that all before it is older."""
         found = self._entries.last_where(lambda entry: entry != (0, 0) and entry[0] < timestamp_ms)
         return None if found is None else TimestampOffset(found[0], self._base_offset + found[1])
 
     def last(self) -> TimestampOffset | None:
-        """The entry with the greatest timestamp: for a closed segment, that of the whole segment."""
+        """The entry with the greatest timestamp; in a closed segment, of the whole segment."""
         found = self._entries.last_where(lambda entry: entry != (0, 0))
         return None if found is None else TimestampOffset(found[0], self._base_offset + found[1])
 
@@ -63,7 +64,7 @@ class TimeIndexWriter:
         return self._entries.count
 
     def has_changed(self) -> bool:
-        """Whether the file has other entries than are known here."""
+        """Whether the file's size differs from the entries known here."""
         return self._entries.has_changed()
 
     def refresh(self) -> None:
@@ -77,12 +78,12 @@ class TimeIndexWriter:
         relative = offset - self._base_offset
         if timestamp_ms > self.last.timestamp_ms and (
             timestamp_ms or relative
-        ):  # time 0 at the base is no entry: zeros
+        ):  # else the entry is zeros, the end mark
             self._entries.append(timestamp_ms, relative)
             self.last = TimestampOffset(timestamp_ms, offset)
 
     def cut(self, end_offset: int, most: int | None = None) -> None:
-        """Drop entries that speak of offsets at or beyond the end of the log, and more than ``most``."""
+        """Drop entries of offsets at or after the end of the log, and those after ``most``."""
         limit = end_offset - self._base_offset
         self._entries.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0), most)
         self.refresh()

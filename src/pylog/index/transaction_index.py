@@ -1,7 +1,7 @@
-"""The ``.txnindex`` file: the aborted transactions whose markers stand in this segment. Exists only if there are any.
+"""The ``.txnindex`` file: the transactions with abort markers in this segment. Absent if none.
 
-Entry: ``int16 version = 0``, ``int64 producer id``, ``int64 first offset``, ``int64 last offset`` (the marker's), ``int64 last
-stable offset`` at that moment. Layout: Kafka's ``AbortedTxn`` (format.md, section 5).
+Entry: ``int16 version = 0``; ``int64`` producer id, first offset, last offset (the marker's), last
+stable offset at that moment. Layout: Kafka's ``AbortedTxn`` (format.md, section 5).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """Records of ``producer_id`` from ``first_offset`` up to the marker at ``last_offset`` were never committed."""
+    """Records of a producer from ``first_offset`` to the marker at ``last_offset`` were aborted."""
 
     producer_id: int
     first_offset: int
@@ -28,12 +28,12 @@ class AbortedTransaction(NamedTuple):
 
 
 def encode_transactions(transactions: Iterable[AbortedTransaction]) -> bytes:
-    """The bytes of an index with these entries."""
+    """Encode an index with these entries."""
     return b"".join(ENTRY.pack(VERSION, *transaction) for transaction in transactions)
 
 
 class TransactionIndexReader:
-    """Reads aborted transactions, in the order of their markers, as many as there were when it was opened."""
+    """Reads the aborted transactions in the index at its opening, in the order of their markers."""
 
     __slots__ = ("_count", "_entries")
 
@@ -42,7 +42,7 @@ class TransactionIndexReader:
         self._count = self._entries.count()
 
     def refuse_more_than(self, limit: int) -> None:
-        """``CorruptSegment`` for more entries than the segment can have abort markers, before any is read."""
+        """``CorruptSegment``, before any read, for more entries than markers fit in the segment."""
         if self._count > limit:
             path = self._entries.file.path
             raise CorruptSegment(
@@ -54,9 +54,9 @@ class TransactionIndexReader:
             )
 
     def entries(self, offset: int = 0) -> Iterator[AbortedTransaction]:
-        """Those whose markers stand at ``offset`` or behind it: looked up, then read a few thousand at a time.
+        """The transactions with markers at or after ``offset``, read a few thousand at a time.
 
-        ``CorruptSegment`` for an entry that cannot follow the one before, ``FormatVersionError``.
+        ``CorruptSegment`` for an entry that cannot follow the one before; ``FormatVersionError``.
         """
         start, before = self._entries.search(lambda fields: self._checked(fields).last_offset < offset)
         end_before = -1 if before is None else self._checked(before).last_offset
@@ -68,7 +68,7 @@ class TransactionIndexReader:
             yield entry
 
     def last(self) -> AbortedTransaction | None:
-        """The newest one."""
+        """The transaction with the last marker."""
         fields = self._entries.entry(self._count - 1) if self._count else None
         return None if fields is None else self._checked(fields)
 
@@ -83,7 +83,7 @@ class TransactionIndexReader:
             )
         entry = AbortedTransaction(*rest)
         producer_id, first, last, stable = entry
-        if producer_id < 0 or not 0 <= first < last or not 0 <= stable <= last + 1:  # zeros are impossible, too
+        if producer_id < 0 or not 0 <= first < last or not 0 <= stable <= last + 1:  # zeros too
             raise self._impossible(entry, f"with the last stable offset {stable}")
         return entry
 
@@ -113,7 +113,7 @@ class TransactionIndexWriter:
         self._entries.append(VERSION, *aborted)
 
     def cut(self, end_offset: int) -> None:
-        """Drop entries whose marker stands at or beyond the end of the log."""
+        """Drop entries with markers at or after the end of the log."""
         self._entries.drop_while(lambda entry: entry[3] >= end_offset)
 
     def close(self) -> None:

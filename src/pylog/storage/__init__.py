@@ -1,4 +1,4 @@
-"""The only room that touches the operating system (see ``filesystem.py`` for what it promises)."""
+"""The only package that calls the operating system. ``filesystem.py`` documents its guarantees."""
 
 from os import fspath
 

@@ -1,7 +1,8 @@
-"""Replace a small file whole: readers see the old content or the new, after a power loss too.
+"""Replaces a small file: readers see the old content or the new, also after a power failure.
 
-A temporary file in the same directory, synced, renamed over the target, and the directory synced. A failure removes the
-temporary file. What a crash leaves is a ``.tmp`` file, which the next replacement of the target overwrites.
+A temporary file in the same directory is written, synced and renamed over the target; then the
+directory is synced. A failure removes the temporary file. After a crash a ``.tmp`` file may remain,
+which the next replacement of the target overwrites.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from pylog.interrupts import suppress
 from pylog.storage.filesystem import Buffer, FileSystem
 
 TEMPORARY = ".tmp"
-_NAME_BYTES_MAX = 255  # of one name, on every filesystem in use; ours are ASCII
+_NAME_BYTES_MAX = 255  # the limit of every filesystem in use; names here are ASCII
 
 
 def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable: bool = True) -> None:
-    """Make ``path`` hold exactly ``data``. Durable on return unless ``durable=False``, which survives processes only.
+    """Replace the content of ``path``. Durable on return, unless ``durable=False``: then it
+    survives only the death of processes.
 
-    The caller holds a lock that excludes other writers of ``path``, and of names that share its first 251 characters.
+    The caller's lock excludes other writers of ``path`` and of names with the same 251 first
+    characters.
     """
     directory, _, name = path.rpartition("/")
     temporary = f"{directory or '.'}/{name[: _NAME_BYTES_MAX - len(TEMPORARY)]}{TEMPORARY}"
@@ -25,7 +28,7 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable
         _write(filesystem, temporary, data, durable=durable)
     except BaseException:
         with suppress(StorageError):
-            filesystem.remove(temporary)  # its bytes may be what fills the disk
+            filesystem.remove(temporary)  # its bytes may fill the disk
         raise
     filesystem.replace(temporary, path)
     if durable:
@@ -44,7 +47,7 @@ def _write(filesystem: FileSystem, path: str, data: Buffer, *, durable: bool) ->
 
 
 def read_whole(filesystem: FileSystem, path: str, limit_bytes: int) -> bytes:
-    """All of a small file, at most ``limit_bytes`` of it. ``FileNotFoundError`` where there is none."""
+    """Read a small file, at most ``limit_bytes``. ``FileNotFoundError`` if it does not exist."""
     file = filesystem.open_readable(path)
     try:
         return file.pread(limit_bytes, 0)

@@ -1,13 +1,13 @@
-"""How many files of this process are open at once: those not used for longest are closed, and opened again with their next use.
+"""Limits the open files of this process: closes those that are idle; their next use reopens them.
 
-A partition that is written to and read has seven files open, and a process may have 1,024. So files that stay open for long
-(``close_when_idle``) are listed here. When more of them are open than three quarters of the limit, or when the system refuses a
-descriptor, some that were not used lately are closed.
+A partition that is written and read has seven files open, and a process may have 1,024. So this
+pool lists the files that stay open long (``close_when_idle``). If more of them are open than three
+quarters of the limit, or if the system refuses a descriptor, the pool closes some idle ones.
 
-A file refers to its open descriptor (``OpenDescriptor``), and so does every call that uses it, for as long as the call takes.
-The pool only takes away the file's reference: a number that another thread uses in a system call is not closed before that
-call has returned. Nothing here waits, and each step on what threads share is one call into C: a signal handler, or a child
-that was forked in between, may open files as well.
+The file refers to its open descriptor (``OpenDescriptor``), and each call refers to it while it
+runs. The pool removes only the file's reference, so a descriptor that another thread uses in a
+system call is closed after that call returns. No function here waits. Each step on shared state is
+one call into C, because a signal handler or a forked child may open files in between.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pylog.storage.descriptors import Descriptor, give_back
 T = TypeVar("T")
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
-_LEAST = 16  # as many stay open, however low the limit is
-_KEPT = 32  # and so many also when no descriptor is left: what is open still works; before that, what closing needs is loaded
-_AT_ONCE = 8  # the part of the open files that is closed together, so that the list is not gone through for each
+_LEAST = 16  # the lowest limit of open files
+_KEPT = 32  # files that stay open even if no descriptor is left; at this count ``statx`` is loaded
+_AT_ONCE = 8  # one eighth of the files is closed together, to search the list less often
 
 
 class OpenDescriptor:
-    """An open file's number, and its owner, which closes it when nothing refers to this object any more."""
+    """An open file's number and its owner, which closes it when this object is unreferenced."""
 
     __slots__ = ("_owner", "number")
 
@@ -47,13 +47,13 @@ class OpenDescriptor:
         self._owner.close()
 
     def give_back(self) -> None:
-        """The same, for descriptors through which nothing was written: whatever the system answers, it is closed."""
+        """Close without ``OSError``; only for descriptors through which nothing was written."""
         self.number = -1
         give_back(self._owner)
 
 
 class Identity(NamedTuple):
-    """Of a file that is not open. A new file may get the number of a removed one, but it is born later."""
+    """Identifies a closed file: a new file may reuse a removed one's number, but is born later."""
 
     device: int
     number: int
@@ -61,28 +61,28 @@ class Identity(NamedTuple):
 
 
 class Idle(Protocol):
-    """What the pool may close: a file, or a lock."""
+    """A file or a lock that the pool may close."""
 
     is_used: bool
-    """Set with every use; cleared by the pool when it passes by."""
+    """Each use sets it; the pool clears it when it looks at the file."""
 
     def close_idle(self) -> bool:
-        """Let go of the descriptor, to be opened again with the next use. False if that can't be now."""
+        """Drop the descriptor; the next use reopens it. False if that is not possible now."""
 
 
 class DescriptorPool:
-    """The files of this process that may be closed while they are not used, in the order in which they are looked at."""
+    """The files of this process that may be closed while idle, in the order of inspection."""
 
     def __init__(self) -> None:
         self._files: dict[int, weakref.ref[Idle]] = {}
         self._most = 0
-        self.limit: int | None = None  # for tests: in place of three quarters of the process's limit
+        self.limit: int | None = None  # set by tests; default: 3/4 of the process's limit
 
     def __len__(self) -> int:
         return len(self._files)
 
     def add(self, file: Idle) -> None:
-        """The file has just been opened, and may be closed from now on."""
+        """List a file that was just opened, so that it may be closed when idle."""
         if len(self._files) >= self._most:
             self._most = self._allowed()
             surplus = len(self._files) + 1 - self._most
@@ -91,17 +91,17 @@ class DescriptorPool:
         if len(self._files) == _KEPT:
             _statx()
         key = id(file)
-        self._files[key] = weakref.ref(file, partial(self._files.pop, key))  # a callback in C: see descriptors.py
+        # a callback in C: see descriptors.py
+        self._files[key] = weakref.ref(file, partial(self._files.pop, key))
 
     def discard(self, file: Idle) -> None:
-        """The file was closed for good."""
+        """Remove a file that was closed for good."""
         self._files.pop(id(file), None)
 
     def close_some(self, wanted: int) -> bool:
-        """Close so many files, if there are as many, first those that were not used since the last time.
+        """Close up to ``wanted`` files, first those that were not used since the last call.
 
-        False if none was closed, as where less than one is wanted.
-        Every file is looked at twice at most.
+        Looks at every file at most twice. False if none was closed, as if ``wanted`` is below 1.
         """
         closed = 0
         for _ in range(2 if wanted > 0 else 0):
@@ -114,8 +114,8 @@ class DescriptorPool:
                         return True
                 else:
                     file.is_used = False
-                    if self._files.pop(key, None) is not None:  # else it was closed meanwhile
-                        self._files[key] = reference  # the others come first the next time
+                    if self._files.pop(key, None) is not None:  # else it has been closed
+                        self._files[key] = reference  # to the end of the list
         return closed > 0
 
     def _allowed(self) -> int:
@@ -129,7 +129,7 @@ POOL = DescriptorPool()
 
 
 def with_descriptor(call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """What the call returns, which takes a descriptor; where none was left, once more after files that are idle were closed."""
+    """Call a function that opens a descriptor. If none is left, close idle files and retry once."""
     try:
         return call(*arguments, **options)
     except own(OSError) as error:
@@ -141,13 +141,13 @@ def with_descriptor(call: Callable[..., T], *arguments: Any, **options: Any) -> 
 
 
 def descriptors_allowed() -> int:
-    """How many this process may have, as the system says now."""
+    """The current limit of open descriptors of this process."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if limit == resource.RLIM_INFINITY else limit
 
 
 def remedy_for(number: int | None) -> str:
-    """What to do about an error of this number, if it is about descriptors; else nothing."""
+    """The advice in an error message for this errno; "" if the error is not about descriptors."""
     if number == errno.EMFILE:
         return (
             f" (this process may have {descriptors_allowed()}); close files that it does not need, or raise the limit: "
@@ -159,17 +159,17 @@ def remedy_for(number: int | None) -> str:
 
 
 def identity_of(descriptor: int) -> Identity | None:
-    """What this file can be told by when it is opened again; None where the filesystem does not say when it was made."""
+    """Identifies the file when it is reopened; None if the filesystem records no birth time."""
     status = os.fstat(descriptor)
     born_ns = _born_ns(descriptor, status)
     return None if born_ns is None else Identity(status.st_dev, status.st_ino, born_ns)
 
 
-# Python has no call for statx(2), which says it on Linux.
+# Linux reports the birth time by statx(2), for which Python has no call.
 _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
 _known_statx: list[Callable[[int, bytearray], int]] = []
-_STATX = Struct("=I76xqI164x")  # struct statx, 256 bytes: stx_mask, and stx_btime in seconds and nanoseconds
+_STATX = Struct("=I76xqI164x")  # struct statx, 256 bytes: stx_mask, stx_btime (s, ns)
 
 
 def _born_ns(descriptor: int, status: os.stat_result) -> int | None:
@@ -186,13 +186,13 @@ def _born_ns(descriptor: int, status: os.stat_result) -> int | None:
 
 
 def _statx() -> Callable[[int, bytearray], int] | None:
-    """Asks about an open file: fills the second argument, answers 0. None where the C library has no such call.
+    """A function that fills a buffer by ``statx`` and returns 0; None if the C library lacks it.
 
-    A refusal is not remembered: perhaps no descriptor was left to load the library with.
+    A failure is not remembered: there may have been no descriptor to load the library with.
     """
     if not _known_statx:
         try:
-            import ctypes  # only where files are many
+            import ctypes  # only if there are many files
 
             call, buffer_of = ctypes.CDLL(None).statx, (ctypes.c_char * _STATX.size).from_buffer
         except own(ImportError, OSError, AttributeError):

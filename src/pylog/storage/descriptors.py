@@ -1,9 +1,9 @@
-"""Descriptors that always have an owner, which closes them when nothing refers to it any more.
+"""Descriptors with an owner object, which closes them when no reference to it is left.
 
-What ``os.open`` returns is a number that nobody owns until it is stored, and a signal handler may raise right after the call.
-So here the call of the system and the making of the owner are one call into C. The owner is an object of C as well: Python
-drops an exception that a handler raises inside a ``__del__``. Its class is that of epoll objects, the one in Python's library
-that takes any descriptor and closes it silently. Systems without it have an owner in Python.
+``os.open`` returns a number without an owner, and a signal handler may raise before it is stored.
+So the system call and the creation of the owner are one call into C. The owner is a C object too:
+Python drops a handler's exception in a ``__del__``. It is an epoll object, the only one in Python's
+library that takes any descriptor and closes it silently; without epoll it is a Python object.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Descriptor(Protocol):
     """An open descriptor, closed at the latest when the object is freed."""
 
     def fileno(self) -> int:
-        """Its number. ``ValueError`` once it is closed."""
+        """The descriptor's number. ``ValueError`` after ``close``."""
 
     def close(self) -> None:
-        """Close it; nothing where that has been done. ``OSError``."""
+        """Close the descriptor, if it is open. ``OSError``."""
 
 
 class PythonDescriptor:
-    """The owner where C has none: a handler's exception in ``__del__`` is lost, and one right after the opening leaks."""
+    """The owner without epoll; it may lose a handler's exception, or leak a descriptor."""
 
     __slots__ = ("_number",)
 
@@ -41,7 +41,8 @@ class PythonDescriptor:
         return self._number
 
     def close(self) -> None:
-        number, self._number = getattr(self, "_number", -1), -1  # it may have been interrupted before it was anything
+        # ``__init__`` may have been interrupted
+        number, self._number = getattr(self, "_number", -1), -1
         if number >= 0:
             os.close(number)
 
@@ -50,7 +51,7 @@ class PythonDescriptor:
 
 
 _OWNER: Callable[[int], Descriptor] = select.epoll.fromfd if hasattr(select, "epoll") else PythonDescriptor
-_IS_ONE = (-1).__ne__  # what a function of C answers that failed must not reach epoll, to which it means a new one
+_IS_ONE = (-1).__ne__  # a failed C function returns -1, for which epoll opens a new descriptor
 
 
 def open_descriptor(name: str, flags: int, mode: int = 0o777, directory: int | None = None) -> Descriptor:
@@ -59,12 +60,12 @@ def open_descriptor(name: str, flags: int, mode: int = 0o777, directory: int | N
 
 
 def owned(numbers: Iterable[int]) -> Iterator[Descriptor]:
-    """An owner for each descriptor as it is opened by ``numbers``, an iterator in C; none for -1."""
+    """An owner for each descriptor that ``numbers``, an iterator in C, opens; -1 is skipped."""
     return map(_OWNER, filter(_IS_ONE, numbers))
 
 
 def give_back(descriptor: Descriptor) -> None:
-    """Close what nothing was written through. Linux has closed it whatever it answers, so that is not told."""
+    """Close a descriptor that was not written. Ignores errors: Linux closes it nevertheless."""
     try:
         descriptor.close()
     except own(OSError):

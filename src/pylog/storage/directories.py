@@ -1,4 +1,4 @@
-"""Directories made so that they last."""
+"""Creates directories durably."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _ALWAYS_THERE = (".", "/")
 
 
 def parent_of(path: str) -> str:
-    """The directory that has ``path`` as a name in it: of ``/x`` it is ``/``, of ``x`` it is ``.``."""
+    """The directory that contains ``path``: ``/`` for ``/x``, ``.`` for ``x``."""
     above, slash, _ = path.rstrip("/").rpartition("/")
     return above or slash or "."
 
 
 def make_directory_durably(filesystem: FileSystem, path: str, mode: int | None = None) -> None:
-    """Create a directory and its parents, from the top down; each name is on the medium before the next is made.
+    """Create a directory and its parents, top down; each name is on the disk before the next one.
 
-    So is that of the last one that was there: another process may have made it, and died before it came to that. All have
-    ``mode``; None: as ``FileSystem.make_directory`` has it.
+    The name of the deepest existing parent is synced as well: another process may have made it and
+    died before it synced the name. All get ``mode``; for None see ``FileSystem.make_directory``.
     """
     missing: list[str] = []
     while path not in _ALWAYS_THERE and not filesystem.is_directory(path):
@@ -35,10 +35,10 @@ def make_directory_durably(filesystem: FileSystem, path: str, mode: int | None =
 
 
 def sync_name(filesystem: FileSystem, directory: str) -> None:
-    """Put the name of a directory on the medium, which is done by syncing the one it is in. ``StorageError``.
+    """Put the name of a directory on the disk, by syncing its parent. ``StorageError``.
 
-    Where that one can't be synced (some filesystems know no such thing, as those that others are mounted into), or may be
-    neither written nor read, pylog has not made the name: then it is taken to be there to stay.
+    The parent may not support a sync (for example, a filesystem that only contains mounts), or this
+    process may not read or write it. Then pylog did not make the name, and it counts as durable.
     """
     above = parent_of(directory)
     try:

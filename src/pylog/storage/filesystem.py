@@ -1,18 +1,20 @@
-"""What pylog asks of an operating system, with the durability each call promises.
+"""The calls that pylog makes to an operating system, and the durability that each call promises.
 
-Everything above this room reaches the disk through these protocols only, so a test can put a simulated machine here.
+All other packages reach the disk only through these protocols, so tests can simulate a machine.
 
 Durability, in the terms of POSIX and of ext4, xfs and tmpfs as measured:
 
-* ``pwrite`` that returned is in the page cache: it survives the death of the process, not the loss of power.
-* ``sync`` that returned has the file's bytes and size on the medium. After a ``sync`` that failed, the unsynced bytes may
-  be gone from the medium for good although reads still show them: it must never be repeated in the hope of success.
-* A new, renamed or removed name is on the medium only after ``sync_directory`` of its directory.
-* ``replace`` is atomic for other processes at once, and for a power loss after ``sync_directory``.
+* When ``pwrite`` has returned, the bytes are in the page cache: they survive the death of the
+  process, but not a power failure.
+* When ``sync`` has returned, the file's bytes and size are on the disk. If it failed, unsynced
+  bytes may be lost from the disk for good although reads still show them: never retry it in the
+  hope of success.
+* A new, renamed or removed name is on the disk only after ``sync_directory`` of its directory.
+* ``replace`` is atomic: for other processes at once, for power failures after ``sync_directory``.
 
-Every refusal by the system is a ``StorageError`` (``StorageFull`` where space ran out) with the path in its facts;
-a name that is not there is ``FileNotFoundError``, the one answer callers ask about. What stands in a file's place and is
-none (a FIFO, a device, a directory) is refused the same way, and never waited for.
+If the system refuses a call, it raises ``StorageError`` (``StorageFull`` if space ran out) with the
+path in its facts. A missing name is ``FileNotFoundError``, the one answer that callers check for.
+A FIFO, a device or a directory in place of a file is a ``StorageError`` too: no call waits for it.
 """
 
 from __future__ import annotations
@@ -24,172 +26,172 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ReadableFile(Protocol):
-    """An open file to read at positions. Holds no shared offset, so forks and threads may share it."""
+    """An open file, read at positions. It has no shared offset: forks and threads may share it."""
 
     @property
     def path(self) -> str: ...
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        """Read up to ``size`` bytes from ``position``; fewer only at the end of the file."""
 
     def size(self) -> int:
-        """Bytes in the file now."""
+        """Return the number of bytes in the file now."""
 
     def close_when_idle(self) -> None:
-        """From now on the descriptor may be closed while nothing uses the file: many files stay open, and descriptors are few.
+        """Allow closing the descriptor while it is idle, because descriptors are limited.
 
-        The next use opens the file again. ``FileNotFoundError`` where it was removed meanwhile, or another one is in its place;
-        where the system refuses to open it, a ``StorageError`` with the fact ``reopening``, and nothing else was done.
+        The next use reopens the file: ``FileNotFoundError`` if it was removed or replaced. If
+        opening fails, ``StorageError`` has the fact ``reopening``, and the use has done nothing
+        else.
         """
 
     def close(self) -> None:
-        """Give the descriptor back. Closing twice is allowed."""
+        """Close the descriptor. Closing twice is allowed."""
 
 
 class AppendableFile(ReadableFile, Protocol):
-    """A file that is also written, at positions its caller chooses."""
+    """A file that is also written, at positions that the caller chooses."""
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Write all of ``data``. A short write is continued, so an error tells where the system stopped for good."""
+        """Write all of ``data``; continue after a short write until the system reports an error."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes."""
 
     def sync(self) -> None:
-        """Force bytes and size to the medium (fdatasync; F_FULLFSYNC where fsync stops short of it)."""
+        """Force bytes and size to the disk (fdatasync; F_FULLFSYNC if fsync stops before it)."""
 
 
 class FileLock(Protocol):
     """An exclusive lock between descriptors, which the kernel frees when its holder dies.
 
-    Not a lock between threads: those share the descriptor and need a mutex above it.
+    It does not exclude threads: they share the descriptor and need a mutex in addition.
     """
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free."""
+        """Take the lock if it is free. Return whether this handle holds it."""
 
     def is_in_place(self) -> bool:
-        """Whether its file still stands at its path: else others may hold another one by that name."""
+        """Whether the file is still at its path. If not, others may hold another such lock."""
 
     @property
     def release(self) -> Callable[[], object]:
-        """Frees the lock, if it is held. A callable of C, which no signal handler can interrupt before its work is done."""
+        """Frees the lock, if held. A C callable, which no signal handler can interrupt."""
 
     def close_when_idle(self) -> None:
-        """After ``release``: until the lock is taken again, its descriptor may be closed.
+        """After ``release``, allow the descriptor to be closed until the lock is taken again.
 
-        A lock whose file was removed or replaced meanwhile can be taken as before, and is not in place.
+        If the lock file was removed or replaced, the lock can still be taken, but is not in place.
         """
 
     def abandon(self) -> None:
-        """Close the descriptor without unlocking: what a forked child must do, since unlocking frees the parent's lock."""
+        """Close without unlocking, as a forked child must: an unlock frees the parent's lock."""
 
     def close(self) -> None:
-        """Free the lock, if held, and the descriptor."""
+        """Free the lock, if held, and close the descriptor."""
 
 
 class Watch(Protocol):
-    """Waits until files change, by whichever process. For one thread; ``wake`` is for any, and for signal handlers."""
+    """Waits in one thread for changes by any process. Any thread or signal handler may ``wake``."""
 
     @property
     def is_open(self) -> bool:
-        """False once it was closed, or in a forked child."""
+        """False after ``close``, and in a forked child."""
 
     def wait(self, seconds: float) -> None:
-        """Until something has changed since the watch began, or since the last wait; or ``wake``, or the time is over."""
+        """Wait for a change since the last wait or the creation, for ``wake`` or the timeout."""
 
     def wake(self) -> None:
-        """End the wait, or else the next one."""
+        """End the current wait, or the next one if none is running."""
 
     def close(self) -> None:
-        """Give the descriptors back. Closing twice is allowed."""
+        """Close the descriptors. Closing twice is allowed."""
 
 
 class FileSystem(Protocol):
     """Files and directories by path.
 
-    A new file can be read and written by those who can read and write its directory, but by all users never.
+    Users who can read or write a directory can do so with its new files, which are never writable
+    by all users.
     """
 
     def within(self, root: str) -> FileSystem:
-        """The same, but below the directory ``root`` nothing is opened, listed or changed through a symbolic link."""
+        """The same filesystem, but below ``root`` no call opens, lists or changes via a link."""
 
     def absolute(self, path: str) -> str:
-        """The same place, named so that it stays the same when the process goes to another directory. Links are kept."""
+        """The path, valid also after the process changes its working directory. Links are kept."""
 
     def open_readable(self, path: str) -> ReadableFile: ...
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
-        """Open for reading and writing, creating an empty file if asked and needed. Never truncates.
+        """Open for reading and writing; ``create`` makes a missing file, empty. Never truncates.
 
-        A file with more than one name (hard links) is refused.
+        ``StorageError`` if the file has more than one name (hard links).
         """
 
     def lock(self, path: str) -> FileLock:
-        """A lock on ``path``, which is created if needed. Nothing is acquired yet.
-
-        The file can't be read by those who can't write it.
-        """
+        """A lock on ``path``, not acquired. Creates a missing file, readable by writers only."""
 
     def is_locked(self, path: str) -> bool:
-        """Whether somebody, this process included, holds the lock on this file. Takes nothing; False where there is no file."""
+        """Whether any process, also this one, holds it; False without a file. Takes no lock."""
 
     def locks_exclude(self, path: str) -> bool:
         """Whether a lock taken through one descriptor of ``path`` is refused through another."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything of this name, a link that leads nowhere included.
+        """Whether the name exists, even as a dangling link.
 
-        This and the next two raise ``StorageError`` if the system refuses to say so, as in a directory without permission.
+        This and the next two raise ``StorageError`` if the system does not answer, as without
+        permission.
         """
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path leads to a directory, through a link as well."""
+        """Whether the path leads to a directory, directly or through a link."""
 
     def is_link(self, path: str) -> bool:
-        """Whether the path itself is a symbolic link, wherever that leads."""
+        """Whether the path itself is a symbolic link, also a dangling one."""
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted."""
+        """The sorted names in a directory."""
 
     def size(self, path: str) -> int: ...
 
     def modified_ns(self, path: str) -> int:
-        """When the file or directory last changed, in nanoseconds; only for comparing with itself."""
+        """When the path last changed, in nanoseconds; compare it only with earlier values."""
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
-        """Create a directory in one that is there; one of this name that is there already is fine, and stays as it is.
+        """Create a directory in an existing one. An existing directory of this name stays as it is.
 
-        ``mode`` None: whoever may read and write the directory it is made in may do so with this one.
+        If ``mode`` is None, the users who can read or write the parent can do the same here.
         """
 
     def replace(self, source: str, target: str) -> None:
         """Rename, replacing the target."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file, if it exists."""
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory; one that is gone already is fine."""
+        """Remove an empty directory, if it exists."""
 
     def sync_directory(self, path: str) -> None: ...
 
     def is_open_to_all(self, path: str) -> bool:
-        """Whether any user may replace what is in this directory: all may write there, and it has no sticky bit."""
+        """Whether any user may replace files here: all may write, and the sticky bit is not set."""
 
     def writable(self, path: str) -> bool:
         """Whether this process may create and write files in the directory ``path``."""
 
     def kind(self, path: str) -> str:
-        """The filesystem's type as the system names it (``ext4``, ``tmpfs``, ``nfs4``), ``""`` where it gives none."""
+        """The filesystem type by its system name (``ext4``, ``tmpfs``, ``nfs4``), or ``""``."""
 
     def watch(self, paths: Collection[str]) -> Watch | None:
-        """To wait for changes of these files and directories; None where that can't be had, and one has to look instead."""
+        """A watch of these files and directories. None if impossible: the caller must poll."""
 
     def boot_id(self) -> str:
-        """A name for this boot of the machine: page cache contents outlive processes, not boots.
+        """An id of this boot of the machine: page cache contents outlive processes, but not boots.
 
-        The same whenever it is asked during one boot: what cannot be read now is a ``StorageError``, not another name.
+        It never changes during a boot. If it cannot be read now: ``StorageError``, not another id.
         """
 
     def process_id(self) -> int: ...

@@ -1,8 +1,8 @@
-"""What must happen in a forked child before anything else runs there.
+"""Runs cleanup methods in a forked child before any other code.
 
-A child inherits descriptors and buffers but not threads. Objects with either register a method here; it is held
-weakly and runs in the child, in the order of registration, right after the fork. It must not unlock anything (the lock
-belongs to the parent too), wait for anything, or touch the disk.
+A child inherits descriptors and buffers, but not threads. Objects with either register a method,
+which is referenced weakly and runs in the child right after the fork, in the order of registration.
+It must not unlock anything (the lock belongs to the parent too), wait, or access the disk.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-_methods: dict[int, tuple[weakref.ref[object], Callable[[object], None]]] = {}  # in the order of registration
+_methods: dict[int, tuple[weakref.ref[object], Callable[[object], None]]] = {}
 _numbers = count()
 _forks = 0
 
 
 def after_fork_in_child(method: Callable[[], None]) -> None:
-    """Call the bound ``method`` in every child forked from now on, for as long as its object lives."""
+    """Call the bound ``method`` in every child forked from now on, while its object lives."""
     number = next(_numbers)
-    forget = partial(_methods.pop, number)  # all in C: Python drops a signal handler's exception in such a callback
+    forget = partial(_methods.pop, number)  # in C: a Python callback drops a handler's exception
     _methods[number] = weakref.ref(method.__self__, forget), method.__func__  # type: ignore[attr-defined]
 
 
 def forks() -> int:
-    """Counts the forks of this process, and those it comes from, twice each: another number tells of one in between."""
+    """Counts forks of this process and its ancestors, twice each; a change means a fork."""
     return _forks
 
 

@@ -1,6 +1,6 @@
-"""Waiting for a lock between processes, in one way for all of them, and holding one for the length of a call.
+"""Waits for a lock between processes, and holds one during a call.
 
-A holder that is stopped keeps its lock, and rightly: its write may still land. So the wait ends in an error, not in a theft.
+A stopped holder keeps its lock, because it may still write. So the wait ends with an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ T = TypeVar("T")
 _TIMEOUT_S = 30.0
 _SLEEP_MIN_S = 20e-6
 SLEEP_MAX_S = 2e-3
-"""The longest pause between two attempts: a holder that pauses longer lets a waiting process in."""
+"""The longest pause between two attempts. A waiter can take a lock that is free for longer."""
 
 
 def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Callable[[], object] = bool) -> bool:
-    """Take the lock, or return False if it was not free within ``timeout_s``. The caller releases it in a ``finally``.
+    """Take the lock; False if not free in ``timeout_s``. The caller releases it in a ``finally``.
 
-    ``while_waiting`` is called after each of the longest pauses.
+    ``while_waiting`` is called after each pause of the maximum length.
     """
     if lock.try_acquire():
         return True
@@ -42,10 +42,10 @@ def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Calla
 def while_holding(
     filesystem: FileSystem, clock: Clock, path: str, work: Callable[[], T], timeout_s: float = _TIMEOUT_S
 ) -> T:
-    """What ``work`` returns, called while the lock on ``path`` is held. ``LogLocked`` if it isn't free in time, uncalled.
+    """Call ``work`` while holding the lock on ``path``. ``LogLocked`` if it is not free in time.
 
-    Whatever is raised on the way, by a signal handler too, and however long the exception is kept, the lock is free again.
-    ``ForkedHandle`` in a child that was forked by a signal handler meanwhile, and whose work failed: it is the parent's work.
+    Any exception releases the lock, also a signal handler's, and even if a caller keeps it.
+    ``ForkedHandle`` if a signal handler forked and ``work``, the parent's, failed in the child.
     """
     holder = filesystem.process_id()
     lock = filesystem.lock(path)

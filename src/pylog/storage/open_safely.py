@@ -1,9 +1,9 @@
-"""Opening what a path names and nothing else: below a root through no symbolic link, and as a file only a regular one.
+"""Opens exactly what a path names: no symbolic links below a root, and only regular files.
 
-A user who may write in a log's directory can replace any name in it with a link at any moment. A path that the kernel resolves
-at once would follow it; here each directory on the way is opened as itself, and the last step is taken from that descriptor.
-The root itself may be reached through links: that is its user's choice. Nothing is kept open. What stands in a file's place
-and is not a regular file is refused, and never waited for as a FIFO would be.
+A user who may write in a log's directory can replace any name in it with a link at any moment. If
+the kernel resolved the whole path, it would follow the link. So each directory below the root is
+opened without following links, and the last name relative to it. The root itself may be reached
+through links: its user chose it. No directory stays open. No call waits for a FIFO.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pylog.storage.directories import parent_of
 from pylog.storage.os_errors import translated
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_INTO = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)  # to pass, not to list
+# only to open names in it
+_INTO = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
 
 FOR_WRITING = os.O_RDWR | os.O_NOFOLLOW
 _NEVER_WAIT = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -37,10 +38,10 @@ _KINDS = {
 
 
 class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", path) as (directory, name, no_follow))
-    """Where ``path`` is: the descriptor of a directory (None: the process's own), the name there, and ``O_NOFOLLOW``.
+    """Where ``path`` is: a directory's descriptor (None: the working one), a name, ``O_NOFOLLOW``.
 
-    Without a root, or outside of it, the path as it stands, and 0. An ``OSError`` of the block is translated as by
-    ``translated``.
+    Without a root, or outside of it, the name is ``path`` itself and the flag is 0. An ``OSError``
+    of the block is translated as by ``translated``.
     """
 
     __slots__ = ("_action", "_descriptor", "_path", "_root")
@@ -92,7 +93,7 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
 
 
 def link_refused(path: str) -> StorageError:
-    """What is said of a symbolic link where none is followed."""
+    """The error for a symbolic link inside a log."""
     return StorageError(
         f"{path!r} is a symbolic link, and inside a log none is followed; put what it leads to in its place (a bind "
         "mount will do)",
@@ -102,7 +103,7 @@ def link_refused(path: str) -> StorageError:
 
 
 def is_link(path: str) -> bool:
-    """Whether the name is a symbolic link. As ``os.path`` tells it, which takes a signal handler's exception for a no."""
+    """Like ``os.path.islink``, which takes a signal handler's exception for a no."""
     try:
         return stat.S_ISLNK(os.lstat(path).st_mode)
     except own(OSError, ValueError):
@@ -110,9 +111,9 @@ def is_link(path: str) -> bool:
 
 
 def open_regular(name: str, flags: int, path: str, directory: int | None = None) -> Descriptor:
-    """A descriptor of the file ``name`` in ``directory``, which is at ``path``; never made here.
+    """Open the existing file ``name`` in ``directory``; ``path`` is its full path.
 
-    ``StorageError`` where it is no regular file, or is to be written and has other names; else the system's own error.
+    ``StorageError`` if not regular, or to be written and with other names; else ``OSError``.
     """
     try:
         descriptor = with_descriptor(open_descriptor, name, flags | _NEVER_WAIT, directory=directory)
@@ -133,9 +134,9 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
 
 
 def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_of: Callable[[int], int]) -> Descriptor:
-    """The same, and if there is none, a new file with the mode that ``mode_of`` finds for its directory's.
+    """Like ``open_regular``, but create a missing file; ``mode_of`` maps its directory's mode.
 
-    The new file belongs to the owner of its directory, if this process may give it to that one.
+    The new file belongs to the owner of its directory, if this process may change the owner.
     """
     while True:
         try:
@@ -147,7 +148,7 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
             made = flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT
             descriptor = with_descriptor(open_descriptor, name, made, mode, directory)
         except own(FileExistsError):
-            continue  # another process made it meanwhile
+            continue  # another process has just made it
         try:
             permissions.give_to_owner(descriptor.fileno(), above, path)
             permissions.set_mode(descriptor.fileno(), mode)
@@ -158,7 +159,7 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
 
 
 def status_around(directory: int | None, path: str) -> os.stat_result:
-    """The owner and the mode of the directory that ``path`` is in, by its descriptor if there is one."""
+    """The status of the directory that contains ``path``, by its descriptor if there is one."""
     return os.stat(parent_of(path) if directory is None else directory)
 
 

@@ -1,4 +1,4 @@
-"""The system's errors, translated once: space that ran out, and everything else."""
+"""Translates errors of the system into ``StorageFull`` (space ran out) and ``StorageError``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class translated:  # noqa: N801  (reads as a phrase: with translated("open", path))
     """Turn an ``OSError`` of the block into ``StorageFull`` or ``StorageError``.
 
-    ``FileNotFoundError`` passes, and so does every exception of a signal handler.
+    ``FileNotFoundError`` passes unchanged, and so does every exception of a signal handler.
     """
 
     __slots__ = ("_action", "_path")
@@ -39,7 +39,7 @@ class translated:  # noqa: N801  (reads as a phrase: with translated("open", pat
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:
-    """The typed error for a refusal by the system while pylog wanted to ``action`` the file at ``path``."""
+    """The typed error if the system refused to ``action`` the file at ``path``."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in _FULL:
         return StorageFull(
@@ -50,7 +50,7 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
 
 
 def why_denied(path: str) -> str:
-    """Which directory on the way to ``path``, or that ``path`` itself, keeps this process out; "" if none can be named now."""
+    """Names the directory above ``path``, or ``path`` itself, that denies access; "" if unknown."""
     me, at = os.geteuid(), 0
     try:
         while (at := path.find("/", at) + 1) > 0:

@@ -1,8 +1,8 @@
-"""The real filesystem: thin calls of the operating system, errors translated, nothing remembered.
+"""The real filesystem: thin wrappers of system calls that translate errors and keep no state.
 
-Never maps a file (a mapping dies with SIGBUS when its file is cut) and never follows a symbolic link for a file it
-writes. Below its root, where it has one, it follows none at all (``open_safely.py``) in whatever opens, lists or changes; what
-only asks about a name takes its path as it is, since no answer leads anywhere.
+It never maps a file (a mapping dies with SIGBUS when the file is truncated) and never follows a
+link to a file that it writes. Below a root, calls that open, list or change something follow no
+links at all (``open_safely.py``). Calls that only inspect a name use the path as it is.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ NETWORK_FILESYSTEMS = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "beegfs", "gpfs", "ncpfs", "davfs",
     "fuse.davfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse",
 })  # fmt: skip
-"""Types, as the system names them, of filesystems whose locks between hosts can't be relied on."""
+"""The system's names of filesystem types whose locks between hosts are not reliable."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/mountinfo"
-_LARGE_BYTES = 64 << 10  # from here on it is worth asking how large a file is before it is read
+_LARGE_BYTES = 64 << 10  # for longer reads, ask for the file's size first
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
 
 
 class OsReadableFile:
-    """A file open for reading. Every use refers to the open descriptor until it is over: see ``descriptor_pool.py``."""
+    """A file open for reading. A running call refers to the descriptor: ``descriptor_pool.py``."""
 
     __slots__ = ("__weakref__", "_known_as", "_open", "_root", "is_used", "path")
     _flags = os.O_RDONLY
 
     def __init__(self, path: str, owner: Descriptor, root: str | None = None) -> None:
-        """``root`` is the directory below which no link is followed when it is opened again."""
+        """When the file is reopened, no link below the directory ``root`` is followed."""
         self._open: OpenDescriptor | None = OpenDescriptor(owner)
-        self._known_as: Identity | None = None  # while it is closed because it was idle
+        self._known_as: Identity | None = None  # set while the file is closed because it was idle
         self._root = root
         self.is_used = True
         self.path = path
 
     def pread(self, size: int, position: int) -> bytes:
-        if size > _LARGE_BYTES:  # Python allocates all that is asked for; a caller may only know a bound
+        if size > _LARGE_BYTES:  # Python allocates the whole size, which may be only a bound
             size = min(size, max(self.size() - position, 0))
         opened = self._open or self._open_again("read")
         self.is_used = True
@@ -84,7 +84,8 @@ class OsReadableFile:
         opened = self._open or self._open_again("inspect")
         self.is_used = True
         try:
-            return os.lseek(opened.number, 0, os.SEEK_END)  # half the price of fstat; nothing reads where it stands
+            # costs half of fstat; no read uses the offset
+            return os.lseek(opened.number, 0, os.SEEK_END)
         except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
 
@@ -104,7 +105,7 @@ class OsReadableFile:
 
     def _open_again(self, action: str) -> OpenDescriptor:
         known_as = self._known_as
-        if known_as is None:  # it was closed for good
+        if known_as is None:  # closed by ``close``
             raise storage_error(action, self.path, OSError(errno.EBADF, os.strerror(errno.EBADF)))
         try:
             with reached(self._root, "open", self.path) as (directory, name, no_follow):
@@ -139,7 +140,7 @@ class OsAppendableFile(OsReadableFile):
             written = os.pwrite(opened.number, data, position)
             if written != len(data):
                 rest = memoryview(data)
-                while written < len(data):  # a short write: go on until all is written or the system says why not
+                while written < len(data):  # after a short write, continue to the end or an error
                     written += os.pwrite(opened.number, rest[written:], position + written)
         except own(OSError) as error:
             raise storage_error("write", self.path, error) from error
@@ -173,7 +174,7 @@ class OsFileSystem:
     def absolute(self, path: str) -> str:
         try:
             here = os.getcwd()
-        except own(FileNotFoundError):  # it was removed, so nothing is there, and nothing can be made
+        except own(FileNotFoundError):  # it was removed: nothing exists or can be made in it
             return path
         return here if path == "." else os.path.join(here, path)
 
@@ -208,7 +209,7 @@ class OsFileSystem:
         try:
             try:
                 if not first.try_acquire():
-                    return True  # somebody holds it, and we were told so
+                    return True  # another holder excludes this one
                 return not second.try_acquire()
             finally:
                 first.release()
@@ -255,7 +256,7 @@ class OsFileSystem:
                 around = status_around(above, path)
                 wanted = permissions.directory_mode(stat.S_IMODE(around.st_mode)) if mode is None else mode
                 is_new = _made(name, path, wanted, above)
-            except own(FileNotFoundError) as error:  # where none can be made, as in /proc
+            except own(FileNotFoundError) as error:  # no directory can be made here, as in /proc
                 raise storage_error("create the directory", path, error) from error
             if not is_new and (mode is not None or not permissions.works_for_another(around)):
                 return
@@ -302,16 +303,16 @@ class OsFileSystem:
         return _mount_kind(_resolved(path))
 
     def boot_id(self) -> str:
-        """``StorageError`` where it cannot be read now: another name would make every published state another boot's."""
+        """``StorageError`` if unreadable now: another id would wrongly mean another boot."""
         try:
             return _read_of_proc(_BOOT_ID).strip()
         except own(FileNotFoundError):
-            return sys.platform  # no such file: every start looks like the same boot, and CRCs alone find a torn tail
+            return sys.platform  # every boot looks the same: only CRCs find a torn tail
 
     def watch(self, paths: Collection[str]) -> Watch | None:
         try:
             kind = self.kind(next(iter(paths)))
-        except own(StorageError):  # a watch is never more than a help: no descriptor is left to ask with
+        except own(StorageError):  # as without a free descriptor: a watch is optional
             return None
         return watch_files(paths, kind)
 
@@ -326,10 +327,10 @@ class OsFileSystem:
 
 
 def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_result | None:
-    """What is at ``path``, or None if nothing is. ``StorageError`` if the system does not say which of the two."""
+    """The status of ``path``; None if it does not exist; ``StorageError`` if that is unknown."""
     try:
         return look(path)
-    except own(ValueError):  # no path: it has a null character
+    except own(ValueError):  # the path contains a null character
         return None
     except own(OSError) as error:
         if error.errno in _NOTHING_THERE:
@@ -338,7 +339,7 @@ def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_resu
 
 
 def _made(name: str, path: str, mode: int, above: int | None) -> bool:
-    """Make a directory. False if there is one already."""
+    """Make a directory. False if it exists already."""
     try:
         os.mkdir(name, mode, dir_fd=above)
     except own(FileExistsError):
@@ -349,7 +350,7 @@ def _made(name: str, path: str, mode: int, above: int | None) -> bool:
 
 
 def _is_directory(path: str) -> bool:
-    """As ``os.path`` tells it, which takes a signal handler's exception for a no."""
+    """Like ``os.path.isdir``, which takes a signal handler's exception for a no."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except own(OSError, ValueError):
@@ -357,7 +358,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _resolved(path: str) -> str:
-    """The path without links, as far as it can be followed."""
+    """The path with its links resolved, as far as possible."""
     try:
         return os.path.realpath(path, strict=True)
     except own(OSError):
@@ -374,7 +375,7 @@ def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> 
 
 
 def _read_of_proc(path: str) -> str:
-    """A file that Linux has and other systems lack: ``FileNotFoundError`` there, ``StorageError`` for any other refusal."""
+    """Read a file that only Linux has: ``FileNotFoundError`` elsewhere, else ``StorageError``."""
     with (
         translated("read", path),
         with_descriptor(open, path, encoding="utf-8", errors="surrogateescape") as file,
@@ -384,7 +385,7 @@ def _read_of_proc(path: str) -> str:
 
 
 def _mount_kind(path: str) -> str:
-    """The type of the mount that holds ``path``, from Linux's ``/proc/self/mountinfo`` (proc(5)); "" elsewhere."""
+    """The mount's type, from Linux's ``/proc/self/mountinfo`` (proc(5)); "" on other systems."""
     try:
         lines = _read_of_proc(_MOUNTS).splitlines()
     except own(FileNotFoundError):

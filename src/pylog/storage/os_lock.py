@@ -1,8 +1,8 @@
-"""Locks between descriptors that die with their process.
+"""Locks between descriptors, which the kernel frees when their process dies.
 
-Open-file-description locks where the system has them, else flock. Neither is the POSIX ``lockf``, which vanishes when
-any other descriptor of the file is closed in the process. A shared lock, which keeps writers out as well, takes a
-descriptor open for reading only; so a lock file can't be read by those who may not write (``permissions.py``).
+They are open-file-description locks if the system has them, else flock. POSIX ``lockf`` is lost
+when the process closes any other descriptor of the file. A shared lock needs only a readable
+descriptor and excludes writers, so only writers may read a lock file (``permissions.py``).
 
 Source: Linux ``fcntl(2)`` ("Open file description locks"), ``flock(2)``.
 """
@@ -29,13 +29,13 @@ HAS_OFD = hasattr(fcntl, "F_OFD_SETLK")
 LOCK_KIND = "ofd" if HAS_OFD else "flock"
 
 _BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
-# struct flock {short l_type, l_whence; off_t l_start, l_len; pid_t l_pid;} over the whole file, l_pid 0 as OFD demands
+# struct flock {short l_type, l_whence; off_t l_start, l_len; pid_t l_pid;}; OFD needs l_pid 0
 _ACQUIRE = struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0)
 _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 
 
 class _LockDescriptor(OpenDescriptor):
-    """``unlock`` frees the lock that was taken through this number. A forked child closes it without unlocking."""
+    """``unlock`` frees the lock of this descriptor. A forked child closes it without unlocking."""
 
     __slots__ = ("__weakref__", "unlock")
 
@@ -50,10 +50,10 @@ class _LockDescriptor(OpenDescriptor):
 
 
 class OsFileLock:
-    """An exclusive lock on a file of its own; the file never holds data.
+    """An exclusive lock on a separate file that never contains data.
 
-    Its descriptor is closed when it is idle (``descriptor_pool.py``), but never while the lock is held: ``_held`` refers to it
-    then. ``_held`` is changed by the holder alone.
+    Its descriptor may be closed when it is idle (``descriptor_pool.py``), but never while the lock
+    is held, because ``_held`` then refers to it. Only the holder changes ``_held``.
     """
 
     __slots__ = (
@@ -62,13 +62,13 @@ class OsFileLock:
     )  # fmt: skip
 
     def __init__(self, path: str, root: str | None = None) -> None:
-        """Opens the file, or makes it. ``root`` is the directory below which no link is followed."""
+        """Open or create the file. No link below the directory ``root`` is followed."""
         self.path = path
         self._root = root
         self._open: _LockDescriptor | None = None
         self._held: _LockDescriptor | None = None
         self._is_closed = self._is_idle = self._is_lost = False
-        self._known_as: Identity | None = None  # while it is closed because it was idle
+        self._known_as: Identity | None = None  # set while it is closed because it was idle
         self.is_used = True
         self.release: Callable[[], object] = bool
         after_fork_in_child(self.abandon)
@@ -76,7 +76,8 @@ class OsFileLock:
         self._open = opened
         with translated("open the lock file", path):
             status = os.fstat(opened.number)
-            self._numbers = status.st_dev, status.st_ino  # no other file's while this one is open
+            # no other file can have these numbers while this one is open
+            self._numbers = status.st_dev, status.st_ino
             permissions.keep_readers_out(opened.number)
 
     def _opened(self, *, make: bool) -> _LockDescriptor:
@@ -91,7 +92,7 @@ class OsFileLock:
                     opened = _LockDescriptor(open_regular(name, FOR_WRITING, self.path, directory))
                 if forks() == before:
                     return opened
-                opened.give_back()  # a child that came before has the descriptor, and would keep the lock alive
+                opened.give_back()  # a child forked in between has it and would keep the lock alive
 
     def try_acquire(self) -> bool:
         if self._is_closed:
@@ -116,7 +117,7 @@ class OsFileLock:
         return True
 
     def _open_again(self) -> _LockDescriptor | None:
-        """None where its file is gone: nobody else can come by that lock any more, so it is free, and not in place."""
+        """None if the file is gone: no other can reach that lock. It is free, but not in place."""
         try:
             opened = None if self._is_lost else self._opened(make=False)
         except own(FileNotFoundError):
@@ -147,19 +148,19 @@ class OsFileLock:
 
     def close_idle(self) -> bool:
         opened = self._open
-        self._is_idle = False  # to be listed again when it is free the next time
+        self._is_idle = False  # the next ``close_when_idle`` lists it again
         if opened is None or self._held is not None:
             return False
         known_as = identity_of(opened.number)
         if known_as is None:
-            self._is_idle = True  # never again
+            self._is_idle = True  # it is never listed again
             return False
         self._known_as = known_as
         self._open = None
         return True
 
     def abandon(self) -> None:
-        """Only give the descriptor back: unlocking in a child would free the parent's lock, which shares it."""
+        """Close without unlocking: in a child that would free the lock, shared with the parent."""
         opened, held = self._open, self._held
         self._is_closed, self._open, self._held, self.release = True, None, None, bool
         POOL.discard(self)
@@ -168,7 +169,7 @@ class OsFileLock:
                 descriptor.give_back()
 
     def close(self) -> None:
-        """Unlock, then give the descriptor back: a child that inherited it must not keep the lock alive."""
+        """Unlock, then close: a child that inherited the descriptor must not keep the lock."""
         if not self._is_closed:
             try:
                 with translated("unlock", self.path):
@@ -178,7 +179,7 @@ class OsFileLock:
 
 
 def is_held(path: str, descriptor: int) -> bool:
-    """Whether the lock on this file, which is open for reading, is held through another descriptor."""
+    """Whether another descriptor holds the lock of this file, which is open for reading."""
     with translated("inspect the lock of", path):
         if HAS_OFD:
             answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _ACQUIRE)

@@ -1,7 +1,7 @@
-"""Waiting until files change, whichever process changes them: inotify, on filesystems that no other machine writes to.
+"""Waits for file changes by any process: inotify, on filesystems that no other machine writes to.
 
-A wait costs nothing while nothing happens, and ends some twenty microseconds after the write. Where inotify can't be had (another
-system, its limits used up, a network filesystem) there is no watch, and one has to look again and again.
+An idle wait costs nothing, and ends about 20 microseconds after the write. If inotify is missing
+(another system, its limits reached, a network filesystem), there is no watch: callers poll.
 
 Source: Linux ``inotify(7)``, ``eventfd(2)``.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-import threading  # ``wake`` is for other threads
+import threading  # other threads call ``wake``
 from collections.abc import Callable, Collection
 from math import ceil
 from typing import Any
@@ -29,14 +29,14 @@ _EVENTS_BYTES = 1 << 16
 
 
 class OsWatch:
-    """Some files and directories. Its owner waits in one thread; ``wake`` may come from any, and from signal handlers."""
+    """A watch. Its owner waits in one thread; any thread or signal handler may call ``wake``."""
 
     __slots__ = ("__weakref__", "_descriptors", "_lock", "_poll")
 
     def __init__(self, paths: Collection[str]) -> None:
-        """``OSError`` where they can't all be watched."""
-        self._descriptors: list[Descriptor] = []  # of the events and of the wakeups; both, or it is closed
-        self._lock = threading.RLock()  # a descriptor must not be closed, and be another file's, while it is written to
+        """``OSError`` if not all paths can be watched."""
+        self._descriptors: list[Descriptor] = []  # events and wakeups; open if both are there
+        self._lock = threading.RLock()  # ``wake`` must not write to a closed, reused descriptor
         after_fork_in_child(self._forget_parent)
         try:
             self._poll = self._opened(self._descriptors, paths)
@@ -61,7 +61,7 @@ class OsWatch:
 
     def wait(self, seconds: float) -> None:
         for descriptor, _ in self._poll.poll(ceil(max(0.0, seconds) * 1000)) if self.is_open else ():
-            if self.is_open:  # else this is a child that a signal handler has forked meanwhile
+            if self.is_open:  # else a signal handler forked, and this is the child
                 with suppress(BlockingIOError):
                     os.read(descriptor, _EVENTS_BYTES)
 
@@ -72,37 +72,34 @@ class OsWatch:
     def wake(self) -> None:
         with self._lock:
             if self.is_open:
-                with suppress(BlockingIOError):  # it was woken very often already
+                with suppress(BlockingIOError):  # the counter of wakeups is full
                     os.eventfd_write(self._descriptors[1].fileno(), 1)
 
     def close(self) -> None:
         with self._lock:
-            self._descriptors = []  # which closes them
+            self._descriptors = []  # their owners close them
 
     def _forget_parent(self) -> None:
-        """A child would take away the events that the parent waits for."""
+        """Close in a forked child, which would consume the parent's events."""
         self._lock = threading.RLock()
         self.close()
 
 
 def _c_library() -> tuple[Any, Callable[[], int]]:
-    """It, and what says why a call into it failed."""
-    import ctypes  # only where somebody waits
+    """The C library, and the function that returns the errno of a failed call."""
+    import ctypes  # only if a caller waits
 
     return ctypes.CDLL(None, use_errno=True), ctypes.get_errno
 
 
 def watch_files(paths: Collection[str], filesystem_kind: str) -> OsWatch | None:
-    """A watch of these files and directories, all on one filesystem of this kind, or None where there can be none."""
+    """A watch of these paths, all on one filesystem of this kind. None if that is not possible."""
     if sys.platform != "linux" or filesystem_kind not in LOCAL_FILESYSTEMS:
         return None
     try:
-        if (
-            len({os.stat(path).st_dev for path in paths}) > 1
-        ):  # another one is mounted below: of what kind, nobody has asked
+        if len({os.stat(path).st_dev for path in paths}) > 1:  # a mount of unknown kind is below
             return None
         return OsWatch(paths)
-    except own(
-        OSError, AttributeError, ImportError
-    ):  # limits used up, a path is gone; a C library without it; no ctypes
+    # limits reached or a path is gone; a C library without inotify; no ctypes
+    except own(OSError, AttributeError, ImportError):
         return None

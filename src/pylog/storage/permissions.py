@@ -1,12 +1,12 @@
-"""Modes and owners: what pylog makes is for those whose the directory is that it is made in, whatever the umask says.
+"""Modes and owners: new files inherit both from their directory, regardless of the umask.
 
-So the one who administers the root decides with ``chmod``, every process makes the same modes, and nothing that others
-may write comes into being. Whoever may only read must not be able to lock: a shared lock takes no more than a
-descriptor open for reading, and keeps the writers out.
+So the administrator of the root decides with ``chmod``, every process makes the same modes, and no
+file is writable by all users. Users who may only read must not be able to lock: a shared lock needs
+only a descriptor open for reading, and excludes writers.
 
-The owner of a log can use what root, or a member of the owner's group, left in it. The system gives a new file to the process
-that makes it: only root can give it to another user, and others can give it to a group of theirs. Files are given by their
-descriptors. Owners, then modes are set before anything is written.
+The owner of a log can use files that root, or a member of the owner's group, made in it. A new file
+belongs to its maker; only root can give it to another user, others only to one of their groups.
+Owners are changed by descriptor. The owner, then the mode, are set before any data is written.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ def file_mode(directory: int) -> int:
 
 
 def lock_mode(directory: int) -> int:
-    """The mode of a lock in a directory of this mode, or of one that has this mode: for those who may write."""
+    """The mode of a lock file, from its own or its directory's mode: only writers have access."""
     return directory & (0o660 if directory & 0o020 else 0o600)
 
 
 def keep_readers_out(descriptor: int) -> None:
-    """Take back what a ``chmod -R`` may have given to those who may only read. Only a lock's owner can."""
+    """Revoke access that a ``chmod -R`` gave to mere readers. Only the lock's owner can do it."""
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if mode != lock_mode(mode):
         set_mode(descriptor, lock_mode(mode))
 
 
 def directory_mode(above: int) -> int:
-    """The mode of a directory in one of this mode."""
+    """The mode of a directory in a directory of this mode."""
     return above & 0o2775
 
 
 def set_mode(descriptor: int, mode: int) -> None:
-    """Set a mode; on what was just made with it, since the umask may have taken something away."""
+    """Set a mode; also on a file just made with it, since the umask may have removed bits."""
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
         try:
             os.fchmod(descriptor, mode)
         except own(OSError) as error:
-            if error.errno not in _NO_MODES_HERE:  # vfat and the like: who mounted it decides
+            if error.errno not in _NO_MODES_HERE:  # vfat, for example: the mount decides
                 raise
 
 
 def give_to_owner(descriptor: int, above: os.stat_result, path: str) -> None:
     """Give what was just made at ``path`` to the owner and the group of ``above``, its directory.
 
-    Must come before the mode is set: changing the owner may take bits of the mode away. The system may refuse:
-    for owners that are not known in this user namespace, or filesystems without owners. That is logged once.
+    Call it before the mode is set: a new owner may cost mode bits. The system may refuse, for
+    owners unknown in this user namespace or filesystems without owners. That is logged once.
     """
     found = os.fstat(descriptor)
     is_root = os.geteuid() == ROOT
@@ -83,15 +83,15 @@ def give_to_owner(descriptor: int, above: os.stat_result, path: str) -> None:
 
 
 def works_for_another(above: os.stat_result) -> bool:
-    """Whether this process is root's, and makes something in a directory of another user."""
+    """Whether this process runs as root and ``above`` belongs to another user."""
     return above.st_uid != ROOT == os.geteuid()
 
 
 def give_directory_to_owner(descriptor: int, above: os.stat_result, path: str) -> bool:
-    """The same for a directory that this process, or another one of root's, has just made. True if it was given.
+    """Like ``give_to_owner``, for a directory that a root process has just made. True if given.
 
-    ``mkdir`` returns no descriptor, and the owner of ``above`` can put another directory at its name before it is
-    opened. One that is not root's, or not empty, therefore stays as it is.
+    ``mkdir`` returns no descriptor, and the owner of ``above`` can replace the directory before it
+    is opened. So a directory that is not root's, or is not empty, stays as it is.
     """
     if works_for_another(above) and (os.fstat(descriptor).st_uid != ROOT or os.listdir(descriptor)):
         return False

@@ -1,7 +1,7 @@
-"""Two slots of one file, written in turn, of which the later valid one is published.
+"""Two slots of one file, written in turn; the later valid slot is the published one.
 
-A slot starts with a checksum (uint32) and a sequence (uint32, wraps). The slot with an even sequence stands first. While one
-slot is being written, the other one stands, so a reader needs no lock.
+A slot starts with a checksum (uint32) and a sequence (uint32, wraps). The slot with the even
+sequence is first. While a writer writes one slot, the other stays valid, so readers need no lock.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SEQUENCES = 1 << 32
 
 
 def latest_slot(data: bytes, slot_bytes: int, decode: Callable[[bytes], T | None]) -> T | None:
-    """What ``decode`` makes of the later slot; of the other one if the later is invalid (None); None if both are.
+    """Decode the later slot, or the other one if the later is invalid (None); None if both are.
 
-    The sequences of two valid slots differ by one. An invalid slot may wrongly seem to be the later one.
+    The sequences of two valid slots differ by one. An invalid slot may seem to be the later one.
     """
     first, second = data[:slot_bytes], data[slot_bytes : 2 * slot_bytes]
     if len(second) == slot_bytes:
@@ -30,5 +30,5 @@ def latest_slot(data: bytes, slot_bytes: int, decode: Callable[[bytes], T | None
 
 
 def next_sequence(sequence: int) -> int:
-    """The sequence of the slot published after ``sequence``; it wraps."""
+    """The sequence of the slot published after ``sequence``, modulo 2**32."""
     return (sequence + 1) % _SEQUENCES

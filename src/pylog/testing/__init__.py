@@ -1,8 +1,8 @@
-"""For tests of programs that use pylog: a fresh log as a pytest fixture, helpers to fill it, read it and compare, and a
-machine whose power a test cuts.
+"""For tests of programs that use pylog: a fixture, helpers and a simulated machine.
 
-The fixtures are in ``pytest_plugin``, which pytest finds by itself where pylog is installed; elsewhere
-``-p pylog.testing.pytest_plugin`` names it.
+The pytest fixture is a fresh log. The helpers fill, read and compare it. A test can cut the power
+of the machine. If pylog is installed, pytest finds the fixtures in ``pytest_plugin``; otherwise
+pass ``-p pylog.testing.pytest_plugin``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The machine is loaded when a test asks for it: every run of pytest loads this package, where pylog is installed."""
+    """Load the machine on first use: if pylog is installed, every pytest run loads this package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pylog.testing import machine

@@ -1,4 +1,4 @@
-"""Write records, read everything, compare: what most tests of a program with a log do. No test framework is needed."""
+"""Helpers to write records, read a topic and compare records. They need no test framework."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 Sent = bytes | None | tuple[bytes | None, bytes | None] | ProducerRecord
-"""What ``produce_all`` takes: a value, a (key, value) pair, or a ``ProducerRecord``."""
+"""A record for ``produce_all``: a value, a (key, value) pair, or a ``ProducerRecord``."""
 
 Expected = Sent | Record | Mapping[str, Any]
-"""What ``assert_records`` compares with: as ``Sent``, a whole ``Record``, or some fields by name."""
+"""A record for ``assert_records``: as in ``Sent``, a whole ``Record``, or some fields by name."""
 
 
 def produce_all(
     log: Log, topic: str, records: Iterable[Sent], *, partition: int | None = None, acks: int | str = 1
 ) -> list[RecordMetadata]:
-    """Send records in order and wait for all of them; where each stands, in the same order.
+    """Send records in order and wait for all of them. Return their metadata in the same order.
 
-    Raises what a delivery raises. ``acks=1`` spares tests the disk: the records are visible to every process at once.
+    Raises the error of a delivery. With ``acks=1`` tests do not wait for the disk, and every
+    process sees the records at once.
     """
     from pylog.producer import Producer
 
@@ -40,7 +41,7 @@ def produce_all(
 def consume_all(
     log: Log, topic: str, *, partition: int | None = None, isolation_level: str = "read_uncommitted"
 ) -> list[Record]:
-    """Every record of a topic, or of one partition, from the first to the end as it is now; by partition, then offset."""
+    """The records of a topic or partition up to the current end, by partition, then offset."""
     from pylog.consumer import Consumer
 
     numbers = log.describe_topic(topic).numbers if partition is None else [partition]
@@ -56,10 +57,11 @@ def consume_all(
 
 
 def assert_records(records: Iterable[Record], expected: Iterable[Expected]) -> None:
-    """Fail with the first difference unless ``records`` are the ``expected`` ones, in this order and none more.
+    """``AssertionError`` at the first difference of ``records`` and ``expected``, in order.
 
-    An expected value (bytes or None) says nothing of the key, a (key, value) pair nothing of headers and time, a mapping
-    only of the fields it names (``{"partition": 0, "value": b"x"}``); a ``ProducerRecord`` without a timestamp nothing of time.
+    Only the specified fields are compared: a value (bytes or None) ignores the key, a (key, value)
+    pair ignores headers and timestamp, a mapping compares only the fields that it names
+    (``{"partition": 0, "value": b"x"}``), and a ``ProducerRecord`` without a timestamp ignores it.
     """
     got, wanted = list(records), list(expected)
     for number, (record, want) in enumerate(zip(got, wanted, strict=False)):
@@ -98,7 +100,7 @@ def _as_producer_record(sent: Sent) -> ProducerRecord:
 
 
 def _equal(got: object, want: object) -> bool:
-    """Headers compare as pairs, whatever sequence holds them."""
+    """Compare values; headers compare as pairs in any kind of sequence."""
     if isinstance(got, tuple) and isinstance(want, Sequence) and not isinstance(want, bytes | str):
         return [tuple(item) for item in got] == [tuple(item) for item in want]
     return got == want

@@ -1,11 +1,12 @@
-"""Histories: what the processes of a test asked of a log, and what they were answered, one operation after the other.
+"""Histories: the operations that the processes of a test invoked on a log, and their results.
 
-A history is a sequence of ``Operation``, kept as JSON, one a line. The order of the lines is an order in which things
-happened: an invocation stands before what it causes, a completion behind what it reports. Lines sent to one collector
-(a socket, a queue) just before each call and just after it come in such an order by themselves.
+A history is a sequence of ``Operation``, one JSON object a line. The order of the lines is an order
+of events: an invocation is before its effects, a completion after the events that it reports. This
+order results if each process sends a line to one collector (a socket, a queue) just before and just
+after each call.
 
-Values are whole numbers, each sent at most once to a partition; ``encode_value`` makes a record of one that tells whether
-it was altered.
+Values are whole numbers, each sent at most once to a partition. ``encode_value`` makes a record
+value of a number, in which any change can be detected.
 """
 
 from __future__ import annotations
@@ -25,31 +26,33 @@ CRASH, STOP, CONTINUE = "crash", "stop", "continue"
 FUNCTIONS = (SEND, POLL, TRANSACTION, ASSIGN, DELETE, COMMIT, CRASH, STOP, CONTINUE)
 
 Pair = Sequence["int | None"]
-"""(offset, value). The offset of a record not acknowledged yet is None; so is the value of one that was altered."""
+"""(offset, value). Before the acknowledgement the offset is None. An altered value is None."""
 
 _NOTHING: Mapping[str, Any] = {}
-_HEAD = struct.Struct(">II q")  # CRC of the rest; length of the whole; the number
+_HEAD = struct.Struct(">II q")  # CRC of all that follows; total length; the number
 
 
 class Operation(NamedTuple):
-    """One line of a history. Partitions go by names, such as ``orders-0``.
+    """One line of a history. A partition is named like ``orders-0``.
 
-    - ``process``: who: a number for each thing that does one operation after another (a thread, too).
-    - ``type``: ``invoke`` when it is asked for; then ``ok``, ``fail`` (it certainly did not happen), or ``info`` (it may
-      have happened, or may yet). What is never completed counts as ``info``. A completion may speak of some of the
-      values sent, and a further one of others.
-    - ``f``: ``send``; ``poll`` (whose invocation may be left out); ``txn``, which sends and polls; ``assign``: what the process
-      reads from now on, as ``info`` where its group had taken the rest from it before; ``delete``: records before an offset;
-      ``commit``: offsets of a group. Of the process itself: ``crash``; ``stop`` and ``continue``, as by SIGSTOP and SIGCONT.
+    - ``process``: the number of a process or a thread that runs one operation after another.
+    - ``type``: ``invoke`` for an invocation; for a completion ``ok``, ``fail`` (it certainly did
+      not happen), or ``info`` (it may have happened, or may still happen). An operation without a
+      completion counts as ``info``. Several completions may report different values of one send.
+    - ``f``: ``send``; ``poll`` (the invocation is optional); ``txn``, which sends and polls;
+      ``assign``: all partitions that the process reads from now on, ``info`` if its group took the
+      others from it before; ``delete``: of the records before an offset; ``commit``: of a group's
+      offsets. Events of a process: ``crash``; ``stop`` and ``continue``, as by SIGSTOP and SIGCONT.
     - ``time``: seconds on one clock that never goes backwards.
-    - ``sent``, ``polled``: (offset, value) pairs by partition, in order. A partition polled in vain may stand with no pairs.
-    - ``positions``: of ``assign``, the offset to go on at, by partition, None where it is not known or stays what it was; of
-      ``delete``, the offset before which records may go; of ``commit``, the offset to go on at.
-    - ``atomic``: what is sent goes into the log all or none, each partition's at successive offsets.
-    - ``final``: a poll at the end, which with the other final ones reads everything there is; where there are transactions,
-      only what is committed.
-    - ``group``, ``generation``: of ``assign`` and ``commit``, the consumer group and its generation, which begins at 1. A commit
-      without a generation resets the group.
+    - ``sent``, ``polled``: (offset, value) pairs by partition, in order. A poll without a result
+      may record its partitions without pairs.
+    - ``positions``: offsets by partition. For ``assign`` and ``commit`` the next offset to read; in
+      ``assign`` None if it is unknown or unchanged. For ``delete`` the first offset to keep.
+    - ``atomic``: all records sent are in the log or none; a partition's have successive offsets.
+    - ``final``: a poll at the end. All final polls together read the whole log, or, if there are
+      transactions, all committed records.
+    - ``group``, ``generation``: the consumer group of ``assign`` and ``commit``, and its
+      generation, which begins at 1. A commit without a generation resets the group.
     """
 
     process: int
@@ -65,13 +68,13 @@ class Operation(NamedTuple):
     generation: int = 0
 
     def to_json(self) -> str:
-        """One line, without its end; fields that say nothing are left out."""
+        """One line without a line end. Fields with default values are omitted."""
         fields = {name: value for name, value in self._asdict().items() if value or name in _ALWAYS}
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Operation:
-        """What ``to_json`` wrote. ``ValueError`` for anything else."""
+        """Read the output of ``to_json``. ``ValueError`` if it is invalid."""
         try:
             operation = cls(**json.loads(line))
         except TypeError as error:
@@ -85,15 +88,15 @@ _ALWAYS = ("process", "type", "f", "time")
 
 
 def write_history(path: str | Path, operations: Iterable[Operation]) -> None:
-    """Write a file of JSON lines, replacing what is there."""
+    """Write a file of JSON lines. An existing file is replaced."""
     with open(path, "w", encoding="ascii") as file:
         file.writelines(operation.to_json() + "\n" for operation in operations)
 
 
 def read_history(path: str | Path) -> Iterator[Operation]:
-    """The operations of a file, one at a time. ``ValueError`` with the line's number where it is none.
+    """Read operations one at a time. ``ValueError`` with the number of an invalid line.
 
-    A last line without an end is passed over: whoever wrote it was killed.
+    A last line without a line end is skipped: its writer was killed.
     """
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -106,17 +109,14 @@ def read_history(path: str | Path) -> Iterator[Operation]:
 
 
 def encode_value(number: int, size: int = 0) -> bytes:
-    """The value of a record: ``number`` and its checksum, filled up to ``size`` bytes with what depends on both.
-
-    It is at least 16 bytes long, and longer by what ``size`` asks for.
-    """
+    """A record value of at least ``size`` and 16 bytes: a checksum, ``number``, and padding."""
     length = max(size, _HEAD.size)
     rest = struct.pack(">Iq", length, number) + _filling(number, length - _HEAD.size)
     return struct.pack(">I", zlib.crc32(rest)) + rest
 
 
 def decode_value(value: bytes | None) -> int | None:
-    """The number in a value, or None if a bit of it is not as ``encode_value`` made it."""
+    """The number in a value, or None if the value differs in any bit from ``encode_value``."""
     if value is None or len(value) < _HEAD.size:
         return None
     checksum, length, number = _HEAD.unpack_from(value)
@@ -125,6 +125,6 @@ def decode_value(value: bytes | None) -> int | None:
 
 
 def _filling(number: int, size: int) -> bytes:
-    """Bytes that differ from record to record and don't compress to nothing."""
+    """Bytes that differ from record to record and do not compress to almost nothing."""
     block = bytes((number * 31 + i * i) & 0xFF for i in range(min(size, 251)))
     return (block * (size // 251 + 1))[:size]

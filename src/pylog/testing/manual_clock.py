@@ -1,22 +1,22 @@
-"""Time that stands still until it is moved."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
-from threading import Condition  # only named here: waiting on one is a matter of the clock
+from threading import Condition  # only as a type
 
 _START_MS = 1_700_000_000_000
 
 
 class ManualClock:
-    """A ``Clock`` for tests: waiting moves it, ``advance`` moves it, nothing else does. For one thread.
+    """A ``Clock`` for tests of one thread. Only waiting and ``advance`` move it.
 
-    Whatever waits ends at once and moves the clock by as long as it would have waited: ``consumer.poll(5.0)`` without a
-    record returns [] and 5 seconds have passed, for timestamps and ``max_poll_interval_ms`` as well. ``poll()`` waits for
-    nothing and moves nothing.
+    A wait ends at once and moves the clock by its timeout: if ``consumer.poll(5.0)`` finds no
+    record, it returns [] and 5 seconds have passed, also for timestamps and
+    ``max_poll_interval_ms``. ``poll()`` does not wait and does not move the clock.
     """
 
     def __init__(self, start_ms: int = _START_MS) -> None:
-        """Wall time begins at ``start_ms``, milliseconds since 1970-01-01 UTC; the monotonic clock at 0 seconds."""
+        """Wall time begins at ``start_ms`` (since 1970-01-01 UTC), the monotonic clock at 0 s."""
         self.start_ms = start_ms
         self.seconds = 0.0
 
@@ -27,7 +27,7 @@ class ManualClock:
         return self.seconds
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass at once."""
+        """Move the clock forward by ``seconds``."""
         self.seconds += seconds
 
     def sleep(self, seconds: float) -> None:

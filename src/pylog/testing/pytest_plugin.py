@@ -1,4 +1,4 @@
-"""The pytest plugin. Imports nothing of pylog before a test asks for a fixture."""
+"""The pytest plugin. It imports pylog only when a test uses a fixture."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pylog_log(tmp_path: Path) -> Iterator[Log]:
-    """A fresh, empty log below ``tmp_path``, opened as a program opens its own; closed when the test is over.
+    """An open, empty log below ``tmp_path`` without topics. It is closed after the test.
 
-    Takes milliseconds. Topics are the test's to create. Other processes, and other ``Log`` objects, may open
-    ``pylog_log.path`` at the same time.
+    Takes milliseconds. The options are the defaults of ``Log``. Other processes and other ``Log``
+    objects may open ``pylog_log.path`` at the same time.
     """
     from pylog.log import Log
 

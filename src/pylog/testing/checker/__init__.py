@@ -1,7 +1,8 @@
-"""Checks a history for anomalies: what a log that keeps its promises never shows, whoever is killed, stopped or forked.
+"""Checks a history for anomalies that a correct log never shows, also after kills, stops and forks.
 
-``check(read_history(path))`` in a program; ``python -m pylog.testing.checker FILE`` on a command line. The definitions are our
-reading of those of Jepsen's Kafka workload, with some that only a log of files needs; ``KINDS`` has them all.
+Call ``check(read_history(path))`` in a program, or ``python -m pylog.testing.checker FILE``. The
+definitions are our reading of those of Jepsen's Kafka workload, and some that only a log of files
+needs. ``KINDS`` lists them all.
 """
 
 from pylog.testing.checker.anomaly import Anomaly

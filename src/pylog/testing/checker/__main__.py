@@ -1,4 +1,4 @@
-"""``python -m pylog.testing.checker FILE``: exit status 0 where nothing was found, 1 for anomalies, 2 for what is no history."""
+"""``python -m pylog.testing.checker FILE``: exit status 0; 1 for anomalies, 2 if not a history."""
 
 from __future__ import annotations
 

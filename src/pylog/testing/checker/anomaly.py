@@ -1,4 +1,4 @@
-"""What a check reports."""
+"""The report of a check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Anomaly(NamedTuple):
-    """One thing that a right log does not do. ``partition`` is "" and ``offset`` -1 where it is of none."""
+    """A violation by the log. ``partition`` is "" and ``offset`` -1 if it has none."""
 
     kind: str
     text: str

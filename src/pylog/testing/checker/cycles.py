@@ -1,16 +1,17 @@
-"""Anomalies between operations: cycles of who comes before whom, in Adya's words.
+"""Anomalies between operations: cycles in their order, in Adya's terms.
 
-An operation comes before another
+Operation A comes before operation B by an edge
 
-- *ww*: if a record of it stands immediately before one of the other in the log;
-- *wr*: if the other read a record that it sent;
-- *process*: if one process did it first;
-- *realtime*: if it was over before the other was asked for.
+- *ww*: if a record of A is immediately before one of B in the log;
+- *wr*: if B read a record that A sent;
+- *process*: if the same process did A first;
+- *realtime*: if A was completed before B was invoked.
 
-Kafka does not isolate writes from one another, so cycles of ww edges (G0) are allowed. A cycle with a wr edge and without a ww
-edge (G1c) is information that flowed backwards, which nothing allows.
+Kafka does not isolate writes from one another, so cycles of ww edges (G0) are allowed. In a cycle
+with a wr edge but no ww edge (G1c) information flowed backwards, which is never allowed.
 
-Linear, but where an edge leads backwards: then the strongly connected components are looked for (Tarjan, 1972).
+The search is linear. If an edge leads backwards, it finds the strongly connected components
+(Tarjan, 1972).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Edges = Callable[[Index], Iterable[Edge]]
 
 
 def _cycles(kind: str, index: Index, edges: list[Edge], *more: Edges) -> Iterator[Anomaly]:
-    """One anomaly for each component that the last kind of edges completes: those without it have a name of their own."""
+    """One anomaly for each component that needs the last kind of edges; the others are weaker."""
     if _lead_forwards(index, edges):
         return
     weaker: set[int] = set()
@@ -72,8 +73,8 @@ def _cycles(kind: str, index: Index, edges: list[Edge], *more: Edges) -> Iterato
 
 
 def _lead_forwards(index: Index, edges: list[Edge]) -> bool:
-    """Whether operations can be thought of as happening at moments (one that reads when it is over, any other when it is asked
-    for) such that all edges lead forwards. Process and realtime edges do, so then there is no cycle."""
+    """Whether all edges lead to later moments: then no cycle exists. An operation's moment is its
+    completion if it reads, else its invocation; process and realtime edges always lead forwards."""
     readers = set() if edges is not index.flows else {reader for _, reader in edges}
     moment = [done if node in readers else index.asked[node] for node, done in enumerate(index.done)]
     return all(moment[earlier] < moment[later] for earlier, later in edges)
@@ -102,10 +103,10 @@ def _successors(index: Index) -> Iterator[Edge]:
 
 
 def _realtime(index: Index) -> Iterator[Edge]:
-    """From each operation that is over to each that is asked for, leaving out what follows from others."""
+    """Edges from completed operations to those invoked later, without those that others imply."""
     events = [(line, 1, node) for node, line in enumerate(index.asked)]
     events += [(line, 0, node) for node, line in enumerate(index.done) if line != NEVER]
-    over: set[int] = set()  # the last ones that are over: every other is before one of these
+    over: set[int] = set()  # the last completed ones: every other is before one of these
     before: dict[int, tuple[int, ...]] = {}
     for _, asked, node in sorted(events):
         if asked:
@@ -118,7 +119,7 @@ def _realtime(index: Index) -> Iterator[Edge]:
 
 
 def _components(index: Index, edges: list[Edge], more: tuple[Edges, ...]) -> Iterator[list[int]]:
-    """The strongly connected components of more than one operation that have one of ``edges`` in them."""
+    """The strongly connected components of several operations that contain one of ``edges``."""
     follow: dict[int, list[int]] = {}
     for some in (edges, *(kind(index) for kind in more)):
         for earlier, later in some:
@@ -133,7 +134,7 @@ def _components(index: Index, edges: list[Edge], more: tuple[Edges, ...]) -> Ite
 
 
 def _strongly_connected(follow: dict[int, list[int]]) -> Iterator[list[int]]:
-    """Tarjan's algorithm, with a stack of its own for Python's; components of one node are left out."""
+    """Tarjan's algorithm with an explicit stack instead of recursion. Omits single nodes."""
     number: dict[int, int] = {}
     low: dict[int, int] = {}
     path: list[int] = []

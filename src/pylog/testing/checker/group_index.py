@@ -1,8 +1,8 @@
-"""What a history says of consumer groups, gathered as it goes by: who owned what, what was committed, what was wrong.
+"""Consumer groups in a history: owners, commits and errors, collected in one pass.
 
-A process is a member of a group from its first ``assign`` that names it, and owns a partition until an ``assign`` of it does not
-name that any more: an ``ok`` one if it gave the partition up, an ``info`` one if it lost it. A commit stands when it is
-answered ``ok``, and is compared with what stood when it was asked for.
+A process is a member of a group from its first ``assign`` that names the group. It owns a partition
+until its next ``assign`` without that partition: ``ok`` if it gave the partition up, ``info`` if it
+lost it. A commit counts if it is answered ``ok``, and is compared with the state at its invocation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Positions = Mapping[str, "int | None"]
 
 
 class Commit(NamedTuple):
-    """A commit that does not follow what its group knew when it was asked for: ``against`` what, in that kind's terms."""
+    """A commit that contradicts its group at the invocation. ``kind`` defines ``against``."""
 
     kind: str
     process: int
@@ -26,7 +26,7 @@ class Commit(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """Two processes that own one partition in one generation, or at one time."""
+    """Two processes that own one partition in one generation, or at the same time."""
 
     group: str
     partition: str
@@ -35,15 +35,15 @@ class Overlap(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a group knows of a partition at one moment."""
+    """A group's state for a partition at one moment."""
 
-    generation: int = NOTHING  # the newest that was assigned it, or committed
+    generation: int = NOTHING  # the newest that was assigned, or committed
     committed: int = NOTHING
-    reach: int = NOTHING  # the greatest offset that a member can go on at
+    reach: int = NOTHING  # the greatest next offset of a member
 
 
 class GroupIndex:
-    """What the groups of a history did, gathered as it goes by."""
+    """The actions of the groups in a history, collected in one pass."""
 
     def __init__(self) -> None:
         self.wrong: list[Commit] = []
@@ -52,7 +52,7 @@ class GroupIndex:
         self._owners: dict[tuple[str, str, int], int] = {}
         self._owned: dict[int, set[tuple[str, str, int]]] = {}
         self._latest: dict[tuple[str, str], tuple[int, int]] = {}  # owner and generation
-        self._was_stopped: set[int] = set()  # since it last told anything
+        self._was_stopped: set[int] = set()  # since its last report
         self._known: dict[tuple[str, str], Known] = {}
         self._asked: dict[tuple[int, str], Known] = {}
 
@@ -73,11 +73,11 @@ class GroupIndex:
         )
 
     def stop(self, process: int) -> None:
-        """It may be expelled before it looks again."""
+        """Record a stop: the group may expel the process before it continues."""
         self._was_stopped.add(process)
 
     def assign(self, process: int, group: str, generation: int, positions: Positions, *, lost: bool) -> None:
-        """What it owns from now on. ``lost``: what it does no longer, others may have had before."""
+        """Record what a process owns from now on. ``lost``: others may already own the rest."""
         self._group_of[process] = group
         owned = self._owned.setdefault(process, set())
         for key in [key for key in owned if key[0] == group and key[1] not in positions]:
@@ -90,7 +90,8 @@ class GroupIndex:
         for partition, position in positions.items():
             key = group, partition, generation
             if generation >= self._latest.get((group, partition), (process, NOTHING))[1]:
-                self._latest[group, partition] = process, generation  # else it was stopped before it told that
+                # otherwise the process was stopped before it reported an older generation
+                self._latest[group, partition] = process, generation
             owner = self._owners.setdefault(key, process)
             if owner == process:
                 owned.add(key)
@@ -109,7 +110,7 @@ class GroupIndex:
             self._asked[process, partition] = self._known.get((group, partition), Known())
 
     def commit(self, process: int, group: str, generation: int, positions: Positions) -> None:
-        """A commit that was accepted."""
+        """Record an accepted commit."""
         for partition, position in positions.items():
             offset = position or 0
             now = self._known.get((group, partition), Known())

@@ -1,7 +1,7 @@
-"""What a history says of each partition, gathered in one pass: who sent what, where it was seen, by whom, in which order.
+"""The sends and reads of each partition in a history, collected in one pass.
 
-Memory grows with the records sent and the operations, not with how often records were read: of a poll only its first and last
-offset matter, and the places where offsets do not follow one another.
+Memory grows with the records sent and the operations, not with the number of reads: of a poll only
+the first and last offset matter, and the gaps between successive offsets.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ IS_UNKNOWN, IS_ACKNOWLEDGED, IS_REFUSED = range(3)
 
 
 class Jump(NamedTuple):
-    """Two offsets that one process met one after the other, and the second is not the first plus one."""
+    """Two successive offsets of one process, if the second is not the first plus one."""
 
     process: int
     partition: str
     before: int
     after: int
-    inside: bool  # of one operation
+    inside: bool  # both are of one operation
 
 
 class Wait(NamedTuple):
-    """Something that took long, in seconds during which nothing was stopped."""
+    """A long wait, in seconds during which no process was stopped."""
 
     process: int
     what: str
@@ -37,7 +37,7 @@ class Wait(NamedTuple):
 
 
 class PartitionIndex:
-    """One partition. Its values are numbered in the order in which they were sent; the arrays go by that number."""
+    """One partition. Its values are numbered in the order of sending; arrays are by that number."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,14 +49,14 @@ class PartitionIndex:
         self.floor = array("q")  # the greatest offset acknowledged before it was sent
         self.acked_at = array("q")
         self.acked_time = array("d")
-        self.first_at = array("q")  # where it was seen first, by a completed send or any poll
-        self.read_at = array("q")  # where a poll that succeeded saw it first
+        self.first_at = array("q")  # the first offset in a completed send or any poll
+        self.read_at = array("q")  # the first offset in a successful poll
         self.final_at = array("q")
-        self.at: dict[int, int] = {}  # offset -> the value seen there first
+        self.at: dict[int, int] = {}  # offset -> the first value seen there
         self.conflicts: set[tuple[int, int]] = set()  # (offset, another value seen there)
-        self.repeats: set[tuple[int, int]] = set()  # (value, another offset it was seen at)
-        self.altered: set[int] = set()  # offsets of values that don't bear their checksum
-        self.batches: list[tuple[int, int]] = []  # sent all or none: first, and how many
+        self.repeats: set[tuple[int, int]] = set()  # (value, another offset of it)
+        self.altered: set[int] = set()  # offsets of values with a wrong checksum
+        self.batches: list[tuple[int, int]] = []  # atomic: first number and count
         self.acked_max = self.read_max = NOWHERE
         self.deleted_to = 0
         self.has_final = False
@@ -106,48 +106,48 @@ class PartitionIndex:
             self.final_at[number] = offset
 
     def gone_to(self) -> int:
-        """What stands before this offset may be gone: somebody asked for it, and the final log does not begin before."""
+        """Records before it may be gone: deleted on request, and not in the final log."""
         return self.deleted_to if self.final_from == NOWHERE else min(self.deleted_to, self.final_from)
 
     def offsets(self) -> list[int]:
-        """All offsets where something was seen, rising."""
+        """All offsets with a value, ascending."""
         if len(self._offsets) != len(self.at):
             self._offsets = sorted(self.at)
         return self._offsets
 
 
 class Actor:
-    """What is known of a process between its operations."""
+    """The state of a process between its operations."""
 
     def __init__(self) -> None:
-        self.cursor: dict[str, int] = {}  # the last offset read, or the one before where it goes on
-        self.acked: dict[str, tuple[int, int]] = {}  # the last offset acknowledged, of which operation
-        self.node = NOBODY  # the operation it asked for last
-        self.polls = False  # whether that is a poll, not answered yet
-        self.asks = ""  # what it waits for
-        self.deleting: dict[str, int | None] = {}  # asked for, not answered yet
-        self.since = 0.0  # its last event, on the clock that stands while anything is stopped
-        self.time = 0.0  # the same on the clock of the history
+        self.cursor: dict[str, int] = {}  # the last offset read, or the one before the next
+        self.acked: dict[str, tuple[int, int]] = {}  # the last acknowledgement: offset, operation
+        self.node = NOBODY  # the last operation invoked
+        self.polls = False  # whether that is a poll without an answer
+        self.asks = ""  # the function it waits for
+        self.deleting: dict[str, int | None] = {}  # invoked, not answered yet
+        self.since = 0.0  # its last event; this clock stands while any process is stopped
+        self.time = 0.0  # its last event, on the clock of the history
         self.event = NEVER
-        self.hungry: dict[str, float] = {}  # partitions with something to read, and since when it gets nothing of them
+        self.hungry: dict[str, float] = {}  # partition with records -> since when it gets none
 
 
 class Index:
-    """All of a history. Draws no conclusion: that is what the checks are for."""
+    """All facts of a history. The checks draw the conclusions."""
 
     def __init__(self, operations: Iterable[Operation], *, stuck_s: float) -> None:
         self.stuck_s = stuck_s
         self.partitions: dict[str, PartitionIndex] = {}
         self.jumps: list[Jump] = []
-        self.sends_back: list[Jump] = []  # offsets of acknowledgements that do not rise by one
+        self.sends_back: list[Jump] = []  # acknowledged offsets that do not rise by one
         self.waits: list[Wait] = []
-        self.own_reads: list[tuple[int, str, int]] = []  # process, partition, value that a transaction read of its own
-        self.processes = array("q")  # by operation, numbered as they were asked for
-        self.asked = array("q")  # the line of its invocation, or one it certainly comes behind
+        self.own_reads: list[tuple[int, str, int]] = []  # process, partition, value
+        self.processes = array("q")  # by operation, in the order of invocation
+        self.asked = array("q")  # the line of its invocation, or one that is certainly before it
         self.done = array("q")
         self.flows: list[tuple[int, int]] = []  # (operation that sent, operation that read)
         self.lag_max_s = 0.0
-        self.transactions: dict[int, list[tuple[str, int]]] = {}  # operation -> partitions and values it sent
+        self.transactions: dict[int, list[tuple[str, int]]] = {}  # operation -> partition, value
         self.groups = GroupIndex()
         self.operations = self.polled = 0
         self._late: list[tuple[PartitionIndex, int, int]] = []
@@ -177,7 +177,7 @@ class Index:
     # Time
 
     def _active(self, time: float) -> float:
-        """Seconds without those in which any process was stopped: it may hold what the others wait for."""
+        """Time without stops: a stopped process may hold the lock that the others wait for."""
         return (self._stopped_since if self._stopped else time) - self._stopped_s
 
     def _control(self, op: Operation) -> None:
@@ -190,7 +190,7 @@ class Index:
             self._stopped_s += op.time - self._stopped_since
 
     def _watch(self, op: Operation, actor: Actor) -> None:
-        """Whether what the process waited for took too long."""
+        """Record a wait of the process that was too long."""
         if op.f in (history.STOP, history.CONTINUE):
             return
         if actor.asks:
@@ -226,7 +226,7 @@ class Index:
         return len(self.done) - 1
 
     def _ask(self, op: Operation, actor: Actor) -> None:
-        self._delete(actor.deleting)  # it has no answer, so it may have happened
+        self._delete(actor.deleting)  # without an answer it may have happened
         actor.deleting = dict(op.positions) if op.f == DELETE else {}
         actor.node, actor.polls = self._node(op.process, self.operations), op.f == POLL
         for name, pairs in op.sent.items():
@@ -274,7 +274,7 @@ class Index:
                 self._look_for_hunger(op, actor)
 
     def _was_not_asked(self, op: Operation, actor: Actor) -> bool:
-        """Whether the history has no invocation of what is completed here."""
+        """Whether the history lacks the invocation of this completion."""
         sent = ((self.partition(name), pairs[0][1]) for name, pairs in op.sent.items() if pairs)
         new = any(value is not None and partition.node[partition.id_of(value)] == NOBODY for partition, value in sent)
         return new or actor.node == NOBODY or (op.f == POLL and not actor.polls)
@@ -337,7 +337,7 @@ class Index:
             self.groups.poll(op.process, name, before)
 
     def _look_for_hunger(self, op: Operation, actor: Actor) -> None:
-        """How far behind the process is where it reads, and whether it gets nothing although there is something."""
+        """Measure the lag, and detect a process that gets no records although there are some."""
         for name, cursor in actor.cursor.items():
             partition = self.partition(name)
             position = max(cursor + 1, partition.deleted_to)

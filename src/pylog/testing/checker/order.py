@@ -1,7 +1,7 @@
-"""Anomalies of order: of what a process reads, of what it is acknowledged, and of what stands in the log.
+"""Anomalies of order: of reads, of acknowledgements, and of the log.
 
-Offsets that nobody ever saw (markers of transactions, compacted records) and deleted ones are no gap: what is passed over must
-have been a record.
+Offsets that no process ever saw (transaction markers, compacted records) and deleted offsets are
+not a gap: only skipped records count.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pylog.testing.checker.index import NOBODY, NOWHERE, Index, Jump
 
 
 def poll_skip(index: Index) -> Iterator[Anomaly]:
-    """A process read on behind records that it had not read."""
+    """A process continued reading after records that it had not read."""
     yield from _skips(index, "poll-skip", inside=False)
 
 
 def int_poll_skip(index: Index) -> Iterator[Anomaly]:
-    """One poll passed over records in its middle."""
+    """One poll skipped records in its middle."""
     yield from _skips(index, "int-poll-skip", inside=True)
 
 
@@ -43,7 +43,7 @@ def nonmonotonic_poll(index: Index) -> Iterator[Anomaly]:
 
 
 def int_nonmonotonic_poll(index: Index) -> Iterator[Anomaly]:
-    """One poll returned a record twice, or an earlier one behind a later one."""
+    """One poll returned a record twice, or an earlier one after a later one."""
     yield from _read_back(index, "int-nonmonotonic-poll", inside=True)
 
 
@@ -54,21 +54,21 @@ def _read_back(index: Index, kind: str, *, inside: bool) -> Iterator[Anomaly]:
 
 
 def nonmonotonic_send(index: Index) -> Iterator[Anomaly]:
-    """A process sent a record after another and got an offset before it, or the same."""
+    """A process sent a record after another and got an earlier offset, or the same."""
     for jump in index.sends_back:
         if not jump.inside and jump.after <= jump.before:
             yield _went("nonmonotonic-send", jump, "was acknowledged")
 
 
 def int_nonmonotonic_send(index: Index) -> Iterator[Anomaly]:
-    """The same inside of one operation."""
+    """A record of one operation got an earlier offset than the one before it, or the same."""
     for jump in index.sends_back:
         if jump.inside and jump.after <= jump.before:
             yield _went("int-nonmonotonic-send", jump, "was acknowledged")
 
 
 def int_send_skip(index: Index) -> Iterator[Anomaly]:
-    """Records of one operation have others between them. Kafka promises nothing else."""
+    """Records of one operation have others between them. Kafka allows this."""
     for jump in index.sends_back:
         if jump.inside and jump.after > jump.before:
             yield _went("int-send-skip", jump, "was acknowledged")
@@ -80,7 +80,7 @@ def _went(kind: str, jump: Jump, did: str) -> Anomaly:
 
 
 def order_per_producer(index: Index) -> Iterator[Anomaly]:
-    """In the log, a record stands behind one that its process sent later."""
+    """In the log, a record is after one that its process sent later."""
     for partition in index.partitions.values():
         last: dict[int, int] = {}
         for offset in partition.offsets():
@@ -97,7 +97,7 @@ def order_per_producer(index: Index) -> Iterator[Anomaly]:
 
 
 def realtime_order(index: Index) -> Iterator[Anomaly]:
-    """A record got an offset before one that was acknowledged, to whomever, when it was not even sent."""
+    """A record got an offset before one that any process had acknowledged before it was sent."""
     for partition in index.partitions.values():
         for number, offset in enumerate(partition.acked_at):
             if NOWHERE < offset <= partition.floor[number]:
@@ -109,6 +109,6 @@ def realtime_order(index: Index) -> Iterator[Anomaly]:
 
 
 def stuck(index: Index) -> Iterator[Anomaly]:
-    """A live process waited too long for an answer, or for records that were there, while nothing was stopped."""
+    """A live process waited too long for an answer, or for existing records, without any stop."""
     for wait in index.waits:
         yield Anomaly("stuck", f"process {wait.process} waited {wait.seconds:.1f} s for {wait.what}")

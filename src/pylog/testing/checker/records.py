@@ -1,6 +1,6 @@
-"""Anomalies of records: lost, doubled, altered, in two places, there although refused, gone although read.
+"""Anomalies of records: lost, duplicated, altered, moved, read after a failed send, removed.
 
-Each function takes the index and yields what it finds; none knows of another.
+Each function takes the index and yields anomalies, independent of the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def duplicate(index: Index) -> Iterator[Anomaly]:
 
 
 def lost_write(index: Index) -> Iterator[Anomaly]:
-    """A value was acknowledged and never read by anybody, although a later one was."""
+    """A value was acknowledged and no process ever read it, although a later one was read."""
     for partition in index.partitions.values():
         for number, offset in _acknowledged_unread(partition):
             if NOWHERE < offset <= partition.read_max:
@@ -49,7 +49,7 @@ def unseen(index: Index) -> Iterator[Anomaly]:
 
 
 def _acknowledged_unread(partition: PartitionIndex) -> Iterator[tuple[int, int]]:
-    """The number and the offset of what was acknowledged, not deleted, and never read."""
+    """The number and offset of each value that was acknowledged, not deleted, and never read."""
     for number, outcome in enumerate(partition.outcome):
         if outcome == IS_ACKNOWLEDGED and partition.read_at[number] == NOWHERE:
             offset = partition.acked_at[number]
@@ -58,7 +58,7 @@ def _acknowledged_unread(partition: PartitionIndex) -> Iterator[tuple[int, int]]
 
 
 def aborted_read(index: Index) -> Iterator[Anomaly]:
-    """A value was read whose send had certainly failed (Adya's G1a)."""
+    """A value was read although its send had certainly failed (Adya's G1a)."""
     for partition in index.partitions.values():
         for number, outcome in enumerate(partition.outcome):
             offset = partition.read_at[number]
@@ -68,7 +68,7 @@ def aborted_read(index: Index) -> Iterator[Anomaly]:
 
 
 def precommitted_read(index: Index) -> Iterator[Anomaly]:
-    """A transaction read what it sent itself."""
+    """A transaction read a value that it had sent itself."""
     for process, name, value in index.own_reads:
         yield Anomaly(
             "precommitted-read", f"process {process} read value {value} in the transaction that sent it", name
@@ -76,7 +76,7 @@ def precommitted_read(index: Index) -> Iterator[Anomaly]:
 
 
 def corrupt_value(index: Index) -> Iterator[Anomaly]:
-    """A value was read that does not bear its checksum, or that nobody sent to this partition."""
+    """A value was read whose checksum is wrong, or that no process sent to this partition."""
     for partition in index.partitions.values():
         for offset in sorted(partition.altered):
             yield Anomaly("corrupt-value", f"the value at offset {offset} was altered", partition.name, offset)
@@ -88,7 +88,7 @@ def corrupt_value(index: Index) -> Iterator[Anomaly]:
 
 
 def vanished_read(index: Index) -> Iterator[Anomaly]:
-    """A value was read, was not deleted, and the final reads don't have it at that offset."""
+    """A value was read and not deleted, but the final reads do not have it at that offset."""
     for partition in index.partitions.values():
         if not partition.has_final:
             continue
@@ -102,7 +102,7 @@ def vanished_read(index: Index) -> Iterator[Anomaly]:
 
 
 def torn_batch(index: Index) -> Iterator[Anomaly]:
-    """Of a batch sent all or none, a part is in the log, or its records don't follow one another."""
+    """Only a part of an atomic batch is in the log, or its records are not successive."""
     for partition in index.partitions.values():
         if not partition.has_final:
             continue
@@ -117,7 +117,7 @@ def torn_batch(index: Index) -> Iterator[Anomaly]:
 
 
 def torn_transaction(index: Index) -> Iterator[Anomaly]:
-    """Of a transaction's records, a part is in the final log."""
+    """Only a part of a transaction's records is in the final log."""
     for records in index.transactions.values():
         there: set[bool] = set()
         for name, number in records:
@@ -131,7 +131,7 @@ def torn_transaction(index: Index) -> Iterator[Anomaly]:
 
 
 def retention_early(index: Index) -> Iterator[Anomaly]:
-    """The log begins behind the last offset before which anybody asked to delete."""
+    """The log begins after the greatest offset up to which any process asked to delete."""
     for partition in index.partitions.values():
         if partition.final_from > partition.deleted_to:
             text = f"the log begins at offset {partition.final_from}; nothing from offset {partition.deleted_to} on was to go"

@@ -1,4 +1,4 @@
-"""The table of anomalies, and what a history amounts to by it."""
+"""The table of anomalies, and the verdict on a history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STUCK_S = 5.0
 
 
 class Kind(NamedTuple):
-    """One anomaly: how it is found, and whether Kafka's model allows it. What is allowed is reported and does not fail."""
+    """A kind of anomaly. If Kafka's model allows it, it is reported but is not a failure."""
 
     find: Callable[[Index], Iterator[Anomaly]]
     allowed: bool = False
@@ -59,7 +59,7 @@ KINDS: dict[str, Kind] = {
 
 
 class Verdict(NamedTuple):
-    """What was found: the number of each kind, the first of each, and how much was looked at."""
+    """The number of anomalies of each kind, the first of each, and how much was checked."""
 
     counts: dict[str, int]
     shown: list[Anomaly]
@@ -71,12 +71,12 @@ class Verdict(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found but what is allowed."""
+        """Whether all anomalies found are allowed."""
         return self.anomalies == 0
 
     @property
     def anomalies(self) -> int:
-        """How many there are, of all kinds that are not allowed."""
+        """The number of anomalies that are not allowed."""
         return sum(count for kind, count in self.counts.items() if not KINDS[kind].allowed)
 
     def __str__(self) -> str:
@@ -90,10 +90,10 @@ class Verdict(NamedTuple):
 
 
 def check(operations: Iterable[Operation], *, stuck_s: float = STUCK_S) -> Verdict:
-    """Look for every kind of anomaly. Takes an iterator once; memory grows with the records sent, not with the polls.
+    """Look for all anomalies. Reads an iterator once; memory grows with records sent, not polls.
 
-    What is worst is reported beside: ``lag_max_s``, how long a record was acknowledged at the least when a process that reads
-    its partition asked for records and did not get that far.
+    It also reports ``lag_max_s``, the worst lag: for how long at least a record was acknowledged
+    when a process that reads its partition asked for records and did not get that far.
     """
     index = Index(operations, stuck_s=stuck_s)
     counts: dict[str, int] = {}

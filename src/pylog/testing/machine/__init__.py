@@ -1,4 +1,4 @@
-"""A simulated machine to run pylog on: disk with page cache, processes, locks, clock, kills, losses of power, schedules."""
+"""A simulated machine: disk, page cache, processes, locks, clock, kills, power cuts, schedules."""
 
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
 from pylog.testing.machine.images import Image

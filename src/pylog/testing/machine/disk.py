@@ -1,9 +1,9 @@
-"""A disk with a page cache: what every process sees, and what a loss of power would leave.
+"""A disk with a page cache: the content that processes see, and the content after a power failure.
 
-Each file and directory has two contents. The cached one is what reads see and a process's death leaves. The durable one is
-what was synced. In between stand the changes made since, in their order, and ``images.py`` says which of them a loss of
-power may keep. A file's sync makes its bytes and size durable, and nothing else: its *name* belongs to the directory, and lasts
-once that is synced. That is POSIX at its strictest; ext4 keeps more.
+Each file and directory has two contents. Reads see the cached one, which survives the death of a
+process. The durable one was synced. Between them are the changes since the sync, in order;
+``images.py`` decides which of them a power failure may keep. A file's sync makes only its bytes and
+size durable, its directory's sync the *name*. That is POSIX at its strictest; ext4 keeps more.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 PAGE_BYTES = 4096
-_NAME_BYTES_MAX = 255  # of one name, on every filesystem in use
+_NAME_BYTES_MAX = 255  # the limit of every filesystem in use
 
 
 class Write(NamedTuple):
-    """Bytes that went to a position. ``sequence`` counts the changes of the whole disk."""
+    """A write of bytes at a position. ``sequence`` counts the changes of the whole disk."""
 
     sequence: int
     position: int
@@ -26,14 +26,14 @@ class Write(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A file was given another size."""
+    """A change of a file's size."""
 
     sequence: int
     size: int
 
 
 class Rename(NamedTuple):
-    """Names of one directory that changed in one step: ``removed`` are gone, ``added`` leads to ``node``.
+    """One change of names in a directory: ``removed`` is gone, ``added`` leads to ``node``.
 
     A creation only adds, a removal only removes, a rename inside a directory does both.
     """
@@ -45,7 +45,7 @@ class Rename(NamedTuple):
 
 
 class File:
-    """A file's bytes, wherever its name is, and after its last name is gone for those who have it open."""
+    """A file's bytes, whatever its name. Open files keep it after its last name is removed."""
 
     __slots__ = ("changes", "content", "durable", "lost_pages", "modified_ns", "number")
 
@@ -54,7 +54,7 @@ class File:
         self.content = bytearray(durable)
         self.durable = durable
         self.changes: list[Write | Cut] = []
-        self.lost_pages: set[int] = set()  # cached, counted as written, and not on the medium
+        self.lost_pages: set[int] = set()  # cached, counted as written, but not on the disk
         self.modified_ns = 0
 
     def apply(self, change: Write | Cut) -> None:
@@ -77,7 +77,7 @@ class File:
         self.changes.clear()
 
     def fail_to_sync(self, behaviour: str) -> None:
-        """What a sync that failed leaves: see ``SyncFailure``."""
+        """Leave the state of a failed sync: see ``SyncFailure``."""
         if behaviour == "clean":
             for change in self.changes:
                 if isinstance(change, Write):
@@ -98,7 +98,7 @@ class File:
 
 
 def apply_change(content: bytearray, change: Write | Cut) -> None:
-    """Change ``content`` as the file was changed. What lies between its end and a write behind it reads as zeros."""
+    """Apply a change to ``content``. A gap between its end and a write after it reads as zeros."""
     if isinstance(change, Cut):
         del content[change.size :]
         content.extend(bytes(change.size - len(content)))
@@ -108,7 +108,7 @@ def apply_change(content: bytearray, change: Write | Cut) -> None:
 
 
 class Directory:
-    """Names, and what they lead to."""
+    """Names and their files or directories."""
 
     __slots__ = ("changes", "durable", "entries", "modified_ns", "number")
 
@@ -129,7 +129,7 @@ class Directory:
 
 
 def apply_rename(entries: dict[str, File | Directory], change: Rename) -> None:
-    """Change ``entries`` as the directory was changed."""
+    """Apply a change to ``entries``."""
     if change.removed is not None:
         entries.pop(change.removed, None)
     if change.added is not None and change.node is not None:
@@ -137,7 +137,7 @@ def apply_rename(entries: dict[str, File | Directory], change: Rename) -> None:
 
 
 def walk(root: File | Directory) -> Iterator[tuple[str, File | Directory]]:
-    """``root``, and everything that can be reached from it now, or after a loss of power, each once, with one of its paths."""
+    """All nodes reachable from ``root`` now or after a power failure: each once, with one path."""
     seen = {id(root)}
     waiting: list[tuple[str, File | Directory]] = [("", root)]
     while waiting:
@@ -153,13 +153,13 @@ def walk(root: File | Directory) -> Iterator[tuple[str, File | Directory]]:
 
 
 class Disk:
-    """One filesystem, from its root directory down."""
+    """One filesystem."""
 
     def __init__(self, root: Directory | None = None, numbers: int = 0) -> None:
-        """``numbers``: the greatest that a file or directory below ``root`` has."""
+        """``numbers``: the greatest number of a file or directory below ``root``."""
         self.root = root or Directory(0)
         self.sequence = 0
-        self.removed: list[File] = []  # whose blocks a later file may get, with what stands in them
+        self.removed: list[File] = []  # a later file may get their blocks and content
         self.numbers = numbers
 
     def next_number(self) -> int:
@@ -171,7 +171,7 @@ class Disk:
         return self.sequence
 
     def find(self, path: str) -> File | Directory | None:
-        """What stands at ``path``; None if its directory is there and the name is not. Else ``FileNotFoundError``."""
+        """The node at ``path``, or None. ``FileNotFoundError`` if its directory does not exist."""
         node: File | Directory = self.root
         parts = parts_of(path)
         for number, part in enumerate(parts):
@@ -187,14 +187,14 @@ class Disk:
         return node
 
     def look(self, path: str) -> File | Directory | None:
-        """What stands at ``path``; None if nothing can be reached there."""
+        """The node at ``path``; None if the path leads to no node."""
         try:
             return self.find(path)
         except OSError:
             return None
 
     def walk(self) -> Iterator[tuple[str, File | Directory]]:
-        """Everything that can be reached now, or after a loss of power, each once, with one of its paths."""
+        """All nodes reachable now or after a power failure: each once, with one path."""
         return walk(self.root)
 
     def contents(self) -> dict[str, bytes | None]:
@@ -212,7 +212,7 @@ class Disk:
         return found
 
     def copy(self) -> Disk:
-        """The same disk, page cache and all, that changes by itself from here on."""
+        """An independent copy, including the page cache."""
         made: dict[int, File | Directory] = {}
         for _, node in self.walk():
             made[id(node)] = node.copy() if isinstance(node, File) else Directory(node.number)
@@ -228,7 +228,7 @@ class Disk:
         assert isinstance(root, Directory)
         disk = Disk(root, self.numbers)
         disk.sequence = self.sequence
-        for file in self.removed:  # some are reachable still, by a name that is durable
+        for file in self.removed:  # some are reachable by a durable name
             twin = made.get(id(file)) or file.copy()
             assert isinstance(twin, File)
             disk.removed.append(twin)

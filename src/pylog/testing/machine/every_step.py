@@ -1,8 +1,8 @@
-"""Every moment of a program at which a machine may crash, and what is found afterwards checked by the program's own test.
+"""Checks a program's state after a crash at every possible moment.
 
-A program runs once. Before each of its steps that changes the disk, and at its end, the machine is copied as the crash would
-leave it, and the check looks at the copy; the program goes on, and knows nothing of it. So the check sees what the program
-noted down to that moment: what it was told had succeeded.
+The program runs once. Before each of its steps that changes the disk, and at its end, the machine
+is copied in the state after a crash, and the check inspects the copy; the program continues. So the
+check can use what the program has recorded up to that moment, such as its successful calls.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Check = Callable[[Machine], object]
 def for_every_power_loss(
     machine: Machine, program: Program, check: Check, *, at_most: int = 20, sector_bytes: int = SECTOR_BYTES
 ) -> int:
-    """Run ``program``; wherever ``machine`` may lose its power on the way, ``check`` the machine that has booted again.
+    """Run ``program`` and ``check`` the rebooted machine after a power failure at each moment.
 
-    Of the states that a moment may leave, ``at_most`` so many are checked: with nothing kept of what was not synced, with
-    everything, and others chosen by the machine's seed. Returns how many were checked, of all moments. What ``check``
-    raises ends the program, and comes as an ``AssertionError`` that says when the power was lost.
+    It checks up to ``at_most`` states of a moment: without all unsynced changes, with all of them,
+    and others chosen by the machine's seed. Returns the number of checked states. An exception of
+    ``check`` ends the program as an ``AssertionError`` that names the moment.
     """
 
     def left(moment: int) -> Iterable[Machine]:
@@ -42,15 +42,16 @@ def for_every_power_loss(
 
 
 def for_every_kill(machine: Machine, program: Program, check: Check) -> int:
-    """The same for a kill of every process at once: what they wrote is there, nothing is locked, and the machine runs on.
+    """Run ``program`` and ``check`` the machine after a kill of all processes at each moment.
 
-    ``Machine(tear_writes=True)`` kills in the middle of writes, too.
+    The machine keeps running and has all writes, but no locks. ``Machine(tear_writes=True)`` also
+    kills in the middle of writes.
     """
     return _EveryStep(machine, check, lambda _moment: [machine.copy()], "everything was killed").run(program)
 
 
 class _EveryStep:
-    """One run of a program, and how many machines were checked."""
+    """One run of a program, and the number of checked machines."""
 
     def __init__(self, machine: Machine, check: Check, left: Callable[[int], Iterable[Machine]], crash: str) -> None:
         self._machine = machine
@@ -82,7 +83,7 @@ class _EveryStep:
     def _before(self, process: Process, step: Step) -> None:
         if step.changes:
             self._crash_here(f"before step {process.steps} of process {process.number}, {step.name} {step.path}")
-            if self._failure is not None:  # raised here, it would meet pylog's own handling of errors
+            if self._failure is not None:  # pylog would handle an exception raised here
                 process.kill()
 
     def _crash_here(self, where: str) -> None:

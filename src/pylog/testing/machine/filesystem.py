@@ -1,6 +1,7 @@
-"""The ``FileSystem`` of a simulated process: the machine's disk by path, with the answers of the real one.
+"""The ``FileSystem`` of a simulated process, which answers like the real one.
 
-``tests/storage`` holds both to the same table of answers. What is not simulated: links, ``..``, modes, several mounts.
+``tests/storage`` checks both against one table. Not simulated: links, ``..``, modes, several
+mounts.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pylog.testing.machine.process import OpenAppendableFile, OpenFile, Process,
 
 
 class SimulatedFileSystem:
-    """One process's view of the disk. Paths are absolute, or taken from the root directory."""
+    """One process's view of the disk. Paths are absolute, or relative to the root directory."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._machine = process.machine
 
     def within(self, root: str) -> SimulatedFileSystem:
-        """There are no links to be led away by."""
+        """Return itself: there are no links."""
         return self
 
     # Finding
@@ -47,7 +48,7 @@ class SimulatedFileSystem:
         return node
 
     def _parent(self, action: str, path: str) -> tuple[Directory, str]:
-        """The directory that has or may get the name, and the name."""
+        """The parent directory of ``path``, and the name in it."""
         above, _, name = path.rstrip("/").rpartition("/")
         directory = self._directory(action, above)
         try:
@@ -57,7 +58,7 @@ class SimulatedFileSystem:
         return directory, name
 
     def _parent_if_there(self, action: str, path: str) -> tuple[Directory | None, str]:
-        """The same for a removal, which is content where there is no such directory."""
+        """Like ``_parent``, but None without a parent: then a removal has nothing to do."""
         try:
             return self._parent(action, path)
         except FileNotFoundError:
@@ -123,7 +124,7 @@ class SimulatedFileSystem:
         return isinstance(self._machine.disk.look(path), Directory)
 
     def absolute(self, path: str) -> str:
-        return path  # no process goes anywhere
+        return path  # processes do not change directories
 
     def is_link(self, path: str) -> bool:
         return False
@@ -218,7 +219,7 @@ class SimulatedFileSystem:
         return "simulated"
 
     def watch(self, paths: Collection[str]) -> None:
-        """There is none: whoever waits looks again and again, and the schedule decides when."""
+        """There is no watch: a waiting process polls, and the schedule decides when."""
 
     def boot_id(self) -> str:
         return f"boot {self._machine.boot}"

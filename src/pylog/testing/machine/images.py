@@ -1,18 +1,18 @@
-"""What a loss of power may leave of a disk: every image, where there are few enough, otherwise a seeded choice.
+"""The images of a disk after a power failure: all that are possible, or a seeded choice of many.
 
-The parts of a choice:
+An image combines:
 
-* **Sectors.** Writes are kept by sectors, never in part of one. A sector that was written several times since its file was
-  synced has on the medium what stood in it before, or after any of those writes: a cache writes back what stands in it at
-  some moment. Different sectors, and different files, are independent of one another, whatever their order was.
-* **Sizes and names.** A cut may be lost or kept, and so may each change of a directory's names, independent of the others
-  and of the bytes: renames before data, removals before renames.
-* **The end of a file that grew** (``TAILS``). Either it is as long as what was kept of it. Or its new size was kept and
-  what was lost in it reads as zeros (delayed allocation, xfs), as noise, or as what a removed file left in the blocks. Or the
-  bytes were kept and the new size was not.
+* **Sectors.** A write is never kept in part of a sector. If a sector was written several times
+  since its file's sync, the disk has its content before or after any of them: a cache writes back
+  the content of some moment. Sectors and files are independent, whatever the order of the writes.
+* **Sizes and names.** Each cut, and each change of a directory's names, may be lost or kept,
+  independent of the others and of the bytes: renames before data, removals before renames.
+* **The end of a file that grew** (``TAILS``). The file may end with the bytes that were kept. Or
+  its new size was kept, and lost bytes read as zeros (delayed allocation, xfs), as noise, or as the
+  bytes of a removed file in the same blocks. Or the bytes were kept and the new size was not.
 
-These are the states that "All File Systems Are Not Created Equal" (Pillai et al., OSDI 2014) and "Crash consistency"
-studies found in ext4, xfs and btrfs, and some that are worse.
+These are the states that "All File Systems Are Not Created Equal" (Pillai et al., OSDI 2014) and
+"Crash consistency" studies found in ext4, xfs and btrfs, and some that are worse.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Change = Write | Cut | Rename
 
 
 class Unit(NamedTuple):
-    """Changes that a loss of power treats as one: the first so many of them are kept, from none to all."""
+    """Changes of which a power failure keeps the first ones, from none to all."""
 
     node: File | Directory
     changes: tuple[Change, ...]
 
 
 class Image(NamedTuple):
-    """How many changes of each unit are kept, and what is found at the end of files that grew."""
+    """How many changes of each unit are kept, and the tail of files that grew."""
 
     kept: tuple[int, ...]
     tail: str
 
 
 def pending_units(disk: Disk, sector_bytes: int) -> list[Unit]:
-    """What is not durable, in the order of its first changes."""
+    """The changes that are not durable, as units in the order of their first change."""
     units: list[Unit] = []
     for _, node in disk.walk():
         if isinstance(node, Directory):
@@ -71,10 +71,10 @@ def _pieces(write: Write, sector_bytes: int) -> Iterator[Write]:
 
 
 def images(units: Sequence[Unit], random: Random, samples: int) -> Iterator[Image]:
-    """All images where the units allow at most ``EXHAUSTIVE_MAX``, each with every tail that makes a difference.
+    """All images, if at most ``EXHAUSTIVE_MAX``, each with every tail that makes a difference.
 
-    Otherwise: nothing, everything, every moment in between, every single unit lost or alone, pairs of them lost, and
-    ``samples`` drawn from ``random``.
+    Otherwise: nothing kept, everything, the state of every moment between, every single unit lost
+    or kept alone, pairs of units lost, and ``samples`` drawn from ``random``.
     """
     tails = TAILS if any(len(f.content) > _floor(f, f.changes) for f in _files(units)) else TAILS[:1]
     full = [len(unit.changes) for unit in units]
@@ -106,7 +106,7 @@ def _files(units: Sequence[Unit]) -> Iterator[File]:
 
 
 class Left(NamedTuple):
-    """A file or a directory as a loss of power leaves it: equal and hashable where the bytes are the same."""
+    """A file or directory after a power failure. Equal and hashable by its bytes."""
 
     number: int
     modified_ns: int
@@ -124,14 +124,14 @@ _NOTHING = Left(0, 0, b"")
 
 
 class Listing(NamedTuple):
-    """The names in a directory, sorted. What is the same in every image stands in ``fixed``, and stands in for the rest."""
+    """Sorted names; ``fixed`` is the same in every image, with placeholders for ``others``."""
 
     fixed: tuple[tuple[str, Left], ...]
     others: tuple[tuple[int, str, File | Directory], ...]
 
 
 class PowerLoss:
-    """What a loss of power leaves of one disk at one moment, image after image."""
+    """The states after a power failure of one disk at one moment, by image."""
 
     def __init__(self, disk: Disk, units: Sequence[Unit], seed: int) -> None:
         self._disk = disk
@@ -140,14 +140,14 @@ class PowerLoss:
         self._units_of: dict[int, list[int]] = {}
         for number, unit in enumerate(units):
             self._units_of.setdefault(id(unit.node), []).append(number)
-        # images differ in few files
+        # caches, because images differ in few files
         self._files: dict[tuple[object, ...], Left] = {}
         self._listings: dict[tuple[object, ...], Listing] = {}
         self._the_same: dict[int, Left | None] = {}
         self._stale = next((bytes(f.content) for f in reversed(disk.removed) if f.content), b"")
 
     def left(self, image: Image) -> Left:
-        """The root directory, and all below it."""
+        """The root directory and all nodes below it."""
         return self._left(self._disk.root, image)
 
     def _left(self, node: File | Directory, image: Image) -> Left:
@@ -183,7 +183,7 @@ class PowerLoss:
         return found
 
     def _same_in_all(self, node: File | Directory, image: Image) -> Left | None:
-        """What every image leaves of a node; None where they differ: something in it, or below it, is not durable."""
+        """The state of a node in every image; None if not all of it, and below it, is durable."""
         if id(node) not in self._the_same:
             differs = any(id(below) in self._units_of for _, below in walk(node))
             self._the_same[id(node)] = None if differs else self._left(node, image)
@@ -197,7 +197,7 @@ class PowerLoss:
 
 
 def disk_of(root: Left, numbers: int) -> Disk:
-    """The disk as the machine finds it when the power is back. ``numbers`` were given to files before."""
+    """The disk after the restart. ``numbers``: the greatest file number that was used."""
     made: dict[int, File | Directory] = {}
 
     def restore(left: Left) -> File | Directory:
@@ -217,7 +217,7 @@ def disk_of(root: Left, numbers: int) -> Disk:
 
 
 def _floor(file: File, changes: Iterable[Change]) -> int:
-    """How much of the file was there before and was never cut off: only behind it can the end be any other than written."""
+    """How many durable bytes were never cut off: a tail may change only the bytes after them."""
     return min([len(file.durable), *(change.size for change in changes if isinstance(change, Cut))])
 
 
@@ -234,7 +234,7 @@ def _bytes_of(file: File, kept: Sequence[Change], tail: str, stale: bytes, noise
     elif tail != "natural":
         content.extend(bytes(max(len(file.content) - len(content), 0)))
     if tail in ("noise", "stale"):
-        lost = bytearray(len(content))  # 1 where something was written that is lost; what never was reads as zeros
+        lost = bytearray(len(content))  # 1: written and lost; 0: kept, or never written
         for changes, mark in ((file.changes, b"\1"), (kept, b"\0")):
             for change in changes:
                 if isinstance(change, Write):

@@ -1,12 +1,12 @@
-"""Mutexes that a schedule decides about, so that several threads of one simulated process can be run in every order too.
+"""Mutexes under a schedule, to run the threads of one simulated process in every order too.
 
-A real mutex would block the only thread that runs. Within ``simulated_mutexes()`` whatever makes a ``threading.RLock`` gets one
-of these: taking it is a step at which others may go first, and waiting for it is virtual.
+A real mutex would block the only running thread. Within ``simulated_mutexes()`` each new
+``threading.RLock`` is simulated: before taking it others may run, and waiting for it is virtual.
 """
 
 from __future__ import annotations
 
-import threading  # what is replaced here
+import threading  # its RLock is replaced
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +18,7 @@ _POLL_GROWTH = 2.0
 
 
 class SimulatedRLock:
-    """``threading.RLock``, with what ``threading.Condition`` asks of one, for threads of a ``Schedule``."""
+    """``threading.RLock`` for threads of a ``Schedule``; ``threading.Condition`` can use it."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -26,7 +26,7 @@ class SimulatedRLock:
         self._count = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As ``threading.RLock.acquire``; ``timeout`` is in virtual seconds."""
+        """Like ``threading.RLock.acquire``; ``timeout`` is in virtual seconds."""
         me = threading.get_ident()
         if self._owner != me:
             self._schedule.pause()
@@ -74,10 +74,10 @@ class SimulatedRLock:
 
 
 class SimulatedLock(SimulatedRLock):
-    """``threading.Lock``: also its holder waits for it, and anybody may release it."""
+    """``threading.Lock``: its holder must wait for it too, and any thread may release it."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As ``threading.Lock.acquire``; ``timeout`` is in virtual seconds."""
+        """Like ``threading.Lock.acquire``; ``timeout`` is in virtual seconds."""
         self._schedule.pause()
         if not self._wait(blocking, timeout):
             return False
@@ -90,7 +90,7 @@ class SimulatedLock(SimulatedRLock):
 
 @contextmanager
 def simulated_mutexes(schedule: Schedule) -> Iterator[None]:
-    """Whatever asks for a ``threading.RLock``, or is made to wait by ``turn.py``, gets simulated ones. For the making of logs."""
+    """Simulate each new ``threading.RLock`` and lock of ``turn.py``. Create logs within it."""
     real = threading.RLock, turn.new_lock
     threading.RLock = lambda: SimulatedRLock(schedule)  # type: ignore[assignment, return-value]
     turn.new_lock = lambda: SimulatedLock(schedule)  # type: ignore[assignment, return-value]

@@ -1,15 +1,15 @@
 """A process of a simulated machine: its files, its locks, its clock, and its death.
 
-Everything a process does to the machine is a step. Before each, the machine's hooks are asked (``Machine.before_step``):
-that is where a schedule lets another process go first, and where a fault strikes. A dead process does nothing any more,
-whatever code of its still runs: each of its steps raises ``Killed`` again, and what it frees is free already.
+Each action on the machine is a step. Before it, the hooks (``Machine.before_step``) let another
+process run first, or inject faults. A dead process has no effect, even if its code still runs: each
+of its steps raises ``Killed`` again, and its locks are already free.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
-from threading import Condition  # only named here: waiting on one is a matter of the clock
+from threading import Condition  # only as a type
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pylog.errors import StorageError
@@ -26,7 +26,7 @@ _START_MS = 1_700_000_000_000
 CHANGING = frozenset({"pwrite", "truncate", "sync", "create", "mkdir", "replace", "remove", "rmdir", "sync_directory"})
 
 
-# What each step is called in an error of the machine's own filesystem:
+# the name of each step in an error of the machine's filesystem
 _ACTIONS = {
     **dict.fromkeys(("open", "create"), "open"),
     **dict.fromkeys(("size", "modified", "exists", "is_directory"), "inspect"),
@@ -37,11 +37,11 @@ _ACTIONS = {
 
 
 class Killed(BaseException):
-    """The process died here. Nothing of pylog catches it as an error of the system."""
+    """The process died here. pylog never catches it as an error of the system."""
 
 
 class Interrupted(Exception):
-    """What a hook raises to let a ``pwrite`` write so many bytes before ``error`` strikes."""
+    """A hook raises it to let ``pwrite`` write ``written_bytes`` and then raise ``error``."""
 
     def __init__(self, written_bytes: int, error: BaseException) -> None:
         super().__init__(written_bytes, error)
@@ -50,10 +50,10 @@ class Interrupted(Exception):
 
 
 class SyncFailure(Exception):
-    """What a hook raises to let a ``sync`` fail as some filesystem does.
+    """A hook raises it to let ``sync`` fail as on some filesystem.
 
-    ``dirty``: the bytes stay to be written, and a later sync would write them. ``clean``: they are counted as written, and
-    are not (ext4, xfs); reads still show them. ``lost``: reads show what the medium has, from now on (btrfs).
+    ``dirty``: a later sync would write the bytes. ``clean``: they count as written, but are not
+    (ext4, xfs); reads still show them. ``lost``: reads show the disk's content from now on (btrfs).
 
     Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
     """
@@ -64,7 +64,7 @@ class SyncFailure(Exception):
 
 
 class Step(NamedTuple):
-    """What a process is about to do. ``size_bytes`` is that of a write."""
+    """The next action of a process. ``size_bytes`` is the size of a write."""
 
     name: str
     path: str
@@ -72,24 +72,26 @@ class Step(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether it changes what is on the disk."""
+        """Whether it changes the disk."""
         return self.name in CHANGING
 
 
 def _answer(step: Step, error: OSError) -> None:
-    """Raise what the real filesystem raises if the system answers ``step`` with ``error``, an ``OSError`` with a number.
+    """Raise what the real filesystem raises if ``error`` is the system's answer to ``step``.
 
-    One without, as the ``TimeoutError`` of a signal handler, is not the system's. Nor is one in a sleep.
+    An error without an errno, such as a signal handler's ``TimeoutError``, or one during a sleep,
+    is not the system's.
     """
     if error.errno is None or step.name not in _ACTIONS:
         return
     if isinstance(error, FileNotFoundError | StorageError):
-        raise error.with_traceback(None)  # the frame of a hook would make it a signal handler's (pylog.interrupts)
+        # with the frame of a hook, pylog.interrupts would take it for a signal handler's
+        raise error.with_traceback(None)
     raise storage_error(_ACTIONS[step.name], step.path, error) from error
 
 
 class Host(Protocol):
-    """The machine, as its processes use it."""
+    """The machine as its processes use it."""
 
     seed: int
     random: Random
@@ -107,7 +109,7 @@ class Host(Protocol):
 
 
 class Process:
-    """One process. Not one thread more: its code runs on the thread that calls it."""
+    """One process. It has no thread of its own: its code runs on the calling thread."""
 
     def __init__(self, machine: Host, number: int, filesystem: Callable[[Process], FileSystem]) -> None:
         self.machine = machine
@@ -124,7 +126,7 @@ class Process:
         return Log(path, filesystem=self.filesystem, clock=self.clock, **options)
 
     def step(self, name: str, path: str, size_bytes: int = 0) -> None:
-        """Ask the hooks; ``Killed`` where the process is dead, or is killed now."""
+        """Call the hooks. ``Killed`` if the process is dead or a hook kills it."""
         if not self.is_alive:
             raise Killed
         self.steps += 1
@@ -139,13 +141,13 @@ class Process:
             raise Killed
 
     def kill(self) -> None:
-        """The kernel frees its locks; what it wrote stays in the page cache."""
+        """Kill the process: its locks are freed, and its writes stay in the page cache."""
         self.is_alive = False
         self.machine.free_locks(self)
 
 
 class SimulatedClock:
-    """The clock of one process: that of its machine, which moves when nobody has anything to do but wait."""
+    """The machine's clock for one process. It moves only when all programs wait."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -169,7 +171,7 @@ class SimulatedClock:
 
 
 class OpenFile:
-    """An open file. It stays the file it was, whatever happens to its name."""
+    """An open file. It stays the same file if its name is changed or removed."""
 
     __slots__ = ("_file", "_process", "path")
 
@@ -198,14 +200,14 @@ class OpenFile:
             raise storage_error(action, self.path, OSError(errno.EINVAL, "Invalid argument"))
 
     def close_when_idle(self) -> None:
-        """Descriptors are no bounded good here."""
+        """Nothing to do: descriptors are unlimited here."""
 
     def close(self) -> None:
         self._file = None
 
 
 class OpenAppendableFile(OpenFile):
-    """The same, for writing too."""
+    """An open file that is also written."""
 
     __slots__ = ()
 
@@ -247,7 +249,7 @@ class OpenAppendableFile(OpenFile):
 
 
 class SimulatedLock:
-    """A lock between descriptors, freed when its process dies."""
+    """A lock between descriptors, which the machine frees when its process dies."""
 
     __slots__ = ("_file", "_process", "path")
 
@@ -264,17 +266,17 @@ class SimulatedLock:
         return holder[1] is self
 
     def is_in_place(self) -> bool:
-        """No step: whoever removes the file meanwhile is as good as a moment later."""
+        """This is not a step: a removal in between is equivalent to one just after it."""
         return self._process.machine.disk.look(self.path) is self._file
 
     def release(self) -> None:
-        """No step: a kernel call that can't fail, and nobody sees the moment before it but as a wait that is longer."""
+        """This is not a step: it cannot fail, and before it other processes only wait longer."""
         locks = self._process.machine.locks
         if self._file is not None and locks.get(self._file.number, (None, None))[1] is self:
             del locks[self._file.number]
 
     def close_when_idle(self) -> None:
-        """As for files."""
+        """Nothing to do, as for files."""
 
     def abandon(self) -> None:
         self.close()

@@ -1,13 +1,14 @@
-"""Lets several processes of a machine run at once, in an order that a strategy chooses, step by step.
+"""Runs several processes of a machine concurrently; a strategy chooses the order, step by step.
 
-Each program runs on a thread of its own, one thread at a time: before each step of its process the strategy says whose step is
-next. So a run is as deterministic as its programs are, and the same strategy gives the same run. Waiting is virtual:
-the clock moves to the next one who waits when nobody can do anything else.
+Each program has its own thread, but only one thread runs at a time. Before each step of a process
+the strategy chooses the next program. So a run is as deterministic as its programs, and the same
+strategy gives the same run. Waiting is virtual: if all programs wait, the clock moves to the
+earliest end of a wait.
 """
 
 from __future__ import annotations
 
-import threading  # a program is paused in the midst of its calls, which only a thread of its own can be
+import threading  # a program is paused within its calls, so it needs its own thread
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -18,14 +19,14 @@ STEPS_MAX = 100_000
 
 
 class Strategy(Protocol):
-    """Chooses who goes on."""
+    """Chooses the next program."""
 
     def choose(self, able: Sequence[int], current: int | None) -> int:
-        """One of the programs in ``able``, by number, rising. ``current`` is the one that runs now, None where it can't go on."""
+        """One of ``able``, in ascending order. ``current`` runs; None if it cannot continue."""
 
 
 class NoEnd(AssertionError):
-    """The programs took more steps than they should ever need."""
+    """The programs took more steps than they can need."""
 
 
 class _Program:
@@ -68,11 +69,11 @@ class Schedule:
         self.steps = 0
 
     def add(self, process: Process, work: Callable[[], None]) -> None:
-        """A program that runs in ``process``. Several in one process are its threads: see ``mutexes.py``."""
+        """Add a program. Several in one process are its threads: see ``mutexes.py``."""
         self._programs.append(_Program(len(self._programs), process, work, self._next))
 
     def run(self) -> None:
-        """Run all programs to their ends. Raises what a program raised, ``NoEnd`` after ``STEPS_MAX`` steps."""
+        """Run all programs to their ends. Raises their first error, ``NoEnd`` at ``STEPS_MAX``."""
         self._machine.before_step.insert(0, self._before_step)
         self._machine.sleeper = self.sleep
         for program in self._programs:
@@ -88,11 +89,11 @@ class Schedule:
             raise errors[0]
 
     def _before_step(self, _process: Process, step: Step) -> None:
-        if step.name != "sleep":  # which chooses by itself, behind this step
+        if step.name != "sleep":  # a sleep chooses after this step
             self.pause()
 
     def pause(self) -> None:
-        """Let the strategy choose who goes on. Called by a program that runs; by anybody else, it does nothing."""
+        """Let the strategy choose the next program. No effect outside of the running program."""
         program = self._running()
         if program is None:
             return
@@ -105,12 +106,12 @@ class Schedule:
             self._hand_over(program, self._choose(able, program.number))
 
     def _running(self) -> _Program | None:
-        """The program whose thread calls."""
+        """The program of the calling thread."""
         program = self._current
         return program if program is not None and program.thread is threading.current_thread() else None
 
     def sleep(self, seconds: float) -> None:
-        """Let the others go on, and wait for the virtual clock where they wait too."""
+        """Let the others run. If they all wait too, move the virtual clock."""
         program = self._running()
         if program is None:
             self._machine.seconds += seconds
@@ -119,7 +120,7 @@ class Schedule:
         self._hand_over(program, self._wait())
 
     def _next(self) -> None:
-        """The current program has ended, or none has begun."""
+        """Start the next program, after the current one has ended or before the first."""
         if all(program.has_ended for program in self._programs):
             self._current = None
             self._all_ended.release()
@@ -128,7 +129,7 @@ class Schedule:
         self._current.turn.release()
 
     def _wait(self) -> _Program:
-        """Who goes on where the current program can't. If all wait, time passes until one is due."""
+        """The next program if the current one cannot run. If all wait, time moves to the first."""
         left = [program for program in self._programs if not program.has_ended]
         self._machine.seconds = max(self._machine.seconds, min(program.wakes_at for program in left))
         return self._choose([p.number for p in left if self._is_able(p)], None)

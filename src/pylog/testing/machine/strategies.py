@@ -1,4 +1,4 @@
-"""Orders in which programs may run: drawn at random, by few changes of priority, all with few preemptions, or replayed."""
+"""Orders of programs: random, by few changes of priority, all with few preemptions, or replayed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pylog.testing.machine.schedule import Strategy
 
 
 class RandomWalk:
-    """At each step, with the chance of ``switch``, somebody else goes on."""
+    """At each step, with the probability ``switch``, another program continues."""
 
     def __init__(self, seed: int, switch: float = 0.2) -> None:
         self._random = Random(seed)
@@ -23,11 +23,13 @@ class RandomWalk:
 
 
 class Priorities:
-    """The program of the highest priority runs; at ``depth - 1`` random steps the one that runs gets the lowest.
+    """The program of the highest priority runs. At ``depth - 1`` random steps it gets the lowest.
 
-    Finds an error that takes ``depth`` ordered steps with a chance of at least 1 / (programs * steps ** (depth - 1)).
+    Finds an error of ``depth`` ordered steps with probability >= 1 / (programs * steps**(depth -
+    1)).
 
-    Source: Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010 (PCT).
+    Source: Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding
+    Bugs", ASPLOS 2010 (PCT).
     """
 
     def __init__(self, seed: int, programs: int, steps: int, depth: int = 3) -> None:
@@ -47,14 +49,14 @@ class Priorities:
 
 
 class Point(NamedTuple):
-    """A choice that was made."""
+    """A past choice."""
 
     able: tuple[int, ...]
     current: int | None
     chosen: int
 
     def others(self) -> list[int]:
-        """What may be chosen after this, each once over all runs: who runs now comes first."""
+        """The choices after this one, each once over all runs: the current program is first."""
         order = _in_order(self.able, self.current)
         return order[order.index(self.chosen) + 1 :]
 
@@ -67,7 +69,7 @@ def _in_order(able: Sequence[int], current: int | None) -> list[int]:
 
 
 class Replay:
-    """The given choices, one after the other; behind them whoever runs goes on."""
+    """Replays the given choices in order; after them the current program continues."""
 
     def __init__(self, choices: Sequence[int] = ()) -> None:
         self._choices = list(choices)
@@ -81,12 +83,13 @@ class Replay:
 
 
 def all_schedules(run: Callable[[Strategy], None], preemptions: int = 2) -> Iterator[list[int]]:
-    """Call ``run`` with one strategy after the other, until every order with at most so many preemptions was tried.
+    """Call ``run`` with a strategy for every order of at most ``preemptions`` preemptions.
 
-    A preemption takes the turn from a program that could go on. ``run`` must do the same each time; the choices of each run
-    are yielded after it, for ``Replay``.
+    A preemption interrupts a program that could continue. ``run`` must do the same each time. After
+    each run, its choices are yielded, for ``Replay``.
 
-    Source: Musuvathi and Qadeer, "Iterative Context Bounding for Systematic Testing of Multithreaded Programs", PLDI 2007.
+    Source: Musuvathi and Qadeer, "Iterative Context Bounding for Systematic Testing of
+    Multithreaded Programs", PLDI 2007.
     """
     choices: list[int] | None = []
     while choices is not None:
@@ -97,7 +100,7 @@ def all_schedules(run: Callable[[Strategy], None], preemptions: int = 2) -> Iter
 
 
 def _following(points: list[Point], preemptions: int) -> list[int] | None:
-    """The choices that begin the next run; None when all were tried."""
+    """The choices at the start of the next run; None after the last."""
     spent = [0]
     for point in points:
         spent.append(spent[-1] + point.is_preemption(point.chosen))
