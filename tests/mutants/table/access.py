@@ -79,7 +79,7 @@ MUTANTS = (
         '        if "kind" not in error.facts:\n            raise\n',
         "        raise\n",
         "who puts a FIFO in place of a member's lock keeps all others from joining",
-        ("tests/group/test_in_the_way.py",),
+        ("tests/group/test_irregular_files.py",),
     ),
     Mutant(
         "a member's lock that can't be looked at is nobody's",
@@ -87,7 +87,7 @@ MUTANTS = (
         '        if "kind" not in error.facts:\n            raise\n',
         "",
         "a process without a descriptor left takes the partitions of members that live",
-        ("tests/group/test_in_the_way.py::test_a_member_whose_lock_may_not_be_looked_at_is_not_taken_for_gone",),
+        ("tests/group/test_irregular_files.py::test_a_member_whose_lock_may_not_be_looked_at_is_not_taken_for_gone",),
     ),
     Mutant(
         "close has no time of its own",

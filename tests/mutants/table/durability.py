@@ -11,7 +11,7 @@ _REPLACEMENT = (
 )
 _SYNCS = "tests/simulation/test_failed_syncs.py"
 _LEFT = "tests/simulation/test_leftovers.py"
-_OTHERS = "tests/simulation/test_names_of_others.py"
+_OTHERS = "tests/simulation/test_unsynced_names.py"
 _ORDER = "tests/partition/test_sync_order.py"
 
 MUTANTS = (

@@ -146,6 +146,6 @@ MUTANTS = (
         "self.requested.is_subscribed)",
         "lambda: self.requested.is_subscribed())",
         "a consumer that is forgotten stays a member until the garbage collector runs",
-        ("tests/group/test_life_and_death.py::test_a_forgotten_consumer_leaves_its_group_without_the_collector",),
+        ("tests/group/test_member_liveness.py::test_a_forgotten_consumer_leaves_its_group_without_the_collector",),
     ),
 )

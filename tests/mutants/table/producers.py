@@ -195,7 +195,7 @@ MUTANTS = (
         "        if expected_offset is not None and state.log_end_offset != expected_offset:\n",
         "        if False:\n",
         "two writers that compare and append both succeed",
-        ("tests/partition/test_publication.py::test_of_two_that_expect_the_same_end_one_succeeds",),
+        ("tests/partition/test_visibility_of_changes.py::test_of_two_that_expect_the_same_end_one_succeeds",),
     ),
     Mutant(
         "a batch is as large as it likes",
@@ -203,7 +203,7 @@ MUTANTS = (
         "        if header.size_bytes > settings.max_message_bytes:\n",
         "        if False:\n",
         "a batch is appended that no reader takes",
-        ("tests/partition/test_publication.py::test_a_batch_larger_than_the_topic_takes_is_refused",),
+        ("tests/partition/test_visibility_of_changes.py::test_a_batch_larger_than_the_topic_takes_is_refused",),
     ),
     Mutant(
         "a sender gives every batch the same sequence",

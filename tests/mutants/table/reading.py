@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _FLIPS = "tests/segment/test_bit_flips.py"
 _INDEXES = "tests/index/test_indexes.py"
-_PUBLICATION = "tests/partition/test_publication.py"
+_PUBLICATION = "tests/partition/test_visibility_of_changes.py"
 _PRODUCERS = "tests/partition/test_producers.py"
 _TIME_RANGES = "tests/partition/test_time_ranges.py"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _LEFT = "tests/simulation/test_leftovers.py"
-_WRITER = "tests/partition/test_disasters.py::test_a_writer_recovers_what_is_whole_and_goes_on"
+_WRITER = "tests/partition/test_damage_table.py::test_a_writer_recovers_what_is_whole_and_goes_on"
 _DELETING = "tests/partition/test_deleting_many.py"
-_CUT_SHORT = "tests/simulation/test_cut_short.py"
+_CUT_SHORT = "tests/simulation/test_interrupted_recoveries.py"
 _CLOSING = "tests/partition/test_closing_entry.py"
 _GAPS = "tests/partition/test_recovery_gaps.py"
 
@@ -160,7 +160,9 @@ MUTANTS = (
         "        if base >= first:\n",
         "        if base > first:\n",
         "records behind the new log start are gone, those of the active segment too",
-        ("tests/partition/test_publication.py::test_a_deletion_by_one_process_takes_segments_from_the_others_lists",),
+        (
+            "tests/partition/test_visibility_of_changes.py::test_a_deletion_by_one_process_takes_segments_from_the_others_lists",
+        ),
     ),
     Mutant(
         "the files of a deletion go whatever the slots say by then",
@@ -184,7 +186,9 @@ MUTANTS = (
         "                    log_start_offset=offset,\n",
         "                    log_start_offset=offset + 1,\n",
         "the first record that was to stay is gone",
-        ("tests/partition/test_publication.py::test_a_deletion_by_one_process_takes_segments_from_the_others_lists",),
+        (
+            "tests/partition/test_visibility_of_changes.py::test_a_deletion_by_one_process_takes_segments_from_the_others_lists",
+        ),
     ),
     Mutant(
         "a short write is not continued",

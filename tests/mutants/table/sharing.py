@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_READER = "tests/partition/test_disasters.py::test_reading_only_changes_no_byte"
-_WRITER = "tests/partition/test_disasters.py::test_a_writer_recovers_what_is_whole_and_goes_on"
+_READER = "tests/partition/test_damage_table.py::test_reading_only_changes_no_byte"
+_WRITER = "tests/partition/test_damage_table.py::test_a_writer_recovers_what_is_whole_and_goes_on"
 _FULL = "tests/partition/test_durability.py::test_with_the_disk_full_at_any_moment_each_append_is_there_or_not_appended"
 _OS = "tests/storage/test_os_filesystem.py"
-_PUBLICATION = "tests/partition/test_publication.py"
+_PUBLICATION = "tests/partition/test_visibility_of_changes.py"
 _SLOTS = "tests/partition/test_commit_slots.py"
 _UPGRADE = "tests/partition/test_slots_upgrade.py"
 _INTERRUPTS = "tests/test_interrupts.py"

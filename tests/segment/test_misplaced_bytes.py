@@ -241,7 +241,7 @@ def test_a_seal_of_another_partition_is_found_by_its_segment(tmp_path: Path) -> 
 
 
 def test_a_segment_of_another_partition_with_its_seal_is_found_where_offsets_and_sizes_agree(tmp_path: Path) -> None:
-    """By what the seal says of its home; more of that: tests/partition/test_exchanged.py."""
+    """By what the seal says of its home; more of that: tests/partition/test_swapped_segments.py."""
     assert exchange(tmp_path, (".log", ".seal", ".index", ".timeindex")) == (True, True)
 
 
