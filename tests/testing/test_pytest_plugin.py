@@ -85,4 +85,4 @@ def test_a_difference_is_what_the_report_shows(somebody: pytest.Pytester) -> Non
 
 def test_the_fixture_says_what_it_is(somebody: pytest.Pytester) -> None:
     result = somebody.runpytest_inprocess("-p", "pylog.testing.pytest_plugin", "-p", "no:cacheprovider", "--fixtures")
-    result.stdout.fnmatch_lines(["*pylog_log*", "*A fresh, empty log*"])
+    result.stdout.fnmatch_lines(["*pylog_log*", "*An open, empty log*"])
