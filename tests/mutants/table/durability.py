@@ -53,7 +53,7 @@ MUTANTS = (
         "    directory.filesystem.sync_directory(directory.path)\n",
         "",
         "after a failed sync the durable copy is lost with the power, and the file that cannot be trusted is back",
-        (f"{_ORDER}::test_the_copy_of_a_segment_takes_its_directory_durably_before_it_is_trusted",),
+        (f"{_ORDER}::test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted",),
     ),
     Mutant(
         "a copy takes a segment's place before it was synced",
