@@ -152,7 +152,7 @@ def test_a_topic_created_anew_while_another_looks_at_it_is_durable_when_that_ret
     first = open_log(machine)
     first.create_topic("t")
     second = open_log(machine)
-    described = second.describe_topic
+    described = second.manager.describe_topic
 
     def after_a_third(name: str) -> TopicDescription:
         first.delete_topic("t")
@@ -160,6 +160,6 @@ def test_a_topic_created_anew_while_another_looks_at_it_is_durable_when_that_ret
         kill_before_it_is_durable(machine, lambda: third.create_topic("t"))
         return described(name)
 
-    second.describe_topic = after_a_third  # type: ignore[method-assign]
+    second.manager.describe_topic = after_a_third  # type: ignore[method-assign]
     topic = second.create_topic("t", if_not_exists=True)
     assert open_log(all_lost(machine)).describe_topic("t") == topic
