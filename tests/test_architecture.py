@@ -382,5 +382,20 @@ def test_what_writes_is_found_where_it_is_not_for(file: str, source: str, compla
     assert complaint in found
 
 
+def missing_files(source: str) -> set[str]:
+    """The Python files that a source names and that neither the package nor its tests have."""
+    names = {Path(file).name for file in FILES} | {file.name for file in TESTS.rglob("*.py")} | {"setup.py"}
+    return {*re.findall(r"\b\w+\.pyx?\b", source)} - names
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_that_the_source_names_is_there(file: str) -> None:
+    assert missing_files((PACKAGE / file).read_text()) == set()
+
+
+def test_a_file_that_is_gone_is_found() -> None:
+    assert missing_files("See ``writer.py``, not ``written_by_nobody.py``.") == {"written_by_nobody.py"}
+
+
 def test_what_is_run_with_one_codec_only_is_there() -> None:
     assert [place for place in ONE_CODEC if not (TESTS / place).exists()] == []

@@ -15,7 +15,10 @@ import pytest
 
 from tests.mutants.__main__ import CONTROL
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.generate import FILES
 from tests.mutants.mutant import PACKAGE, Mutant, Stale
+from tests.mutants.operators import changes
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,3 +73,9 @@ def test_every_mutant_is_caught_and_without_one_the_tests_pass(seed: int) -> Non
     assert [verdict for verdict in verdicts if not verdict["right"]] == [], run.stderr
     assert {verdict["name"] for verdict in verdicts} == {CONTROL, *chosen}
     assert run.returncode == 0
+
+
+def test_an_equivalent_mutant_is_still_made() -> None:
+    """Else its reason stands for nothing, or for another change than the one that was looked at."""
+    made = {(file, change.what) for file in FILES for change in changes((PACKAGE / file).read_text())}
+    assert [key for key in EQUIVALENT if key not in made] == []

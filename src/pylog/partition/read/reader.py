@@ -120,7 +120,7 @@ class PartitionReader:
         return tuple(found)
 
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
-        """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``splitting.py``."""
+        """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``split_points.py``."""
         state = self.published.current()
         return list(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes))
 

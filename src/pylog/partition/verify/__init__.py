@@ -1,6 +1,6 @@
 """Checks everything that stands in a partition directory, names what is wrong, and goes on behind it. Reads only.
 
-    pass_over.py  the partition: segment after segment, published state, small files     findings.py  what is wrong
+    partition.py  the partition: segment after segment, published state, small files     findings.py  what is wrong
     segment.py    one segment: batches, seal, going on behind damage                     indexes.py   the three indexes
     history.py    what batches say of producers and epochs, against snapshots and checkpoint
     producer_ids.py  whether producer ids will be given out again
