@@ -296,7 +296,7 @@ class CommitSlots(CommitSlotsReader):
     def upgrade(self, fence: Callable[[], object]) -> bool:
         """Make slots of version 1 those of this version, which say the same; False if there are none. ``StorageError``.
 
-        The old ones stand until the new ones are on the medium, and until ``fence`` has kept out those who know only the old
+        The old ones stand until the new ones are on the disk, and until ``fence`` has kept out those who know only the old
         ones. If this is cut short in between, the old ones count, and the next writer begins again.
         """
         raw, state = self.look()

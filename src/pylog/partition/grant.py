@@ -52,7 +52,7 @@ class Grant:
         return self.slots.publish(state)
 
     def sync_slots(self) -> None:
-        """Put on the medium what is published. ``StorageError``."""
+        """Sync what is published to the disk. ``StorageError``."""
         self.check()
         self.slots.sync()
 

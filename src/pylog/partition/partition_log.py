@@ -107,7 +107,7 @@ class PartitionLog:
         return self._writable().next_sequence(producer_id, timeout_ms)
 
     def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
-        """Return when everything below ``end_offset`` is on the medium. ``OutcomeUnknown`` if the disk refused.
+        """Return when everything below ``end_offset`` is on the disk. ``OutcomeUnknown`` if the disk refused.
 
         For ``timeout_ms`` (default: two minutes) it waits for the partition's lock, to tell others.
         """
@@ -161,7 +161,7 @@ class PartitionLog:
 
     @property
     def durable_offset(self) -> int:
-        """The offset below which everything is known to be on the medium."""
+        """The offset below which everything is known to be on the disk."""
         return self.current().durable_offset
 
     @property

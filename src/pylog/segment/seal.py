@@ -59,7 +59,7 @@ class Seal(NamedTuple):
 
     ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``least_ms`` has one for every
     64 KiB: a time that no record of the batches that begin there is before, the greatest number where none begins, the least
-    where nobody knows. ``home`` names the partition it belongs to. All are empty in a seal that does not say.
+    if that is unknown. ``home`` names the partition it belongs to. All are empty in a seal that does not say.
     """
 
     size_bytes: int

@@ -2,7 +2,7 @@
 
 The system reports a failed write-back once to each open file, so a file that another process opens afterwards syncs
 without an error, and without the bytes that were lost. A marker beside the segment tells that process. It needs no sync
-of its own: after a loss of power nothing of the page cache is left to be distrusted.
+of its own: after a power failure nothing of the page cache is left to be distrusted.
 
 Source: Linux, "Reporting writeback errors" (Documentation/filesystems/vfs.rst).
 """

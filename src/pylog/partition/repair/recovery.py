@@ -164,8 +164,8 @@ def sweep(directory: PartitionDirectory) -> list[str]:
     """Remove unfinished copies and files on their way out, which nothing reads; the names of those removed.
 
     The lock excludes those who rename and copy, but not a process that writes a seal at this moment. It does so under a name
-    that nobody else uses: if that file is taken from it, it cannot put its seal in place, and the segment is sealed another
-    time. What the system refuses to remove stays, with a warning. Nothing is synced: what a loss of power brings back is
+    that no other process uses: if that file is taken from it, it cannot put its seal in place, and the segment is sealed another
+    time. What the system refuses to remove stays, with a warning. Nothing is synced: what a power failure brings back is
     swept by the next writer that recovers.
     """
     removed = []

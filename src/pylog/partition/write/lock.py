@@ -182,7 +182,7 @@ class WriteLock:
     def reopen(self, timeout_ms: int) -> None:
         """While holding it: take the lock of the directory that stands at this path *now*.
 
-        For slots that turned invalid: the topic may have been deleted, and created anew under the same name.
+        For slots that turned invalid: the topic may have been deleted, and created again under the same name.
         """
         self._open_and_take(timeout_ms)
 

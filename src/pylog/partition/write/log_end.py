@@ -181,7 +181,7 @@ class LogEnd:
         grant.check()
         self._state = None  # the segment is ahead of it: after an error here, the next use begins again
         segment.cut(scan.position, scan.next_offset)
-        is_adopted = scan.position > state.written_end  # and nobody has told the times of it
+        is_adopted = scan.position > state.written_end  # its times are unknown
         self.publish_end(grant, state, segment, INT64_MIN if is_adopted else state.least_timestamp_ms)
 
     def _recover(self, grant: Grant, state: CommitState | None) -> None:

@@ -107,7 +107,7 @@ class Sealer:
 
     def _all(self) -> Iterator[int]:
         """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
-        due = self.due  # another one in a child that was forked in the midst of it
+        due = self.due  # another one in a child that was forked during it
         while due:
             closed = due[0]
             yield from self._attempt(closed.base)

@@ -230,7 +230,7 @@ class PartitionWriter:
     # For durability.py and partition.py
 
     def publish_durable(self, end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
-        """Publish that everything below ``end_offset`` is on the medium, for which the segments ``synced`` were synced.
+        """Publish that everything below ``end_offset`` is on the disk, for which the segments ``synced`` were synced.
 
         False where a sync of one of them has failed in another process, or the log was cut: then nothing is known of what was
         synced.
