@@ -50,17 +50,22 @@ class Fetcher:
         self._busy: deque[AssignedPartition] = deque()  # the next one first
         self._quiet: deque[AssignedPartition] = deque()  # returned nothing; asked longest ago first
         self._blocked: deque[AssignedPartition] = deque()  # found no room; waiting longest first
-        self._turn = 0  # counts up
         self._round = 0  # counts the calls; a call does not ask a partition again that had nothing more
+        self._asked_round = 0  # the last round that asked a quiet partition before the others were empty
         self._undo: list[tuple[AssignedPartition, int | None]] = []
         self._records_delivered = 0
 
     # What is read
 
-    def add(self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None) -> None:
-        """Also read this partition, from ``position``. Replaces one of the same name."""
+    def add(
+        self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None, partition: PartitionLog | None
+    ) -> None:
+        """Also read this partition, from ``position``. Replaces one of the same name.
+
+        ``partition``: opened already, or None to open it before the first read.
+        """
         assigned = AssignedPartition(topic_partition, topic_id, self._budget)
-        assigned.position = position
+        assigned.position, assigned.partition = position, partition
         self.remove(topic_partition)
         self.assigned[topic_partition] = assigned
         self._busy.append(assigned)
@@ -157,11 +162,10 @@ class Fetcher:
     ) -> tuple[AssignedPartition, Taken | None] | None:
         """The next partition with records or a failure; None after a round without either.
 
-        Each turn also asks one of the quiet partitions, or all of them if no other has anything:
+        Each call also asks one of the quiet partitions, or all of them if no other has anything:
         asking a thousand partitions takes longer than decoding what one of them has.
         """
         self.caught_up = True
-        self._turn += 1
         busy, quiet = self._busy, self._quiet
         while True:
             admitted = self._admit() if self._blocked or quiet else None
@@ -185,9 +189,9 @@ class Fetcher:
                 self._set_aside(assigned)
             if self._blocked and self._budget.allows_fetch():
                 continue
-            if not quiet or quiet[0].quiet_turn == self._turn:
+            if not quiet or quiet[0].idle_round == self._round:
                 break
-            while quiet and quiet[0].quiet_turn != self._turn:
+            while quiet and quiet[0].idle_round != self._round:
                 busy.append(quiet.popleft())
         if not self.caught_up:  # for lack of room
             self._budget.count_again()
@@ -201,14 +205,14 @@ class Fetcher:
         if self._blocked:
             admitted = self._blocked.popleft()
             self._busy.appendleft(admitted)
-        if self._quiet and self._quiet[0].quiet_turn != self._turn:
+        if self._quiet and self._asked_round != self._round:
+            self._asked_round = self._round
             self._busy.append(self._quiet.popleft())
         return admitted
 
     def _set_aside(self, assigned: AssignedPartition) -> None:
         """Move the last busy partition, which returned nothing, to the quiet or blocked ones."""
         if assigned.idle_round == self._round:
-            assigned.quiet_turn = self._turn
             self._quiet.append(assigned)
             self._busy.pop()
         elif assigned.is_waiting and not self._budget.allows_fetch():
