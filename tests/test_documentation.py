@@ -147,7 +147,8 @@ def test_what_is_printed_for_spark_runs(tmp_path: Path) -> None:
 
 def anchors(document: Path) -> set[str]:
     """The fragments that lead to headings of a page, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S), re.M)
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -316,7 +317,7 @@ def test_the_api_page_has_every_error_and_marks_those_worth_a_retry() -> None:
 
 def missing_files(text: str) -> list[str]:
     """Tests, sources and scripts that a page names and that are not there."""
-    names = re.findall(r"`((?:tests|scripts|examples|src)/[\w./-]+)(?=[`\s])", text)
+    names = re.findall(r"`((?:tests|scripts|examples|benchmarks|src)/[\w./-]+)(?=[`\s])", text)
     names += [
         f"src/pylog/{name}" for name in re.findall(r"[`( ]((?!tests/|examples/|src/)[a-z_]+(?:/[a-z_]+)+\.py)\b", text)
     ]
@@ -337,6 +338,17 @@ def test_a_file_that_is_not_there_is_noticed() -> None:
         "src/pylog/storage/nothing.py",
         "src/pylog/producer/nothing.py",
     ]
+
+
+def test_the_map_leads_from_every_change_to_a_file_a_test_and_a_page() -> None:
+    text = (PROJECT / "docs" / "contributing-map.md").read_text()
+    rows = [row for row in re.findall(r"^\| (.*) \|$", text, re.MULTILINE) if not row.startswith(("---", "to change"))]
+    assert len(rows) >= 25
+    for row in rows:
+        change, files, tests, page = row.split(" | ")
+        assert "`" in files, change
+        assert "`tests/" in tests, change
+        assert "](" in page, change
 
 
 def test_the_readme_fits_on_two_screens() -> None:
