@@ -351,5 +351,30 @@ def test_the_map_leads_from_every_change_to_a_file_a_test_and_a_page() -> None:
         assert "](" in page, change
 
 
+def undocumented_files(root: Path) -> list[str]:
+    """Files of a log that match no line of the tree in docs/format.md."""
+    tree = (PROJECT / "docs" / "format.md").read_text().partition("<root>/\n")[2].partition("```")[0]
+    named = [line.split("  ")[0].rpartition("/")[2] for line in map(str.strip, tree.splitlines())]
+    patterns = [re.sub("<[a-z]+>", ".+", re.sub("[0-9]{20}", "[0-9]{20}", re.escape(name))) for name in named if name]
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return [path.name for path in files if not any(re.fullmatch(pattern, path.name) for pattern in patterns)]
+
+
+def test_the_tree_of_a_log_has_every_file(tmp_path: Path) -> None:
+    with pylog.Log(tmp_path / "log") as log, pylog.Producer(log, linger_ms=0) as producer:
+        log.create_topic("orders", segment_bytes=1024)
+        for number in range(20):
+            producer.send("orders", b"%d" % number * 100)
+        with pylog.Consumer(log, group_id="billing", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("orders")
+            assert consumer.poll(1.0)
+            consumer.commit()
+            found = {path.suffix for path in log.path.rglob("*")}
+            assert {".log", ".index", ".seal", ".snapshot", ".json", ".lock"} <= found
+            assert undocumented_files(log.path) == []
+            (log.path / "orders-0" / "unknown.file").touch()
+            assert undocumented_files(log.path) == ["unknown.file"]
+
+
 def test_the_readme_fits_on_two_screens() -> None:
     assert len((PROJECT / "README.md").read_text().splitlines()) <= 120
