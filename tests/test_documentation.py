@@ -340,6 +340,20 @@ def test_a_file_that_is_not_there_is_noticed() -> None:
     ]
 
 
+def events_without_test(text: str) -> list[str]:
+    events = text.partition("## Processes")[2].partition("## Properties")[0]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", events, re.MULTILINE)]
+    return [row[0] for row in rows if row[0] not in ("---", "event") and "`tests/" not in row[-1]]
+
+
+def test_every_event_of_the_guarantees_names_its_test() -> None:
+    text = (PROJECT / "docs" / "guarantees.md").read_text()
+    text = re.sub(r"^\| consumer \|.*?\n\n", "", text, flags=re.MULTILINE | re.DOTALL)  # has a line of its own below
+    assert text.count("\n| ") > 40
+    assert events_without_test(text) == []
+    assert events_without_test("## Processes\n| A kill | Nothing. | – |\n## Properties") == ["A kill"]
+
+
 def test_the_map_leads_from_every_change_to_a_file_a_test_and_a_page() -> None:
     text = (PROJECT / "docs" / "contributing-map.md").read_text()
     rows = [row for row in re.findall(r"^\| (.*) \|$", text, re.MULTILINE) if not row.startswith(("---", "to change"))]
