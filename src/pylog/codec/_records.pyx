@@ -1,10 +1,9 @@
 # cython: language_level=3, cdivision=True, auto_pickle=False, binding=False
-"""Records to bytes and back, compiled: the names, values and errors of records.py, which explains them.
+"""The compiled codec: the same names, values and errors as the readable modules, which explain them.
 
-Does no I/O, starts no thread, reads the machine's clock in ``enter`` alone. Every read is preceded by a comparison with
-what remains. Memory is taken for what is there (the payload's own size, the values given), never for a size read from a
-payload. No pointer into the encoder's buffer is kept while Python code may run. Output is a function of the input: what
-is reserved and not written is cut off before anybody sees it.
+Each read is preceded by a comparison with the bytes that remain. Memory is allocated for data that
+exists (the payload, the given values), never for a size read from a payload. No pointer into the
+encoder's buffer is kept while Python code may run. Bytes that were not written are never returned.
 """
 
 cimport cython
@@ -28,8 +27,8 @@ from pylog.model import Record as _Record
 
 cdef extern from *:
     """
-    /* Records and headers are tuples of strings, bytes and ints: no part of any cycle, so the collector need not visit
-       them. tp_alloc zeroes what it gives; from 3.14 on a tuple keeps its hash, and there zero means 0, not "none yet". */
+    /* Records and headers contain strings, bytes and ints, so they are never part of a cycle, and the collector need
+       not visit them. From 3.14 on a tuple caches its hash: -1 means none yet, but tp_alloc fills it with 0. */
     #if PY_VERSION_HEX >= 0x030E0000
     #define pylog_forget_hash(op) (((PyTupleObject *)(op))->ob_hash = -1)
     #else
@@ -71,7 +70,7 @@ cdef extern from *:
     bint pylog_add_overflows(int64_t a, int64_t b, int64_t *sum) noexcept nogil
 
 cdef extern from "Python.h":
-    # with PyObject * for a new reference that is handed on at once
+    # PyObject * for new references that are passed on at once
     void PyTuple_SET_ITEM(object tuple, Py_ssize_t place, PyObject *item) noexcept
     PyObject *PyLong_FromLongLong(long long value) except NULL
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
@@ -81,7 +80,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 cdef enum:
-    TRUNCATED = 1  # what is wrong, for fail()
+    TRUNCATED = 1  # the faults for fail()
     OVERLONG
     WRONG_SIZE
     TIMESTAMP_OVERFLOW
@@ -120,7 +119,7 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 cdef inline Py_ssize_t varint_size(uint64_t bits) noexcept nogil:
     cdef Py_ssize_t size = 1
-    if bits < 0x4000:  # nearly all of them
+    if bits < 0x4000:  # nearly all
         return 1 + (bits >= 0x80)
     while bits >= 0x80:
         bits >>= 7
@@ -142,7 +141,7 @@ cdef inline uint8_t *put_varint(uint8_t *at, uint64_t bits) noexcept nogil:
 
 
 cdef inline Py_ssize_t sized_size(Py_ssize_t size) noexcept nogil:
-    """Bytes for a nullable value and the varint in front of it; null has size -1."""
+    """The size of a nullable value with its varint; null has size -1."""
     return varint_size(zigzag(size)) + (size if size > 0 else 0)
 
 
@@ -206,7 +205,7 @@ cdef bytes encode_headers(object headers):
         size += sized_size(name_size) + sized_size(-1 if value is None else PyBytes_GET_SIZE(value))
     encoded = PyBytes_FromStringAndSize(NULL, size)
     at = put_varint(<uint8_t *>PyBytes_AS_STRING(encoded), zigzag(len(listed)))
-    for name, value in zip(names, values):  # ours, and unchanged since they were measured
+    for name, value in zip(names, values):  # own lists: unchanged since they were measured
         name_data = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &name_size)
         at = put_sized(at, name_data, name_size)
         if value is None:
@@ -231,11 +230,11 @@ cdef struct Mark:
 
 
 @cython.final
-@cython.no_gc_clear  # a cycle through ``now_ms`` is broken elsewhere in it
+@cython.no_gc_clear  # a cycle through ``now_ms`` is broken at another object
 cdef class RecordEncoder:
-    cdef bytearray buffer  # 61 bytes for the batch header, the records, room for more; None while there are no records
+    cdef bytearray buffer  # batch header, records, free room; None while there are no records
     cdef uint8_t *data  # its first byte
-    cdef Py_ssize_t size  # used of it
+    cdef Py_ssize_t size  # used bytes
     cdef Py_ssize_t room
     cdef Py_ssize_t next_room
     cdef Py_ssize_t limit
@@ -300,7 +299,7 @@ cdef class RecordEncoder:
         if headers is not NO_HEADERS:
             encoded = encode_headers(headers)
         receipt = <Receipt?>pylog_new_instance(kind, NO_HEADERS)
-        # From here on nothing runs that could let another thread in: this is what makes it safe without a lock.
+        # No Python code runs from here on, so no other thread can run, and no lock is needed.
         if self.closed:
             return None
         receipt.index = self.count
@@ -341,7 +340,7 @@ cdef class RecordEncoder:
         cdef Mark mark = self.mark()
         cdef PyObject *key = <PyObject *>None
         cdef PyObject *value
-        # As in ``enter``, nothing runs here that could let another thread in.
+        # As in ``enter``, no other thread can run.
         if self.closed:
             return mark.count, 0
         try:
@@ -377,14 +376,14 @@ cdef class RecordEncoder:
             while index < end and self.put_place(timestamp, values, keys, index):
                 index += 1
         except BaseException as error:
-            if self.generation == generation:  # else somebody took the records meanwhile, and there is nothing to undo
+            if self.generation == generation:  # else the records were taken in between
                 self.back_to(mark)
             faults.locate(error, index)
             raise
         return index
 
     cdef inline int put_place(self, int64_t timestamp, object values, object keys, Py_ssize_t index) except -1:
-        """Append one of many. Borrows from lists and tuples: nothing runs in between that could change them."""
+        """Append a record of ``extend``. Borrows from lists and tuples: no code can change them meanwhile."""
         cdef PyObject *value = borrow(values, index)
         cdef PyObject *key = <PyObject *>None if keys is None else borrow(keys, index)
         cdef object owned_value, owned_key
@@ -399,7 +398,7 @@ cdef class RecordEncoder:
     cdef inline int put(
         self, int64_t timestamp, PyObject *key, PyObject *value, const uint8_t *headers, Py_ssize_t headers_size
     ) except -1:
-        """Append one record of bytes or None: 1, or 0 where it does not fit."""
+        """Append a record of bytes or None: 1, or 0 if it does not fit."""
         cdef Py_ssize_t key_size = -1 if key == <PyObject *>None else PyBytes_GET_SIZE(<object>key)
         cdef Py_ssize_t value_size = -1 if value == <PyObject *>None else PyBytes_GET_SIZE(<object>value)
         cdef uint64_t delta = zigzag(timestamp - self.first_timestamp_ms) if self.count else 0
@@ -421,7 +420,7 @@ cdef class RecordEncoder:
         at = put_varint(at, place)
         at = put_sized(at, start_of(key), key_size)
         at = put_sized(at, start_of(value), value_size)
-        if headers_size == 1:  # none
+        if headers_size == 1:  # no headers
             at[0] = headers[0]
         else:
             memcpy(at, headers, headers_size)
@@ -436,7 +435,7 @@ cdef class RecordEncoder:
         return 1
 
     cdef int grow(self, Py_ssize_t needed) except -1:
-        """Room for ``needed`` bytes, which the limit allows, and for as many more, up to the limit."""
+        """Double the room up to the limit; at least ``needed`` bytes, which the limit allows."""
         cdef Py_ssize_t room = max(min(max(2 * self.room, self.next_room), self.limit), needed)
         if self.buffer is None:
             self.buffer = PyByteArray_FromStringAndSize(NULL, room)
@@ -456,7 +455,7 @@ cdef class RecordEncoder:
             batch = bytearray(HEADER_BYTES)
         else:
             PyByteArray_Resize(batch, self.size)
-            self.next_room = self.size + self.size // 8  # the next batch will be much like this one
+            self.next_room = self.size + self.size // 8  # the next batch is probably similar
         self.clear()
         return batch
 
@@ -472,7 +471,7 @@ cdef inline bint is_plain(PyObject *item) noexcept:
 
 
 cdef inline PyObject *borrow(object sequence, Py_ssize_t index) noexcept:
-    """The item of a list or tuple; NULL if it is neither, or has no such item."""
+    """An item of a list or tuple; NULL if it is neither, or has no such item."""
     if PyList_CheckExact(sequence):
         return PyList_GET_ITEM(sequence, index) if 0 <= index < PyList_GET_SIZE(sequence) else NULL
     if PyTuple_CheckExact(sequence):
@@ -486,15 +485,15 @@ cdef inline PyObject *borrow(object sequence, Py_ssize_t index) noexcept:
 cdef struct Walk:
     const uint8_t *start  # the payload
     const uint8_t *stop
-    const uint8_t *at  # where the next record starts
+    const uint8_t *at  # the next record
     int64_t index
     int64_t count
-    int64_t lowest  # the offset delta the next record has at least, and any record at most
-    int64_t highest
+    int64_t lowest  # the least offset delta of the next record
+    int64_t highest  # the greatest offset delta of any record
     int64_t base_offset
     int64_t base_timestamp
     int64_t append_time
-    # the record read
+    # the current record
     const uint8_t *body
     const uint8_t *end
     int64_t timestamp
@@ -505,7 +504,7 @@ cdef struct Walk:
     int64_t value_size
     const uint8_t *headers
     int64_t headers_count
-    # what is wrong with it
+    # its fault
     int fault
     int field
     const uint8_t *where
@@ -565,7 +564,7 @@ cdef int get_long_varint(
 
 
 cdef inline int get_varint(Walk *walk, int field, const uint8_t **at, const uint8_t *end, int64_t *value) noexcept nogil:
-    """A varint of 32 bits; the one or two bytes of nearly all of them without a loop."""
+    """A varint of 32 bits; no loop for one or two bytes, the size of nearly all."""
     cdef const uint8_t *start = at[0]
     cdef uint32_t bits
     if start < end and start[0] < 0x80:
@@ -583,7 +582,7 @@ cdef inline int get_varint(Walk *walk, int field, const uint8_t **at, const uint
 cdef inline int get_sized(
     Walk *walk, int field, int64_t least, const uint8_t **at, const uint8_t **data, int64_t *size
 ) noexcept nogil:
-    """A size of ``least`` (-1 for null, or 0) and more, and the bytes it announces."""
+    """A size of at least ``least`` (-1 if null is allowed, else 0), and that number of bytes."""
     if get_varint(walk, field, at, walk.end, size):
         return walk.fault
     if size[0] < least or size[0] > walk.end - at[0]:
@@ -595,7 +594,7 @@ cdef inline int get_sized(
 
 
 cdef inline int read_place(Walk *walk, const uint8_t **at) noexcept nogil:
-    """The record's end, timestamp and offset delta; ``at`` is then where its key starts."""
+    """Read the record's end, timestamp and offset delta, and set ``at`` to its key."""
     cdef int64_t length
     cdef const uint8_t *field_start
     at[0] = walk.at
@@ -628,7 +627,7 @@ cdef inline int read_place(Walk *walk, const uint8_t **at) noexcept nogil:
 
 
 cdef inline int read_fields(Walk *walk) noexcept nogil:
-    """The next record up to its headers, which next_header reads and end_record closes."""
+    """Read the next record up to its headers."""
     cdef const uint8_t *at = NULL
     if read_place(walk, &at):
         return walk.fault
@@ -649,7 +648,7 @@ cdef inline int read_fields(Walk *walk) noexcept nogil:
 
 
 cdef inline int end_record(Walk *walk, const uint8_t *at) noexcept nogil:
-    """``at`` is where the last field ended: it must be the record's end. Go on to the next record."""
+    """Check that the last field ended (``at``) at the record's end; continue with the next record."""
     if at != walk.end:
         return wrong(walk, WRONG_END, LENGTH, at, at - walk.body)
     walk.at = at
@@ -756,7 +755,7 @@ cdef class RecordDecoder:
         return self.payload.len
 
     def take(self, Py_ssize_t max_records):
-        cdef Walk walk = self.walk  # kept only if all goes well
+        cdef Walk walk = self.walk  # stored only on success
         cdef int64_t stop = walk.index + max(0, min(max_records, walk.count - walk.index))
         cdef Py_ssize_t headers_left = MAX_HEADERS
         cdef const uint8_t *at
@@ -847,7 +846,7 @@ cdef int64_t least_of(Walk *walk) noexcept nogil:
         if get_varint(walk, LENGTH, &at, walk.stop, &length) or not 2 <= length <= walk.stop - at:
             return INT64_MIN
         walk.end = at + length
-        at += 1  # behind the attributes
+        at += 1  # after the attributes
         if at[0] < 0x80:
             delta = (at[0] >> 1) ^ -<int64_t>(at[0] & 1)
         elif get_long_varint(walk, TIMESTAMP_DELTA, &at, walk.end, &delta, 10, 0x01):
@@ -860,7 +859,7 @@ cdef int64_t least_of(Walk *walk) noexcept nogil:
     return least
 
 
-# Many records for the partitions of a topic: what by_partition.py explains
+# Many records by partition: see by_partition.py
 
 
 cdef uint32_t little_endian(const uint8_t *at, Py_ssize_t size) noexcept nogil:
@@ -945,7 +944,7 @@ def group_by_partition(partitions, int32_t count):
     cdef int32_t *order
     cdef Py_ssize_t place, stop, start = 0
     cdef bytearray counts = bytearray(max(count, 0) * sizeof(Py_ssize_t))
-    cdef Py_ssize_t *at = <Py_ssize_t *>PyByteArray_AS_STRING(counts)  # minus how many; then where the next one goes
+    cdef Py_ssize_t *at = <Py_ssize_t *>PyByteArray_AS_STRING(counts)  # minus the count; then the next index
     cdef int32_t partition
     cdef list groups = []
     ordered = partitions[:]
@@ -1004,7 +1003,7 @@ cdef inline Py_ssize_t size_of(PyObject *item) noexcept:
     return 0 if item == <PyObject *>None else PyBytes_GET_SIZE(<object>item)
 
 
-# Entries of producer snapshots: what producer_entries.py explains
+# Entries of producer snapshots: see producer_entries.py
 
 
 cdef enum:
@@ -1142,7 +1141,7 @@ def microseconds(timestamps_ms, allocate):
 
 
 cdef bint multiply(const int64_t *values, int64_t *products, Py_ssize_t count, int64_t factor) noexcept nogil:
-    """Whether one of them is too large for it."""
+    """Whether a product overflows."""
     cdef int64_t greatest = INT64_MAX // factor
     cdef bint is_outside = False
     cdef Py_ssize_t place
@@ -1154,7 +1153,7 @@ cdef bint multiply(const int64_t *values, int64_t *products, Py_ssize_t count, i
 
 @cython.final
 cdef class Space:
-    """Memory of the caller's, held while it is filled."""
+    """Memory from the caller, held while it is filled."""
 
     cdef Py_buffer view
     cdef object buffer
@@ -1175,8 +1174,9 @@ cdef class Space:
 
 @cython.final
 cdef class BytesColumn:
-    """``room`` values: where each begins in the payload, where it will end in the column, and a bit for each that
-    is there. Copied when all are known, into memory of just that size."""
+    """``room`` values: the start of each in the payload, its end in the column, and its validity bit.
+
+    ``close`` copies the data into memory of exactly the right size."""
 
     cdef object allocate
     cdef Space offsets
@@ -1264,7 +1264,7 @@ cdef object columns_of(Walk *walk, bint with_headers, object allocate):
 
 
 cdef Py_ssize_t count_headers(Walk walk) noexcept:
-    """Headers up to the first record that is wrong; reading it again will say so. Never more than the payload holds."""
+    """The headers up to the first faulty record, which the second reading reports."""
     cdef Py_ssize_t count = 0
     while walk.index < walk.count and not read_fields(&walk):
         count += walk.headers_count
@@ -1273,7 +1273,7 @@ cdef Py_ssize_t count_headers(Walk walk) noexcept:
 
 
 cdef int put_headers(Walk *walk, const uint8_t **at, BytesColumn names, BytesColumn values) except -1:
-    """Check the record's headers, and put them where columns for them are given."""
+    """Check the record's headers, and put them into the columns, if there are any."""
     cdef const uint8_t *data = NULL
     cdef int64_t size = 0
     cdef int64_t place

@@ -1,7 +1,6 @@
-"""What can be wrong with a record, in words: the readable and the compiled codec raise the same errors.
+"""The errors of records, the same for the readable and the compiled codec. The caller raises them.
 
-Owns messages, nothing else. Every function returns the error for the caller to raise. ``record`` is the record's place
-in its batch, ``position`` a byte position in the decompressed payload.
+``record`` is the index in the batch, ``position`` a byte position in the decompressed payload.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pylog.errors import (
     SerializationError,
 )
 
-# The fields of a record, in the order they are written; the compiled decoder names them by number
+# The fields of a record in order; the decoders name them by number
 FIELDS = (
     "length",
     "attributes",
@@ -116,14 +115,14 @@ def changed_meanwhile(record: int) -> CorruptRecord:  # pragma: no cover - the c
     return CorruptRecord(f"record {record}: the payload changed while it was read", record=record)
 
 
-# What a caller gave us to decode into
+# The caller's memory
 
 
 def wrong_space(found_bytes: int, wanted_bytes: int) -> ConfigError:
     return ConfigError(f"allocate gave {found_bytes} bytes, expected {wanted_bytes}")
 
 
-# What a caller gave us to encode
+# The caller's records
 
 
 def unusable_timestamp(timestamp_ms: object) -> InvalidTimestamp:
@@ -167,6 +166,6 @@ def unusable_slice(values: int, keys: int, start: int) -> ConfigError:
 
 
 def locate(error: BaseException, index: int) -> None:
-    """Note in ``error`` which of the values given it is about."""
+    """Add the index of the faulty value to ``error``."""
     if isinstance(error, PylogError):
         error.facts["index"] = index
