@@ -6,7 +6,6 @@ which the CRC does not cover (``stamp``). Readers call ``check_header`` and ``ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -213,17 +212,7 @@ class BatchView:
 
         The caller has checked header and CRC.
         """
-        header = self.header
-        return RecordDecoder(
-            self._payload(limit_bytes),
-            header.count,
-            header.base_offset,
-            header.base_timestamp_ms,
-            self._append_time_ms(),
-            topic,
-            partition,
-            header.last_offset_delta,
-        )
+        return RecordDecoder(*self._to_decode(limit_bytes), topic, partition, self.header.last_offset_delta)
 
     def columns(
         self,
@@ -232,17 +221,7 @@ class BatchView:
         allocate: Allocate = bytearray,
     ) -> Columns:
         """The records as columns, in memory from ``allocate``. The caller has checked header and CRC."""
-        header = self.header
-        return decode_columns(
-            self._payload(limit_bytes),
-            header.count,
-            header.base_offset,
-            header.base_timestamp_ms,
-            self._append_time_ms(),
-            with_headers,
-            header.last_offset_delta,
-            allocate,
-        )
+        return decode_columns(*self._to_decode(limit_bytes), with_headers, self.header.last_offset_delta, allocate)
 
     def least_timestamp_ms(self, limit_bytes: int = 0) -> int:
         """The least timestamp of the records; ``INT64_MAX`` without records, ``INT64_MIN`` if unknown.
@@ -252,8 +231,8 @@ class BatchView:
         header = self.header
         if header.is_control or not header.count:
             return INT64_MAX
-        if (append_time_ms := self._append_time_ms()) >= 0:
-            return append_time_ms
+        if header.is_log_append_time and header.max_timestamp_ms >= 0:
+            return header.max_timestamp_ms
         if header.codec != NONE and not limit_bytes:
             return INT64_MIN
         return least_timestamp_ms(self._payload(limit_bytes), header.count, header.base_timestamp_ms)
@@ -271,29 +250,16 @@ class BatchView:
         payload = memoryview(self.buffer)[HEADER_BYTES:]
         return payload if self.header.codec == NONE else decompress(self.header.codec, payload, limit_bytes)
 
-    def _append_time_ms(self) -> int:
-        return self.header.max_timestamp_ms if self.header.is_log_append_time else NO_TIMESTAMP
+    def _to_decode(self, limit_bytes: int) -> tuple[Buffer, int, int, int, int]:
+        """The first arguments of ``RecordDecoder`` and ``decode_columns``."""
+        header = self.header
+        append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP
+        return self._payload(limit_bytes), header.count, header.base_offset, header.base_timestamp_ms, append_time_ms
 
 
 def header_crc(front: bytes | bytearray | memoryview) -> int:
     """The CRC-32C of the first 21 bytes, which the batch's own CRC does not cover."""
     return crc32c(front[:CRC_START])
-
-
-def scan_headers(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch up to ``end``; stops before one that is not whole.
-
-    ``CorruptRecord``, with ``position``, for an impossible header. CRCs are not checked.
-    """
-    while position + HEADER_BYTES <= end:
-        header = read_header(buffer, position)
-        reason = check_header(header)
-        if reason is not None:
-            raise CorruptRecord(f"no batch at position {position}: {reason}", position=position)
-        if position + header.size_bytes > end:
-            return
-        yield position, header
-        position += header.size_bytes
 
 
 class TakenRecords:

@@ -64,19 +64,19 @@ class ColumnsBuilder:
 
     def columns(self) -> Columns:
         keys, values, header_keys, header_values = (
-            (self._placed(column.offsets), self._placed(column.validity), self._placed(column.data))
+            (self._copied(column.offsets), self._copied(column.validity), self._copied(column.data))
             for column in (self._keys, self._values, self._header_keys, self._header_values)
         )
-        records = len(self._offsets), self._placed(self._offsets), self._placed(self._timestamps), *keys, *values
+        records = len(self._offsets), self._copied(self._offsets), self._copied(self._timestamps), *keys, *values
         if not self._with_headers:
             return Columns(*records, None, None, None, None, None, None)
-        return Columns(*records, self._placed(self._lists), header_keys[0], header_keys[2], *header_values)
+        return Columns(*records, self._copied(self._lists), header_keys[0], header_keys[2], *header_values)
 
-    def _placed(self, data: array[int] | bytearray) -> Any:
-        return placed(data, self._allocate)
+    def _copied(self, data: array[int] | bytearray) -> Any:
+        return copied(data, self._allocate)
 
 
-def placed(data: array[int] | bytearray, allocate: Allocate) -> Any:
+def copied(data: array[int] | bytearray, allocate: Allocate) -> Any:
     """A copy of ``data`` in the caller's memory."""
     source = memoryview(data).cast("B")
     space = allocate(len(source))
@@ -92,7 +92,7 @@ def microseconds(timestamps_ms: Buffer, allocate: Allocate) -> Any | None:
     times = memoryview(timestamps_ms).cast("B").cast("q")
     if any(abs(time) > INT64_MAX // 1000 for time in times):
         return None
-    return placed(array("q", [1000 * time for time in times]), allocate)
+    return copied(array("q", [1000 * time for time in times]), allocate)
 
 
 class _BytesColumn:

@@ -22,7 +22,7 @@ class Payload(NamedTuple):
     highest_delta: int
 
 
-class Place(NamedTuple):
+class RecordBounds(NamedTuple):
     """The start of a record: times, and the payload positions of its body, its key and its end."""
 
     timestamp_ms: int
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     end: int
 
 
-def read_place(payload: Payload, record: int, position: int, lowest_delta: int) -> Place:
+def read_bounds(payload: Payload, record: int, position: int, lowest_delta: int) -> RecordBounds:
     data, size = payload.data, len(payload.data)
     length, at = decode_varint(data, position, size, record, faults.LENGTH)
     if not 0 <= length <= size - at:
@@ -49,17 +49,17 @@ def read_place(payload: Payload, record: int, position: int, lowest_delta: int) 
     delta, at = decode_varint(data, start, end, record, faults.OFFSET_DELTA)
     if not lowest_delta <= delta <= payload.highest_delta:
         raise faults.offset_out_of_order(record, start, delta, lowest_delta, payload.highest_delta)
-    return Place(timestamp_ms, delta, body, at, end)
+    return RecordBounds(timestamp_ms, delta, body, at, end)
 
 
-def read_fields(payload: Payload, record: int, place: Place) -> tuple[bytes | None, bytes | None, Headers]:
+def read_fields(payload: Payload, record: int, bounds: RecordBounds) -> tuple[bytes | None, bytes | None, Headers]:
     """Key, value and headers, which must end at the record's end."""
-    data, end = payload.data, place.end
-    key, at = _read_bytes(data, record, faults.KEY_LENGTH, place.key, end)
+    data, end = payload.data, bounds.end
+    key, at = _read_bytes(data, record, faults.KEY_LENGTH, bounds.key, end)
     value, at = _read_bytes(data, record, faults.VALUE_LENGTH, at, end)
     headers, at = read_headers(data, record, at, end)
     if at != end:
-        raise faults.wrong_end(record, at, end - place.body, at - place.body)
+        raise faults.wrong_end(record, at, end - bounds.body, at - bounds.body)
     return key, value, headers
 
 

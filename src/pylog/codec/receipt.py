@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 
 class Receipt:
-    """The batch of a record accepted by ``RecordEncoder.enter``, its index, and its timestamp."""
+    """The batch of a record accepted by ``RecordEncoder.try_append``, its index, and its timestamp."""
 
     __slots__ = ("batch", "index", "timestamp_ms")
 

@@ -14,7 +14,7 @@ from pylog.codec import faults
 from pylog.codec.columns import Allocate, Columns, ColumnsBuilder, microseconds  # noqa: F401 - as in _records.pyx
 from pylog.codec.fields import NO_HEADERS_ENCODED, bytes_of, check_timestamp, encode_headers, encode_record
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
-from pylog.codec.framing import Payload, read_fields, read_headers, read_place
+from pylog.codec.framing import Payload, read_bounds, read_fields, read_headers
 from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - as in _records.pyx
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - as in _records.pyx
 from pylog.codec.times import NO_TIMES, Times
@@ -28,7 +28,7 @@ _NO_HEADERS: Headers = ()
 
 
 class RecordEncoder:
-    """The encoded records of an open batch. Several threads may call ``enter`` at once, nothing else.
+    """The encoded records of an open batch. Threads may call ``try_append`` at once, nothing else.
 
     ``limit_bytes`` limits the uncompressed batch with its header of 61 bytes. ``size_bytes`` is the
     size of the records. The timestamps are -1 while it is empty. ``now_ms`` is the clock for
@@ -66,7 +66,7 @@ class RecordEncoder:
     def max_timestamp_ms(self) -> int:
         return self._times.max_ms
 
-    def enter(
+    def try_append(
         self,
         kind: type[R],
         batch: object,
@@ -111,7 +111,7 @@ class RecordEncoder:
                 return receipt
         return None
 
-    def enter_many(
+    def try_append_many(
         self,
         timestamp_ms: int,
         values: Sequence[bytes | None],
@@ -119,10 +119,10 @@ class RecordEncoder:
         start: int,
         stop: int,
     ) -> tuple[int, int]:
-        """Append records of ``values[start:stop]`` like ``enter``: the first one's index, and the count.
+        """Append records of ``values[start:stop]``; returns the first one's index, and the count.
 
         Stops before a record that does not fit or has another type than ``bytes`` or None, or if
-        another thread appends first. ``enter`` and ``extend`` report the reason. Raises like
+        another thread appends first. ``try_append`` and ``extend`` report the reason. Raises like
         ``append``; then nothing was appended.
         """
         check_timestamp(timestamp_ms)
@@ -141,7 +141,7 @@ class RecordEncoder:
                 break
             records += record
             index += 1
-        if index > start and first == self.count and not self._is_closed:  # see enter
+        if index > start and first == self.count and not self._is_closed:  # see try_append
             buffer += records
             self._times = times
             self.count = first + index - start
@@ -149,7 +149,7 @@ class RecordEncoder:
         return first, 0
 
     def close(self) -> None:
-        """Make ``enter`` return None. The records can still be taken."""
+        """Make ``try_append`` return None. The records can still be taken."""
         self._is_closed = True
 
     def reopen(self) -> None:
@@ -214,10 +214,6 @@ class RecordEncoder:
             faults.locate(error, index)
             raise
         return index
-
-    def take(self) -> bytes:
-        """Remove and return the encoded records."""
-        return bytes(memoryview(self.take_batch())[HEADER_BYTES:])
 
     def take_batch(self) -> bytearray:
         """Remove and return the encoded records, after 61 zero bytes for the batch header."""
@@ -350,9 +346,9 @@ class RecordDecoder:
                 if at != end:
                     raise IndexError
             except own(IndexError):
-                place = read_place(self._payload, index, position, lowest)
-                key, value, headers = read_fields(self._payload, index, place)
-                timestamp, delta, at = place.timestamp_ms, place.offset_delta, place.end
+                bounds = read_bounds(self._payload, index, position, lowest)
+                key, value, headers = read_fields(self._payload, index, bounds)
+                timestamp, delta, at = bounds.timestamp_ms, bounds.offset_delta, bounds.end
             if headers:
                 headers_left -= len(headers)
             records.append(new(Record, (topic, partition, base_offset + delta, timestamp, key, value, headers)))
@@ -368,10 +364,10 @@ class RecordDecoder:
         """Skip the records below ``offset``; reads only their length, time and offset."""
         index, position, lowest = self._index, self._position, self._lowest_delta
         while index < self._count:
-            place = read_place(self._payload, index, position, lowest)
-            if self._base_offset + place.offset_delta >= offset:
+            bounds = read_bounds(self._payload, index, position, lowest)
+            if self._base_offset + bounds.offset_delta >= offset:
                 break
-            index, position, lowest = index + 1, place.end, place.offset_delta + 1
+            index, position, lowest = index + 1, bounds.end, bounds.offset_delta + 1
         self._index, self._position, self._lowest_delta = index, position, lowest
 
 
