@@ -24,7 +24,7 @@ _OPTIONS: Mapping[str, str] = {
     "max_in_flight_requests_per_connection metadata_max_age_ms receive_buffer_bytes receive_message_max_bytes "
     "reconnect_backoff_max_ms reconnect_backoff_ms request_timeout_ms retry_backoff_ms selector send_buffer_bytes "
     "socket_options",
-    "leave it out: metrics() are numbers by name": "metric_group_prefix metric_reporters metrics_enabled "
+    "leave it out: metrics() returns numbers by name": "metric_group_prefix metric_reporters metrics_enabled "
     "metrics_num_samples metrics_sample_window_ms",
     "use Log(directory, auto_create_topics=True)": "allow_auto_create_topics",
 }
@@ -35,7 +35,7 @@ CLIENT_OPTIONS: Mapping[str, str] = {name: advice for advice, names in _OPTIONS.
 def require_whole(option: str, value: object) -> int:
     """``value`` if it is a whole number; else ``ConfigError`` (True is not a number here)."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{option} must be a whole number, not {value!r:.80}", option=option, value=value)
+        raise _wrong(option, "a whole number", value)
     return value
 
 
@@ -43,23 +43,22 @@ def require_count(option: str, value: object, least: int, most: int | None = Non
     """``value`` if it is a whole number from ``least`` (to ``most``); else ``ConfigError``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ConfigError(f"{option} must be a whole number {bounds}, not {_shown(value)}", option=option, value=value)
+        raise _wrong(option, f"a whole number {bounds}", value)
     return value
 
 
-def _shown(value: object) -> str:
+def _wrong(option: str, expected: str, value: object) -> ConfigError:
     try:
-        return f"{value!r:.80}"
+        shown = f"{value!r:.80}"
     except own(ValueError):  # Python does not write numbers of some thousand digits
-        return "a number of thousands of digits"
+        shown = "a number of thousands of digits"
+    return ConfigError(f"{option} must be {expected}, not {shown}", option=option, value=value)
 
 
 def require_seconds(option: str, value: object) -> None:
     """``ConfigError`` unless ``value`` is a number of seconds from 0 to infinity."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-        raise ConfigError(
-            f"{option} must be a number of seconds of at least 0, not {value!r:.80}", option=option, value=value
-        )
+        raise _wrong(option, "a number of seconds of at least 0", value)
 
 
 def require_timeout(value: object) -> None:
@@ -67,14 +66,12 @@ def require_timeout(value: object) -> None:
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
-        raise ConfigError(
-            f"timeout must be a number of seconds, or None, not {value!r:.80}", option="timeout", value=value
-        )
+        raise _wrong("timeout", "a number of seconds, or None", value)
 
 
 def require_bool(option: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise ConfigError(f"{option} must be True or False, not {value!r:.80}", option=option, value=value)
+        raise _wrong(option, "True or False", value)
 
 
 def require_bools(**options: object) -> None:
@@ -84,9 +81,7 @@ def require_bools(**options: object) -> None:
 
 def require_callable(option: str, value: _Function, takes: str) -> _Function:
     if not callable(value):
-        raise ConfigError(
-            f"{option} must be a callable that takes {takes}, not {value!r:.80}", option=option, value=value
-        )
+        raise _wrong(option, f"a callable that takes {takes}", value)
     return value
 
 

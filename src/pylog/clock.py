@@ -1,4 +1,4 @@
-"""Time, behind one interface so that tests can move it.
+"""Time, through one interface, so that tests can move it.
 
 Wall time stamps records and ages segments; it never decides what is safe. Waits use monotonic time.
 """

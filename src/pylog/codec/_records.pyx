@@ -224,7 +224,7 @@ cdef bytes encode_headers(object headers):
         try:
             name, value = header
         except (TypeError, ValueError):
-            raise faults.unusable_header(header, "no pair") from None
+            raise faults.unusable_header(header, "not a pair") from None
         if not PyUnicode_Check(name):
             raise faults.unusable_header(header, f"key is {type(name).__name__}")
         try:
@@ -398,7 +398,7 @@ cdef class RecordEncoder:
         return self.put_with(None, timestamp, as_bytes("key", key), as_bytes("value", value))
 
     cdef int put_with(self, bytes headers, int64_t timestamp, object key, object value) except -1:
-        """``put`` with encoded headers; None is no headers."""
+        """``put`` with encoded headers, or None."""
         if headers is None:
             return self.put(timestamp, <PyObject *>key, <PyObject *>value, NO_HEADERS_ENCODED, 1)
         return self.put(

@@ -138,7 +138,7 @@ def check_header(header: BatchHeader) -> str | None:
     if payload_bytes < 0:
         return f"batch length {length}, expected {MIN_BATCH_LENGTH} or more"
     if base_offset < 0 or last_offset_delta < 0 or base_offset + last_offset_delta > INT64_MAX:
-        return f"base offset {base_offset} and last offset delta {last_offset_delta} name no offsets"
+        return f"base offset {base_offset} and last offset delta {last_offset_delta} are not a range of offsets"
     if attributes & ~KNOWN_ATTRIBUTES:
         return f"attributes {attributes:#x}, but only the bits {KNOWN_ATTRIBUTES:#x} are defined"
     codec = attributes & CODEC_MASK

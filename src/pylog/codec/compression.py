@@ -97,8 +97,8 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
 def _beyond_limit(codec: int, limit_bytes: int) -> CorruptRecord:
     name = CODEC_NAMES[codec]
     return CorruptRecord(
-        f"{name} payload holds more than the limit of {limit_bytes} bytes for the records of one batch; a consumer whose "
-        "fetch_max_bytes is greater reads up to that many",
+        f"{name} payload holds more than the limit of {limit_bytes} bytes for the records of one batch; a consumer with a "
+        "greater fetch_max_bytes reads up to that",
         codec=name,
         limit_bytes=limit_bytes,
     )
@@ -277,9 +277,9 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes | bytearray:
             position = _skip_frame(LZ4, data, position)
             continue
         if data[position : position + 4] != LZ4_FRAME_MAGIC or len(data) < position + 5:
-            raise _invalid(LZ4, position, f"no frame of version 1: {bytes(data[position : position + 5]).hex()}")
+            raise _invalid(LZ4, position, f"not a frame of version 1: {bytes(data[position : position + 5]).hex()}")
         if not data[position + 4] & LZ4_BLOCK_INDEPENDENT_BIT:
-            raise _invalid(LZ4, position, "its blocks depend on one another, which Kafka excludes")
+            raise _invalid(LZ4, position, "its blocks depend on each other, which Kafka does not allow")
         context = frame.create_decompression_context()
         start, is_whole = position, False
         step = min(4 * len(data) + XERIAL_BLOCK_BYTES, _OUTPUT_STEP)

@@ -55,7 +55,7 @@ def build_marker(
 ) -> bytearray:
     """The batch that ends a transaction, with base offset 0: ``stamp`` it like any other batch."""
     if type not in _MARKERS:
-        raise ConfigError(f"control type {type!r} ends no transaction, expected ABORT or COMMIT")
+        raise ConfigError(f"control type {type!r} does not end a transaction, expected ABORT or COMMIT")
     encoder = RecordEncoder(_MARKER_LIMIT_BYTES)
     key = CONTROL_KEY_STRUCT.pack(CONTROL_KEY_VERSION, type)
     encoder.append(timestamp_ms, key, MARKER_VALUE_STRUCT.pack(MARKER_VALUE_VERSION, coordinator_epoch), ())
@@ -75,7 +75,7 @@ def read_marker(view: BatchView) -> Marker:
     if not records:
         raise CorruptRecord(
             f"batch at offset {view.base_offset} with {view.header.count} records and attributes "
-            f"{view.header.attributes:#x} holds no control record",
+            f"{view.header.attributes:#x} has no control record",
             offset=view.base_offset,
         )
     key, value = records[0].key, records[0].value

@@ -53,7 +53,7 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
         try:
             name, value = header
         except own(TypeError, ValueError):
-            raise faults.unusable_header(header, "no pair") from None
+            raise faults.unusable_header(header, "not a pair") from None
         if not isinstance(name, str):
             raise faults.unusable_header(header, f"key is {type(name).__name__}")
         try:

@@ -120,5 +120,5 @@ def arrow_format(with_headers: bool, limit_bytes: int) -> ArrowFormat:
 
 def _with_remedy(unfit: InvalidTimestamp) -> InvalidTimestamp:
     return InvalidTimestamp(
-        f"{unfit}; seek to {unfit.offset + 1} to go on without this record, or read it with poll()", **unfit.facts
+        f"{unfit}; seek to {unfit.offset + 1} to continue after this record, or read it with poll()", **unfit.facts
     )

@@ -225,8 +225,8 @@ class GroupAssignment(Assignment):
         offset = next_offset(self._log.partition(*partition), committed)
         if committed.offset > offset:
             logger.warning(
-                "group %r has committed offset %d of %s, whose records were lost from %d on, with the power perhaps; going on "
-                "there", self.group_id, committed.offset, name_of(partition), offset,
+                "group %r has committed offset %d of %s, but the records from %d on were lost, perhaps in a power failure; "
+                "continuing there", self.group_id, committed.offset, name_of(partition), offset,
             )  # fmt: skip
         return offset
 

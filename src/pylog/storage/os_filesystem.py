@@ -350,7 +350,7 @@ def _made(name: str, path: str, mode: int, above: int | None) -> bool:
 
 
 def _is_directory(path: str) -> bool:
-    """Like ``os.path.isdir``, which takes a signal handler's exception for a no."""
+    """Like ``os.path.isdir``, which takes a signal handler's exception for False."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except own(OSError, ValueError):
