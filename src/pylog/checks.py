@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from pylog.errors import ConfigError
@@ -96,28 +95,14 @@ def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
     return list(values)
 
 
-def refuse_options(
-    owner: str,
-    given: Mapping[str, object],
-    not_yet: Mapping[str, str],
-    known: Collection[str] = (),
-    elsewhere: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """``ConfigError`` for keywords that ``owner`` does not have, with a hint (``meant``). Those of
-    ``not_yet`` may be None or False, which request nothing."""
-    for option, value in given.items():
-        if option not in not_yet:
-            hint = f"; {meant(option, known, elsewhere)}" if known else ""
-            raise ConfigError(f"{owner} has no option {option!r:.80}{hint}", option=option, value=value)
-        if value is not None and value is not False:
-            raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
-
-
 def refuses_other_options(
     owner: str, not_yet: Mapping[str, str], known: Collection[str], elsewhere: Mapping[str, str]
 ) -> Callable[[_Function], _Function]:
-    """Decorates an ``__init__``: ``refuse_options`` for all keywords that are not ``known``.
-    So the signature names each option, and a type checker finds a misspelt one."""
+    """Decorates an ``__init__``: ``ConfigError``, with a hint (``meant``), for keywords not ``known``.
+
+    Those of ``not_yet`` may be None or False, which request nothing. The signature names each
+    option, so that a type checker finds a misspelt one.
+    """
 
     def decorate(init: _Function) -> _Function:
         positional = init.__code__.co_argcount
@@ -126,8 +111,13 @@ def refuses_other_options(
         def checked(*args: Any, **options: Any) -> None:
             if len(args) > positional:
                 refuse_positional(init, len(args))
-            others = {option: options.pop(option) for option in options.keys() - known - {"log"}}
-            refuse_options(owner, others, not_yet, known, elsewhere)
+            for option in options.keys() - known - {"log"}:
+                value = options.pop(option)
+                if option not in not_yet:
+                    hint = meant(option, known, elsewhere)
+                    raise ConfigError(f"{owner} has no option {option!r:.80}; {hint}", option=option, value=value)
+                if value is not None and value is not False:
+                    raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
             init(*args, **options)
 
         return checked  # type: ignore[return-value]  # for a checker, it takes what ``init`` takes

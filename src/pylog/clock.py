@@ -31,8 +31,6 @@ machine_ns = time.time_ns
 
 
 class SystemClock:
-    """The clock of the machine."""
-
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

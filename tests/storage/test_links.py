@@ -58,7 +58,9 @@ def test_no_directory_on_the_way_is_a_link(
     link = root / depth / "link"
     link.symlink_to(elsewhere)
     before, files = snapshot_of(elsewhere), open_files()
-    with pytest.raises(StorageError, match=f"'{link}' is a symbolic link, which pylog does not follow inside a log") as caught:
+    with pytest.raises(
+        StorageError, match=f"'{link}' is a symbolic link, which pylog does not follow inside a log"
+    ) as caught:
         CALLS[call](OsFileSystem().within(str(root)), str(link))
     assert (caught.value.path, caught.value.kind) == (str(link), "a symbolic link")
     assert snapshot_of(elsewhere) == before

@@ -215,10 +215,7 @@ class BatchView:
         return RecordDecoder(*self._to_decode(limit_bytes), topic, partition, self.header.last_offset_delta)
 
     def columns(
-        self,
-        limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
-        with_headers: bool = True,
-        allocate: Allocate = bytearray,
+        self, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT, with_headers: bool = True, allocate: Allocate = bytearray
     ) -> Columns:
         """The records as columns, in memory from ``allocate``. The caller has checked header and CRC."""
         return decode_columns(*self._to_decode(limit_bytes), with_headers, self.header.last_offset_delta, allocate)

@@ -42,8 +42,6 @@ class Columns(NamedTuple):
 
 
 class ColumnsBuilder:
-    """Builds columns record by record."""
-
     def __init__(self, with_headers: bool, allocate: Allocate) -> None:
         self._with_headers = with_headers
         self._allocate = allocate
@@ -77,7 +75,6 @@ class ColumnsBuilder:
 
 
 def copied(data: array[int] | bytearray, allocate: Allocate) -> Any:
-    """A copy of ``data`` in the caller's memory."""
     source = memoryview(data).cast("B")
     space = allocate(len(source))
     with memoryview(space) as target:

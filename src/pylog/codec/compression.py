@@ -50,14 +50,12 @@ _of_this_thread = threading.local()
 
 
 def codec_id(name: str) -> int:
-    """The number of a codec in batch attributes."""
     if name not in CODEC_NAMES:
         raise ConfigError(f"compression codec {name!r}, expected one of {', '.join(CODEC_NAMES)}", codec=name)
     return CODEC_NAMES.index(name)
 
 
 def codec_name(codec: int) -> str:
-    """The name of a codec number."""
     if not 0 <= codec < len(CODEC_NAMES):
         raise ConfigError(f"compression codec {codec!r}, expected 0 to {len(CODEC_NAMES) - 1}", codec=codec)
     return CODEC_NAMES[codec]

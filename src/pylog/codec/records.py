@@ -233,16 +233,7 @@ class RecordDecoder:
     ``size_bytes`` is the size of the payload.
     """
 
-    __slots__ = (
-        "_base_offset",
-        "_count",
-        "_index",
-        "_lowest_delta",
-        "_partition",
-        "_payload",
-        "_position",
-        "_topic",
-    )
+    __slots__ = ("_base_offset", "_count", "_index", "_lowest_delta", "_partition", "_payload", "_position", "_topic")
 
     def __init__(
         self,

@@ -67,7 +67,6 @@ class ColumnsDecoder:
         return sum(len(buffer) for buffer in self._columns[1:] if buffer is not None)
 
     def skip_to(self, offset: int) -> None:
-        """Skip the records below ``offset``."""
         self._begin_at(bisect_left(memoryview(self._columns.offsets).cast("q"), offset))
 
     def take(self, max_records: int) -> ArrowChunk:

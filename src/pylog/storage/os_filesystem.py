@@ -128,8 +128,6 @@ class OsReadableFile:
 
 
 class OsAppendableFile(OsReadableFile):
-    """A file open for reading and writing."""
-
     __slots__ = ()
     _flags = FOR_WRITING
 
@@ -162,8 +160,6 @@ class OsAppendableFile(OsReadableFile):
 
 
 class OsFileSystem:
-    """The machine's own filesystem."""
-
     _root: str | None = None
 
     def within(self, root: str) -> OsFileSystem:
@@ -376,10 +372,7 @@ def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> 
 
 def _read_of_proc(path: str) -> str:
     """Read a file that only Linux has: ``FileNotFoundError`` elsewhere, else ``StorageError``."""
-    with (
-        translated("read", path),
-        with_descriptor(open, path, encoding="utf-8", errors="surrogateescape") as file,
-    ):
+    with translated("read", path), with_descriptor(open, path, encoding="utf-8", errors="surrogateescape") as file:
         content: str = file.read()
     return content
 
