@@ -216,7 +216,7 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
 }
 """Keywords of existing methods, by the method that lacks them."""
 
-_THEMSELVES = {"Consumer.poll", "Delivery.result"}  # these check their keywords, without the cost of a wrapper
+_CHECK_KEYWORDS_THEMSELVES = {"Consumer.poll", "Delivery.result"}  # a wrapper would cost too much
 
 POSITIONAL: Mapping[str, str] = {
     "Consumer.__init__": "use consumer.subscribe(topics); options are keywords",
@@ -282,7 +282,7 @@ def answers_kafkas_names(cls: _Class) -> _Class:
     for name in ATTRIBUTES[cls.__name__]:
         setattr(cls, name, _Absent(cls.__name__, name))
     cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # for instances: dir asks no metaclass
-    for method in (KEYWORDS.keys() | POSITIONAL.keys()) - _THEMSELVES:
+    for method in (KEYWORDS.keys() | POSITIONAL.keys()) - _CHECK_KEYWORDS_THEMSELVES:
         owner, _, name = method.partition(".")
         if owner == cls.__name__ and name != "__init__":  # ``refuses_other_options`` decorates it
             setattr(cls, name, _answering(getattr(cls, name), KEYWORDS.get(method, {})))

@@ -120,7 +120,7 @@ class GroupAssignment(Assignment):
     def clear(self) -> None:
         """Leave the group, if it was joined, and read nothing."""
         if self.requested.subscription is not None:
-            self._leave_politely()
+            self._leave_group()
         else:
             self.tracker.commit_read(self._fetcher.assigned)
         super().clear()
@@ -264,7 +264,7 @@ class GroupAssignment(Assignment):
 
     # The end
 
-    def _leave_politely(self) -> None:
+    def _leave_group(self) -> None:
         """Commit and call back, as when partitions move; then leave the group."""
         try:
             if self.membership.id in self.membership.look().members:
