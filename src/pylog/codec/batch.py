@@ -212,13 +212,33 @@ class BatchView:
 
         The caller has checked header and CRC.
         """
-        return RecordDecoder(*self._to_decode(limit_bytes), topic, partition, self.header.last_offset_delta)
+        header = self.header
+        return RecordDecoder(
+            self._payload(limit_bytes),
+            header.count,
+            header.base_offset,
+            header.base_timestamp_ms,
+            self._append_time_ms(),
+            topic,
+            partition,
+            header.last_offset_delta,
+        )
 
     def columns(
         self, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT, with_headers: bool = True, allocate: Allocate = bytearray
     ) -> Columns:
         """The records as columns, in memory from ``allocate``. The caller has checked header and CRC."""
-        return decode_columns(*self._to_decode(limit_bytes), with_headers, self.header.last_offset_delta, allocate)
+        header = self.header
+        return decode_columns(
+            self._payload(limit_bytes),
+            header.count,
+            header.base_offset,
+            header.base_timestamp_ms,
+            self._append_time_ms(),
+            with_headers,
+            header.last_offset_delta,
+            allocate,
+        )
 
     def least_timestamp_ms(self, limit_bytes: int = 0) -> int:
         """The least timestamp of the records; ``INT64_MAX`` without records, ``INT64_MIN`` if unknown.
@@ -228,8 +248,8 @@ class BatchView:
         header = self.header
         if header.is_control or not header.count:
             return INT64_MAX
-        if header.is_log_append_time and header.max_timestamp_ms >= 0:
-            return header.max_timestamp_ms
+        if (append_time_ms := self._append_time_ms()) >= 0:
+            return append_time_ms
         if header.codec != NONE and not limit_bytes:
             return INT64_MIN
         return least_timestamp_ms(self._payload(limit_bytes), header.count, header.base_timestamp_ms)
@@ -247,11 +267,8 @@ class BatchView:
         payload = memoryview(self.buffer)[HEADER_BYTES:]
         return payload if self.header.codec == NONE else decompress(self.header.codec, payload, limit_bytes)
 
-    def _to_decode(self, limit_bytes: int) -> tuple[Buffer, int, int, int, int]:
-        """The first arguments of ``RecordDecoder`` and ``decode_columns``."""
-        header = self.header
-        append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP
-        return self._payload(limit_bytes), header.count, header.base_offset, header.base_timestamp_ms, append_time_ms
+    def _append_time_ms(self) -> int:
+        return self.header.max_timestamp_ms if self.header.is_log_append_time else NO_TIMESTAMP
 
 
 def header_crc(front: bytes | bytearray | memoryview) -> int:
