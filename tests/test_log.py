@@ -751,7 +751,7 @@ def test_a_log_that_is_moved_while_it_is_open_says_so(tmp_log_dir: Path, call: s
         partition.append(one("v"), acks=1)
         log.manager.next_producer_id()
         Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
-        with pytest.raises(LogNotFound, match="not there any more") as caught:
+        with pytest.raises(LogNotFound, match="no longer exists") as caught:
             {**GONE, **GONE_TO_WRITERS}[call](log)
         assert caught.value.path.startswith(str(tmp_log_dir))
     if lost == ".":
@@ -764,7 +764,7 @@ def test_producer_ids_of_a_log_that_is_moved_say_so(tmp_log_dir: Path, lost: str
     Log(tmp_log_dir).close()
     with Log(tmp_log_dir) as log:
         Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
-        with pytest.raises(LogNotFound, match="not there any more") as caught:
+        with pytest.raises(LogNotFound, match="no longer exists") as caught:
             log.manager.next_producer_id()
         assert caught.value.path == f"{tmp_log_dir}/.pylog"
 
@@ -774,7 +774,7 @@ def test_a_log_without_its_topics_cannot_be_read(tmp_log_dir: Path, call: str) -
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
     shutil.rmtree(tmp_log_dir / ".pylog" / "topics")
-    with Log(tmp_log_dir, read_only=True) as log, pytest.raises(LogNotFound, match="restore what is missing"):
+    with Log(tmp_log_dir, read_only=True) as log, pytest.raises(LogNotFound, match="restore the missing files"):
         GONE[call](log)
 
 
@@ -785,7 +785,7 @@ def test_a_kafka_directory_that_is_moved_while_it_is_open_says_so(tmp_path: Path
     with Log(tmp_path / "k") as log:
         assert log.topics() == ["t"]
         (tmp_path / "k").rename(tmp_path / "moved")
-        with pytest.raises(LogNotFound, match="not there any more"):
+        with pytest.raises(LogNotFound, match="no longer exists"):
             GONE[call](log)
 
 

@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "pylog"
 
 # Who asks for it, or hands it on, and what for.
 ALLOWED = {
-    "codec/records.py RecordEncoder.enter": "the timestamp of a record that has none",
+    "codec/records.py RecordEncoder.try_append": "the timestamp of a record that has none",
     "partition/partition_log.py PartitionLog.append_records": "the timestamp of a record that has none",
     "producer/accumulator.py Accumulator.__init__": "the timestamp of a record that has none",
     "producer/producer.py Producer.__init__": "the timestamp of a record that has none",

@@ -202,7 +202,7 @@ def test_what_may_have_been_meant_is_said_of_an_option_that_no_producer_has(log:
         ("group.id", "here it is group_id"),
         ("bootstrap.servers", "there are no servers: the first argument is the Log"),
         ("partition.assignment.strategy", "here it is assignor: "),
-        ("heartbeat_interval_ms", "nobody waits for heartbeats"),
+        ("heartbeat_interval_ms", "there are no heartbeats"),
         ("enable.auto.offset.store", r".*commit\(offsets\), or enable_auto_commit"),
         ("fetch_max_wait_ms", r".*poll\(timeout\) returns as soon"),
         ("on_commit", ".*commit_async"),
@@ -313,7 +313,7 @@ def test_a_pattern_that_was_not_compiled_is_no_topic(log: Log, pattern: str) -> 
     with Consumer(log) as consumer:
         with pytest.raises(InvalidTopicName) as caught:
             consumer.subscribe(pattern)
-        assert str(caught.value).endswith(f"a pattern of topics is compiled: subscribe(re.compile({pattern!r}))")
+        assert str(caught.value).endswith(f"compile a pattern of topics: subscribe(re.compile({pattern!r}))")
 
 
 @pytest.mark.parametrize("kind", [Producer, Consumer])

@@ -22,7 +22,7 @@ In short::
 #   arrow                           decoded columns as Arrow record batches, tables as rows to send
 #   codec  storage                  bytes and records (compiled if possible); the operating system
 #   clock  checks                   time; what a caller may pass
-#   interrupts                      tells a signal handler's exceptions from pylog's own
+#   interrupts                      separates a signal handler's exceptions from pylog's own
 #   model  limits                   values that all rooms use; sizes and times of several rooms
 #   errors                          what can go wrong, and the remedy
 #   kafka_names                     other names in Kafka's Python clients

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from pylog.errors import ConfigError
@@ -24,7 +23,7 @@ _OPTIONS: Mapping[str, str] = {
     "max_in_flight_requests_per_connection metadata_max_age_ms receive_buffer_bytes receive_message_max_bytes "
     "reconnect_backoff_max_ms reconnect_backoff_ms request_timeout_ms retry_backoff_ms selector send_buffer_bytes "
     "socket_options",
-    "leave it out: metrics() are numbers by name": "metric_group_prefix metric_reporters metrics_enabled "
+    "leave it out: metrics() returns numbers by name": "metric_group_prefix metric_reporters metrics_enabled "
     "metrics_num_samples metrics_sample_window_ms",
     "use Log(directory, auto_create_topics=True)": "allow_auto_create_topics",
 }
@@ -35,7 +34,7 @@ CLIENT_OPTIONS: Mapping[str, str] = {name: advice for advice, names in _OPTIONS.
 def require_whole(option: str, value: object) -> int:
     """``value`` if it is a whole number; else ``ConfigError`` (True is not a number here)."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{option} must be a whole number, not {value!r:.80}", option=option, value=value)
+        raise _wrong(option, "a whole number", value)
     return value
 
 
@@ -43,23 +42,22 @@ def require_count(option: str, value: object, least: int, most: int | None = Non
     """``value`` if it is a whole number from ``least`` (to ``most``); else ``ConfigError``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ConfigError(f"{option} must be a whole number {bounds}, not {_shown(value)}", option=option, value=value)
+        raise _wrong(option, f"a whole number {bounds}", value)
     return value
 
 
-def _shown(value: object) -> str:
+def _wrong(option: str, expected: str, value: object) -> ConfigError:
     try:
-        return f"{value!r:.80}"
+        shown = f"{value!r:.80}"
     except own(ValueError):  # Python does not write numbers of some thousand digits
-        return "a number of thousands of digits"
+        shown = "a number of thousands of digits"
+    return ConfigError(f"{option} must be {expected}, not {shown}", option=option, value=value)
 
 
 def require_seconds(option: str, value: object) -> None:
     """``ConfigError`` unless ``value`` is a number of seconds from 0 to infinity."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-        raise ConfigError(
-            f"{option} must be a number of seconds of at least 0, not {value!r:.80}", option=option, value=value
-        )
+        raise _wrong(option, "a number of seconds of at least 0", value)
 
 
 def require_timeout(value: object) -> None:
@@ -67,14 +65,12 @@ def require_timeout(value: object) -> None:
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
-        raise ConfigError(
-            f"timeout must be a number of seconds, or None, not {value!r:.80}", option="timeout", value=value
-        )
+        raise _wrong("timeout", "a number of seconds, or None", value)
 
 
 def require_bool(option: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise ConfigError(f"{option} must be True or False, not {value!r:.80}", option=option, value=value)
+        raise _wrong(option, "True or False", value)
 
 
 def require_bools(**options: object) -> None:
@@ -84,9 +80,7 @@ def require_bools(**options: object) -> None:
 
 def require_callable(option: str, value: _Function, takes: str) -> _Function:
     if not callable(value):
-        raise ConfigError(
-            f"{option} must be a callable that takes {takes}, not {value!r:.80}", option=option, value=value
-        )
+        raise _wrong(option, f"a callable that takes {takes}", value)
     return value
 
 
@@ -101,28 +95,14 @@ def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
     return list(values)
 
 
-def refuse_options(
-    owner: str,
-    given: Mapping[str, object],
-    not_yet: Mapping[str, str],
-    known: Collection[str] = (),
-    elsewhere: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """``ConfigError`` for keywords that ``owner`` does not have, with a hint (``meant``). Those of
-    ``not_yet`` may be None or False, which request nothing."""
-    for option, value in given.items():
-        if option not in not_yet:
-            hint = f"; {meant(option, known, elsewhere)}" if known else ""
-            raise ConfigError(f"{owner} has no option {option!r:.80}{hint}", option=option, value=value)
-        if value is not None and value is not False:
-            raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
-
-
 def refuses_other_options(
     owner: str, not_yet: Mapping[str, str], known: Collection[str], elsewhere: Mapping[str, str]
 ) -> Callable[[_Function], _Function]:
-    """Decorates an ``__init__``: ``refuse_options`` for all keywords that are not ``known``.
-    So the signature names each option, and a type checker finds a misspelt one."""
+    """Decorates an ``__init__``: ``ConfigError``, with a hint (``meant``), for keywords not ``known``.
+
+    Those of ``not_yet`` may be None or False, which request nothing. The signature names each
+    option, so that a type checker finds a misspelt one.
+    """
 
     def decorate(init: _Function) -> _Function:
         positional = init.__code__.co_argcount
@@ -131,8 +111,13 @@ def refuses_other_options(
         def checked(*args: Any, **options: Any) -> None:
             if len(args) > positional:
                 refuse_positional(init, len(args))
-            others = {option: options.pop(option) for option in options.keys() - known - {"log"}}
-            refuse_options(owner, others, not_yet, known, elsewhere)
+            for option in options.keys() - known - {"log"}:
+                value = options.pop(option)
+                if option not in not_yet:
+                    hint = meant(option, known, elsewhere)
+                    raise ConfigError(f"{owner} has no option {option!r:.80}; {hint}", option=option, value=value)
+                if value is not None and value is not False:
+                    raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
             init(*args, **options)
 
         return checked  # type: ignore[return-value]  # for a checker, it takes what ``init`` takes

@@ -1,4 +1,4 @@
-"""Time, behind one interface so that tests can move it.
+"""Time, through one interface, so that tests can move it.
 
 Wall time stamps records and ages segments; it never decides what is safe. Waits use monotonic time.
 """
@@ -31,8 +31,6 @@ machine_ns = time.time_ns
 
 
 class SystemClock:
-    """The clock of the machine."""
-
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

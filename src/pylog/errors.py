@@ -68,8 +68,8 @@ class LogNotFound(PylogError, FileNotFoundError):
     def while_open(cls, path: str) -> LogNotFound:
         """For an open log whose ``path`` is missing now."""
         return cls(
-            f"{path} is not there any more: the log was moved or removed while it was open, or this part of it was lost; "
-            "open the log where it is now, or restore what is missing from a copy",
+            f"{path} no longer exists: the log, or this part of it, was moved or removed while it was open; "
+            "open the log at its new path, or restore the missing files from a copy",
             path=path,
         )
 

@@ -29,27 +29,33 @@ _SIZE = "use len() of the key or the value"
 _START = "a producer or consumer is ready when it is made; end it with close()"
 _ALTER = "use alter_topic(name, segment_bytes=…): the fields of TopicConfig are keywords"
 
+
+def _each(names: str, advice: str) -> dict[str, str]:
+    """The same advice for several names."""
+    return dict.fromkeys(names.split(), advice)
+
+
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "Producer": {
         "produce": "use send(topic, value, key=key)",
         "produce_batch": "use send_many(topic, values, keys=keys)",
         "send_and_wait": "use send(…).result(), or await send(…)",
-        "send_batch": "use send_many(topic, values), or Partition.append(records) for one batch, all or none",
-        "create_batch": "use send_many(topic, values), or Partition.append(records) for one batch, all or none",
+        **_each(
+            "send_batch create_batch",
+            "use send_many(topic, values), or Partition.append(records) for one batch, all or none",
+        ),
         "poll": "nothing needs to be polled: callbacks run when a record's outcome is known; remove the call",
         "purge": "records that were sent cannot be taken back; close(timeout) gives up what is not written in time",
         "list_topics": "use Log.topics()",
-        "bootstrap_connected": NO_SERVER,
-        "client": NO_SERVER,
+        **_each("bootstrap_connected client", NO_SERVER),
         "start": _START,
         "stop": "use close()",
         "set_sasl_credentials": NO_USERS,
-        "transaction": _NO_TRANSACTIONS,
-        "init_transactions": _NO_TRANSACTIONS,
-        "begin_transaction": _NO_TRANSACTIONS,
-        "commit_transaction": _NO_TRANSACTIONS,
-        "abort_transaction": _NO_TRANSACTIONS,
-        "send_offsets_to_transaction": _NO_TRANSACTIONS,
+        **_each(
+            "transaction init_transactions begin_transaction commit_transaction abort_transaction "
+            "send_offsets_to_transaction",
+            _NO_TRANSACTIONS,
+        ),
     },
     "Consumer": {
         "consume": "use poll(timeout, max_records=n), in seconds; it returns a list of records",
@@ -68,8 +74,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "unassign": "use unsubscribe()",
         "incremental_assign": "use assign(partitions) with all of them; those assigned before keep their positions",
         "incremental_unassign": "use assign(partitions) with those that stay; they keep their positions",
-        "bootstrap": NO_SERVER,
-        "bootstrap_connected": NO_SERVER,
+        **_each("bootstrap bootstrap_connected", NO_SERVER),
         "start": _START,
         "stop": "use close()",
         "set_sasl_credentials": NO_USERS,
@@ -84,81 +89,64 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "create_partitions": "use add_partitions(name, total)",
         "describe_configs": "use describe_topic(name).config",
         "list_config_resources": "use topics(): only topics have a configuration",
-        "alter_configs": _ALTER,
-        "incremental_alter_configs": _ALTER,
-        "reset_configs": _ALTER,
+        **_each("alter_configs incremental_alter_configs reset_configs", _ALTER),
         "list_offsets": "use partition(topic, number).earliest_offset, latest_offset, or offset_for_time(timestamp_ms)",
         "list_partition_offsets": "use partition(topic, number).earliest_offset, latest_offset, "
         "or offset_for_time(timestamp_ms)",
-        "list_groups": "use groups()",
-        "list_consumer_groups": "use groups()",
-        "describe_groups": "use describe_group(group), once for each",
-        "describe_consumer_groups": "use describe_group(group), once for each",
-        "list_group_offsets": "use describe_group(group).partitions",
-        "list_consumer_group_offsets": "use describe_group(group).partitions",
-        "alter_group_offsets": "use reset_offsets(group, offsets={partition: offset})",
-        "alter_consumer_group_offsets": "use reset_offsets(group, offsets={partition: offset})",
+        **_each("list_groups list_consumer_groups", "use groups()"),
+        **_each("describe_groups describe_consumer_groups", "use describe_group(group), once for each"),
+        **_each("list_group_offsets list_consumer_group_offsets", "use describe_group(group).partitions"),
+        **_each(
+            "alter_group_offsets alter_consumer_group_offsets", "use reset_offsets(group, offsets={partition: offset})"
+        ),
         "reset_group_offsets": "use reset_offsets(group, to=…)",
-        "delete_groups": "use delete_group(group), once for each",
-        "delete_consumer_groups": "use delete_group(group), once for each",
+        **_each("delete_groups delete_consumer_groups", "use delete_group(group), once for each"),
         "delete_group_offsets": "use delete_group(group), which forgets all that it has committed",
         "remove_group_members": "a member leaves when it is closed or its process ends",
         "poll": "nothing needs to be polled: each call returns when it is done",
         "describe_producers": "it cannot be asked for in this version",
-        "describe_cluster": NO_REPLICAS,
+        **_each(
+            "describe_cluster alter_replica_log_dirs describe_metadata_quorum describe_features update_features "
+            "elect_leaders alter_partition_reassignments list_partition_reassignments",
+            NO_REPLICAS,
+        ),
         "describe_log_dirs": "use path, and partition(topic, number).size_bytes",
-        "alter_replica_log_dirs": NO_REPLICAS,
-        "describe_metadata_quorum": NO_REPLICAS,
-        "describe_features": NO_REPLICAS,
-        "update_features": NO_REPLICAS,
-        "api_versions": NO_SERVER,
-        "get_broker_version_data": NO_SERVER,
-        "elect_leaders": NO_REPLICAS,
-        "alter_partition_reassignments": NO_REPLICAS,
-        "list_partition_reassignments": NO_REPLICAS,
-        "create_acls": NO_USERS,
-        "delete_acls": NO_USERS,
-        "describe_acls": NO_USERS,
-        "alter_user_scram_credentials": NO_USERS,
-        "describe_user_scram_credentials": NO_USERS,
-        "set_sasl_credentials": NO_USERS,
-        "abort_transaction": _NO_TRANSACTIONS,
-        "describe_transactions": _NO_TRANSACTIONS,
-        "list_transactions": _NO_TRANSACTIONS,
-        "find_hanging_transactions": _NO_TRANSACTIONS,
+        **_each("api_versions get_broker_version_data", NO_SERVER),
+        **_each(
+            "create_acls delete_acls describe_acls alter_user_scram_credentials describe_user_scram_credentials "
+            "set_sasl_credentials",
+            NO_USERS,
+        ),
+        **_each(
+            "abort_transaction describe_transactions list_transactions find_hanging_transactions", _NO_TRANSACTIONS
+        ),
     },
     "Delivery": {
         "get": "use result(timeout), in seconds",
-        "add_callback": "use add_done_callback(function), which is called with the Delivery: result() or exception()",
+        **_each(
+            "add_callback add_both",
+            "use add_done_callback(function), which is called with the Delivery: result() or exception()",
+        ),
         "add_errback": "use add_done_callback(function), which is called with the Delivery: exception() is the error",
-        "add_both": "use add_done_callback(function), which is called with the Delivery: result() or exception()",
         "chain": "use add_done_callback(function)",
         "is_done": "use done()",
         "succeeded": "use done() and exception() is None",
         "failed": "use done() and exception() is not None",
         "retriable": "use exception().retriable",
         "value": "use result(), the RecordMetadata",
-        "success": "only the producer decides it",
-        "failure": "only the producer decides it",
-        "rebind": "only the producer decides it",
+        **_each("success failure rebind set_result set_exception", "only the producer decides it"),
         "args": "use add_done_callback(function), which is called with the Delivery",
         "error_on_callbacks": "an error of a callback is logged",
-        "cancelled": "a record that was sent cannot be taken back",
-        "cancel": "a record that was sent cannot be taken back",
+        **_each("cancelled cancel", "a record that was sent cannot be taken back"),
         "running": "use not done()",
-        "set_result": "only the producer decides it",
-        "set_exception": "only the producer decides it",
     },
     "Record": {
         "timestamp": "use timestamp_ms",
         "timestamp_type": "it belongs to the topic: Log.describe_topic(topic).config.message_timestamp_type",
         "error": "errors are raised by poll",
-        "leader_epoch": _NOT_KEPT,
+        **_each("leader_epoch latency", _NOT_KEPT),
         "checksum": "it is of a whole batch, and was checked when the record was read",
-        "latency": _NOT_KEPT,
-        "serialized_key_size": _SIZE,
-        "serialized_value_size": _SIZE,
-        "serialized_header_size": _SIZE,
+        **_each("serialized_key_size serialized_value_size serialized_header_size", _SIZE),
         "set_key": "a record does not change: use record._replace(key=…)",
         "set_value": "a record does not change: use record._replace(value=…)",
         "set_headers": "a record does not change: use record._replace(headers=…)",
@@ -169,9 +157,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "topic_partition": "use TopicPartition(metadata.topic, metadata.partition)",
         "log_start_offset": "use Log.partition(topic, number).earliest_offset",
         "checksum": "it is of a whole batch, and is checked when records are read",
-        "serialized_key_size": _SIZE,
-        "serialized_value_size": _SIZE,
-        "serialized_header_size": _SIZE,
+        **_each("serialized_key_size serialized_value_size serialized_header_size", _SIZE),
     },
     "TopicPartition": {
         "offset": "a partition and an offset are two values: seek(partition, offset), commit({partition: offset})",
@@ -206,24 +192,21 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
     },
     "Consumer.committed": {
         "partitions": "use committed(partition), once for each",
-        "timeout": _NO_NETWORK,
-        "timeout_ms": _NO_NETWORK,
+        **_each("timeout timeout_ms", _NO_NETWORK),
     },
     "Consumer.position": {"partitions": "use position(partition), once for each", "timeout_ms": _NO_NETWORK},
     "Consumer.offsets_for_times": {
-        "timestamps": "use offsets_for_times({partition: timestamp_ms})",
-        "partitions": "use offsets_for_times({partition: timestamp_ms})",
-        "timeout": _NO_NETWORK,
-        "timeout_ms": _NO_NETWORK,
+        **_each("timestamps partitions", "use offsets_for_times({partition: timestamp_ms})"),
+        **_each("timeout timeout_ms", _NO_NETWORK),
     },
     "Consumer.beginning_offsets": {"timeout_ms": _NO_NETWORK},
     "Consumer.end_offsets": {"timeout_ms": _NO_NETWORK},
     "Consumer.pause": {"partitions": "use pause(*partitions)"},
     "Consumer.resume": {"partitions": "use resume(*partitions)"},
     "Consumer.close": {"autocommit": _CLOSE, "timeout_ms": _CLOSE},
-    "Consumer.metrics": {"raw": "leave it out: metrics() are numbers by name"},
+    "Consumer.metrics": {"raw": "leave it out: metrics() returns numbers by name"},
     "Producer.close": {"null_logger": "leave it out: nothing is logged when a producer is closed"},
-    "Producer.metrics": {"raw": "leave it out: metrics() are numbers by name"},
+    "Producer.metrics": {"raw": "leave it out: metrics() returns numbers by name"},
     "Delivery.result": {"timeout_ms": "use timeout, in seconds: timeout_ms=1000 is timeout=1.0"},
     "Log.delete_records": {
         "records_to_delete": "use delete_records(partition, before), once for each",
@@ -233,7 +216,7 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
 }
 """Keywords of existing methods, by the method that lacks them."""
 
-_THEMSELVES = {"Consumer.poll", "Delivery.result"}  # these check their keywords, without the cost of a wrapper
+_CHECK_KEYWORDS_THEMSELVES = {"Consumer.poll", "Delivery.result"}  # a wrapper would cost too much
 
 POSITIONAL: Mapping[str, str] = {
     "Consumer.__init__": "use consumer.subscribe(topics); options are keywords",
@@ -251,25 +234,18 @@ _FUNCTION = "a serializer or deserializer is a function: value_serializer=…, v
 MODULE: Mapping[str, str] = {
     "KafkaProducer": "use Producer(Log(directory))",
     "KafkaConsumer": "use Consumer(Log(directory)), then consumer.subscribe(topics)",
-    "KafkaAdminClient": "use Log(directory): it creates, alters and describes topics and groups",
-    "AdminClient": "use Log(directory): it creates, alters and describes topics and groups",
-    "KafkaClient": NO_SERVER,
-    "AIOKafkaProducer": "use Producer(Log(directory)): await producer.send(…)",
-    "AIOKafkaConsumer": _ASYNC,
-    "AIOKafkaClient": NO_SERVER,
-    "AsyncProducer": "use Producer(Log(directory)): await producer.send(…)",
-    "AsyncConsumer": _ASYNC,
+    **_each("KafkaAdminClient AdminClient", "use Log(directory): it creates, alters and describes topics and groups"),
+    **_each("KafkaClient AIOKafkaClient NoBrokersAvailable", NO_SERVER),
+    **_each("AIOKafkaProducer AsyncProducer", "use Producer(Log(directory)): await producer.send(…)"),
+    **_each("AIOKafkaConsumer AsyncConsumer", _ASYNC),
     "SerializingProducer": "use Producer(log, key_serializer=…, value_serializer=…)",
     "DeserializingConsumer": "use Consumer(log, key_deserializer=…, value_deserializer=…)",
     "NewTopic": "use Log.create_topic(name, partitions=n)",
     "NewPartitions": "use Log.add_partitions(name, total)",
     "ConfigResource": "use Log.alter_topic(name, …)",
-    "ConsumerRecord": "use Record",
-    "Message": "use Record",
-    "KafkaError": _NO_SUCH_ERROR,
-    "KafkaException": _NO_SUCH_ERROR,
+    **_each("ConsumerRecord Message", "use Record"),
+    **_each("KafkaError KafkaException", _NO_SUCH_ERROR),
     "KafkaTimeoutError": "use pylog.errors.DeliveryTimeout or BufferTimeout; waiting for a result raises TimeoutError",
-    "NoBrokersAvailable": NO_SERVER,
     "ConsumerStoppedError": "use pylog.errors.Closed",
     "CommitFailedError": "use pylog.errors.CommitFailed",
     "InvalidTopicError": "use pylog.errors.InvalidTopicName",
@@ -278,12 +254,8 @@ MODULE: Mapping[str, str] = {
     "TopicAlreadyExistsError": "use pylog.errors.TopicExists",
     "UnknownTopicOrPartitionError": "use pylog.errors.TopicNotFound or InvalidPartition",
     "IllegalOperation": "use pylog.errors.ConfigError",
-    "ConsumerRebalanceListener": _LISTENER,
-    "AsyncConsumerRebalanceListener": _LISTENER,
-    "Serializer": _FUNCTION,
-    "Deserializer": _FUNCTION,
-    "DefaultSerializer": _FUNCTION,
-    "JsonSerializer": _FUNCTION,
+    **_each("ConsumerRebalanceListener AsyncConsumerRebalanceListener", _LISTENER),
+    **_each("Serializer Deserializer DefaultSerializer JsonSerializer", _FUNCTION),
     "IsolationLevel": "use isolation_level='read_committed' or 'read_uncommitted'",
     "OffsetSpec": "use Partition.earliest_offset, latest_offset, or offset_for_time(timestamp_ms)",
     "TopicPartitionReplica": NO_REPLICAS,
@@ -291,8 +263,9 @@ MODULE: Mapping[str, str] = {
     "OFFSET_END": "use consumer.seek_to_end(partition)",
     "OFFSET_STORED": "use consumer.seek(partition, consumer.committed(partition))",
     "OFFSET_INVALID": "an offset that is not there is None",
-    "TIMESTAMP_CREATE_TIME": "use Log.describe_topic(topic).config.message_timestamp_type",
-    "TIMESTAMP_LOG_APPEND_TIME": "use Log.describe_topic(topic).config.message_timestamp_type",
+    **_each(
+        "TIMESTAMP_CREATE_TIME TIMESTAMP_LOG_APPEND_TIME", "use Log.describe_topic(topic).config.message_timestamp_type"
+    ),
     "TIMESTAMP_NOT_AVAILABLE": "a record without a time has timestamp_ms=-1",
 }
 """Names that users import from the clients' packages."""
@@ -309,7 +282,7 @@ def answers_kafkas_names(cls: _Class) -> _Class:
     for name in ATTRIBUTES[cls.__name__]:
         setattr(cls, name, _Absent(cls.__name__, name))
     cls.__dir__ = _dir  # type: ignore[assignment, method-assign]  # for instances: dir asks no metaclass
-    for method in (KEYWORDS.keys() | POSITIONAL.keys()) - _THEMSELVES:
+    for method in (KEYWORDS.keys() | POSITIONAL.keys()) - _CHECK_KEYWORDS_THEMSELVES:
         owner, _, name = method.partition(".")
         if owner == cls.__name__ and name != "__init__":  # ``refuses_other_options`` decorates it
             setattr(cls, name, _answering(getattr(cls, name), KEYWORDS.get(method, {})))

@@ -108,7 +108,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def __repr__(self) -> str:
         return f"<Log {self.manager.path!r}{' read-only' if self.manager.read_only else ''}>"
 
-    def __enter__(self) -> Log:  # noqa: PYI034  (a subclass may say otherwise; Self needs Python 3.11)
+    def __enter__(self) -> Log:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:

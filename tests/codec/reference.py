@@ -6,12 +6,14 @@ It shares nothing with the package but the Record type and the numbers the packa
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from pylog.codec.format import MAX_HEADERS
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import BatchHeader, check_header, read_header
+from pylog.codec.format import HEADER_BYTES, MAX_HEADERS, Buffer
 from pylog.model import Record
 
 TS0 = 1_700_000_000_000
@@ -182,5 +184,22 @@ def set_fields(batch: bytearray, **fields: int) -> bytearray:
     return batch
 
 
+def scan_headers(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """The position and the header of each whole batch in ``data``. CRCs are not checked."""
+    position = 0
+    while position + HEADER_BYTES <= len(data):
+        header = read_header(data, position)
+        assert check_header(header) is None
+        if position + header.size_bytes > len(data):
+            return
+        yield position, header
+        position += header.size_bytes
+
+
 def payload_of(records: Iterable[Raw]) -> bytes:
     return b"".join(map(encode, records))
+
+
+def take_payload(encoder: RecordEncoder) -> bytes:
+    """The records of an encoder, which is then empty."""
+    return bytes(encoder.take_batch()[HEADER_BYTES:])

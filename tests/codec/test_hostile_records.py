@@ -196,7 +196,11 @@ def test_more_headers_than_the_limit_are_corrupt_however_small_they_are(codec: M
             "record 0: valueLength -2, but 1 bytes remain at payload position 9",
         ),
         (encode(Raw()) + encode(Raw()), 2, "record 1: offsetDelta 0 at payload position 18, expected 1 to 2147483647"),
-        (encode(Raw(rest=b"ab")), 1, "record 0: length 16, but its fields take 14 bytes, to payload position 15"),
+        (
+            encode(Raw(rest=b"ab")),
+            1,
+            "record 0: length 16, but its fields take 14 bytes and end at payload position 15",
+        ),
         (encode(Raw(timestamp_delta=b"\x80" * 10)), 1, "timestampDelta at payload position 2 does not fit 64 bits"),
         (encode(Raw(offset_delta=2**31)), 1, "offsetDelta at payload position 3 does not fit 32 bits"),
         (encode(Raw()) + b"\0\0", 1, "2 bytes remain at payload position 15 after the last of 1 records"),

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchView, build_batch, scan_headers, stamp
+from pylog.codec.batch import BatchView, build_batch, stamp
 from pylog.codec.control import ControlType, read_marker
 from pylog.codec.format import CODEC_NAMES, NO_PRODUCER_ID
 from pylog.model import Record
+from tests.codec.reference import scan_headers
 
 KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 SEGMENTS = sorted(KAFKA.glob("log/*/*.log"))
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(not SEGMENTS, reason=f"no segments of Kafka's un
 def batches(segment: Path) -> Iterator[tuple[int, BatchView]]:
     data = memoryview(segment.read_bytes())
     end = 0
-    for position, header in scan_headers(data, 0, len(data)):
+    for position, header in scan_headers(data):
         assert position == end
         end = position + header.size_bytes
         yield position, BatchView(data[position:end], header)

@@ -31,7 +31,7 @@ from pylog.errors import (
 )
 from pylog.model import ProducerRecord, Record
 from tests.codec import strategies
-from tests.codec.reference import TS0, Raw, payload_of
+from tests.codec.reference import TS0, Raw, payload_of, take_payload
 
 LIMIT = 1 << 20
 GOLDEN = (  # docs/format.md, section 11: the records of the first batch
@@ -66,7 +66,7 @@ def test_the_golden_records_are_written_byte_for_byte(codec: ModuleType) -> None
     encoder.append(TS0 + 5, None, b"w", ())
     encoder.append(TS0 + 7, b"k", None, ())
     assert state(encoder) == (3, len(GOLDEN) // 2, TS0, TS0 + 7)
-    assert encoder.take().hex() == GOLDEN
+    assert take_payload(encoder).hex() == GOLDEN
 
 
 @given(records=strategies.records)
@@ -77,7 +77,7 @@ def test_what_is_encoded_is_decoded(codec: ModuleType, records: list[ProducerRec
     assert encoder.max_timestamp_ms == max((r.timestamp_ms or 0 for r in records), default=-1)
     base = encoder.first_timestamp_ms if records else 0
     size = encoder.size_bytes
-    payload = encoder.take()
+    payload = take_payload(encoder)
     assert len(payload) == size
     assert decode(codec, payload, len(records), base) == [
         Record("topic", 7, i, r.timestamp_ms or 0, r.key, r.value, tuple(r.headers)) for i, r in enumerate(records)
@@ -93,7 +93,7 @@ def test_both_codecs_write_what_the_format_says(
         Raw((r.timestamp_ms or 0) - first, i, r.key, r.value, tuple((k.encode(), v) for k, v in r.headers))
         for i, r in enumerate(records)
     )
-    assert [encode(codec, records).take() for codec in both] == [expected, expected]
+    assert [take_payload(encode(codec, records)) for codec in both] == [expected, expected]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_timestamp_deltas_of_every_width_come_back(codec: ModuleType, delta: int
     encoder = codec.RecordEncoder(LIMIT)
     encoder.append(first, b"", b"", ())
     encoder.append(second, b"", b"", ())
-    payload = encoder.take()
+    payload = take_payload(encoder)
     assert payload == payload_of([Raw(0, 0, b"", b""), Raw(delta, 1, b"", b"")])
     assert [r.timestamp_ms for r in decode(codec, payload, 2, first)] == [first, second]
 
@@ -113,7 +113,7 @@ def test_timestamp_deltas_of_every_width_come_back(codec: ModuleType, delta: int
 def test_offset_deltas_of_every_width_come_back(codec: ModuleType, count: int) -> None:
     encoder = codec.RecordEncoder(LIMIT)
     assert encoder.extend(TS0, [b"x"] * count, None, 0) == count
-    payload = encoder.take()
+    payload = take_payload(encoder)
     assert payload == payload_of(Raw(0, i, None, b"x") for i in range(count))
     assert [r.offset for r in decode(codec, payload, count, TS0, 100)] == list(range(100, 100 + count))
 
@@ -123,7 +123,7 @@ def test_values_of_every_width_of_length_come_back(codec: ModuleType, size: int)
     encoder = codec.RecordEncoder(1 << 23)
     value = os.urandom(size)
     encoder.append(TS0, value, value, [("h" * size, value)])
-    payload = encoder.take()
+    payload = take_payload(encoder)
     assert payload == payload_of([Raw(0, 0, value, value, ((b"h" * size, value),))])
     (record,) = decode(codec, payload, 1)
     assert (record.key, record.value, record.headers) == (value, value, (("h" * size, value),))
@@ -148,7 +148,7 @@ def test_a_record_that_does_not_fit_any_more_is_refused_and_changes_nothing(code
     assert encoder.append(TS0 + 1, None, b"", ()) is False
     assert encoder.append(TS0 - 1, b"k" * 4000, b"", [("h", None)]) is False  # larger than the limit, but not empty
     assert state(encoder) == before
-    assert encoder.take() == two
+    assert take_payload(encoder) == two
 
 
 WRONG_TYPES: list[tuple[Any, ...]] = [
@@ -186,7 +186,7 @@ def test_what_is_no_bytes_is_refused_and_changes_nothing(codec: ModuleType, argu
         assert state(encoder) == before
         assert encoder.count == expected
         encoder.append(TS0, b"k", b"v", ())
-    assert encoder.take() == payload_of([Raw(0, i, b"k", b"v") for i in range(2)])
+    assert take_payload(encoder) == payload_of([Raw(0, i, b"k", b"v") for i in range(2)])
 
 
 @pytest.mark.parametrize("timestamp", WRONG_TIMESTAMPS, ids=repr)
@@ -229,7 +229,7 @@ def test_everything_like_bytes_is_encoded_by_its_content(codec: ModuleType) -> N
         encoder.append(TS0, item, item, [(Text("h"), item)])
     encoder.extend(TS0, alike, tuple(alike), 0)
     raws = [Raw(0, i, b"abcd", b"abcd", ((b"h", b"abcd"),)) for i in range(8)]
-    assert encoder.take() == payload_of(raws + [Raw(0, i, b"abcd", b"abcd") for i in range(8, 16)])
+    assert take_payload(encoder) == payload_of(raws + [Raw(0, i, b"abcd", b"abcd") for i in range(8, 16)])
 
 
 def test_a_released_view_is_refused(codec: ModuleType) -> None:
@@ -246,7 +246,7 @@ def test_headers_may_be_any_sequence_of_pairs(codec: ModuleType) -> None:
     for headers in (pairs, tuple(pairs), [list(pair) for pair in pairs], {"a": b"1", "ß": None}.items(), iter(pairs)):
         assert encoder.append(TS0, b"", b"", headers)
     expected = ((b"a", b"1"), ("ß".encode(), None))
-    assert encoder.take() == payload_of([Raw(0, i, b"", b"", expected) for i in range(5)])
+    assert take_payload(encoder) == payload_of([Raw(0, i, b"", b"", expected) for i in range(5)])
 
 
 def test_more_headers_than_a_reader_takes_are_not_written(codec: ModuleType) -> None:
@@ -254,7 +254,7 @@ def test_more_headers_than_a_reader_takes_are_not_written(codec: ModuleType) -> 
     with pytest.raises(RecordTooLarge, match=str(MAX_HEADERS + 1)):
         encoder.append(TS0, b"", b"", [("", None)] * (MAX_HEADERS + 1))
     assert encoder.append(TS0, b"", b"", [("", None)] * MAX_HEADERS)
-    (record,) = decode(codec, encoder.take(), 1)
+    (record,) = decode(codec, take_payload(encoder), 1)
     assert record.headers == (("", None),) * MAX_HEADERS
 
 
@@ -273,7 +273,7 @@ def test_taking_leaves_an_encoder_that_starts_anew(codec: ModuleType) -> None:
     assert encoder.first_timestamp_ms == TS0 + 1000
     assert encoder.take_batch() == bytes(61) + payload_of([Raw(0, 0, b"second", None)])
     assert encoder.take_batch() == bytes(61)
-    assert encoder.take() == b""
+    assert take_payload(encoder) == b""
 
 
 def test_the_limit_holds_after_taking_too(codec: ModuleType) -> None:
@@ -333,7 +333,7 @@ def test_extend_is_append_for_each(
             many.extend(TS0, kind(values), kind(keys) if keys is not None else None, start)
         assert (str(raised.value), raised.value.index) == (problem, index)
     assert state(many) == state(one)
-    assert many.take() == one.take()
+    assert take_payload(many) == take_payload(one)
 
 
 def test_extend_goes_on_where_the_last_batch_was_full(codec: ModuleType) -> None:
@@ -343,7 +343,7 @@ def test_extend_goes_on_where_the_last_batch_was_full(codec: ModuleType) -> None
     while index < len(values):
         index = encoder.extend(TS0, values, values, index)
         count = encoder.count
-        seen += [(r.key, r.value) for r in decode(codec, encoder.take(), count)]
+        seen += [(r.key, r.value) for r in decode(codec, take_payload(encoder), count)]
     assert seen == [(v, v) for v in values]
 
 
@@ -360,7 +360,7 @@ def test_a_wrong_value_among_many_is_named_and_nothing_of_the_call_is_kept(codec
     assert raised.value.index == 1
     assert state(encoder) == before
     encoder.append(TS0, b"k", b"after", ())
-    assert encoder.take() == payload_of([Raw(0, 0, b"k", b"before"), Raw(0, 1, b"k", b"after")])
+    assert take_payload(encoder) == payload_of([Raw(0, 0, b"k", b"before"), Raw(0, 1, b"k", b"after")])
 
 
 @pytest.mark.parametrize(
@@ -374,19 +374,19 @@ def test_keys_and_start_must_fit_the_values(codec: ModuleType, values: Any, keys
 def test_any_sequence_can_be_extended_from(codec: ModuleType) -> None:
     encoder = codec.RecordEncoder(LIMIT)
     assert encoder.extend(TS0, Items([b"a", None, b"c"]), Items([None, b"k", None]), 1) == 3
-    assert encoder.take() == payload_of([Raw(0, 0, b"k", None), Raw(0, 1, None, b"c")])
+    assert take_payload(encoder) == payload_of([Raw(0, 0, b"k", None), Raw(0, 1, None, b"c")])
 
 
 def test_a_sequence_that_takes_the_records_meanwhile_does_no_harm(codec: ModuleType) -> None:
     encoder = codec.RecordEncoder(LIMIT)
     encoder.append(TS0, b"k" * 5000, b"v", ())
     taken: list[bytes] = []
-    items = Items([b"a", b"b", 3.5], on_get=lambda index: taken.append(encoder.take()) if index == 1 else None)
+    items = Items([b"a", b"b", 3.5], on_get=lambda index: taken.append(take_payload(encoder)) if index == 1 else None)
     with pytest.raises(SerializationError):
         encoder.extend(TS0, items, None, 0)
     assert taken == [payload_of([Raw(0, 0, b"k" * 5000, b"v"), Raw(0, 1, None, b"a")])]
     rest = encoder.count
-    assert [r.value for r in decode(codec, encoder.take(), rest)] in ([], [b"b"])
+    assert [r.value for r in decode(codec, take_payload(encoder), rest)] in ([], [b"b"])
 
 
 def test_a_list_that_shrinks_meanwhile_does_no_harm(codec: ModuleType) -> None:
@@ -411,31 +411,31 @@ def test_entering_many_is_entering_each_until_one_does_not_fit(
     index = start
     while index < stop and one.append(TS0, keys[index] if keys else None, values[index], ()):
         index += 1
-    assert many.enter_many(TS0, values, keys, start, stop) == (1, index - start)
+    assert many.try_append_many(TS0, values, keys, start, stop) == (1, index - start)
     assert state(many) == state(one)
-    assert many.take() == one.take()
+    assert take_payload(many) == take_payload(one)
 
 
 @pytest.mark.parametrize("other", ["text", bytearray(b"v"), memoryview(b"v"), 5], ids=repr)
 def test_entering_many_ends_before_what_is_not_plainly_bytes(codec: ModuleType, other: Any) -> None:
     encoder = codec.RecordEncoder(LIMIT)
-    assert encoder.enter_many(TS0, [b"a", None, other, b"c"], None, 0, 4) == (0, 2)
-    assert encoder.enter_many(TS0, (b"a", b"b"), (b"k", other), 0, 2) == (2, 1)
-    assert encoder.enter_many(TS0, [other], [b"k"], 0, 1) == (3, 0)
-    assert encoder.take() == payload_of([Raw(0, 0, None, b"a"), Raw(0, 1, None, None), Raw(0, 2, b"k", b"a")])
+    assert encoder.try_append_many(TS0, [b"a", None, other, b"c"], None, 0, 4) == (0, 2)
+    assert encoder.try_append_many(TS0, (b"a", b"b"), (b"k", other), 0, 2) == (2, 1)
+    assert encoder.try_append_many(TS0, [other], [b"k"], 0, 1) == (3, 0)
+    assert take_payload(encoder) == payload_of([Raw(0, 0, None, b"a"), Raw(0, 1, None, None), Raw(0, 2, b"k", b"a")])
 
 
 def test_entering_many_takes_nothing_after_close_and_raises_as_appending_does(codec: ModuleType) -> None:
     encoder = codec.RecordEncoder(100)
     with pytest.raises(RecordTooLarge):
-        encoder.enter_many(TS0, [bytes(100)], None, 0, 1)
+        encoder.try_append_many(TS0, [bytes(100)], None, 0, 1)
     with pytest.raises(InvalidTimestamp):
-        encoder.enter_many(-1, [b"v"], None, 0, 1)
+        encoder.try_append_many(-1, [b"v"], None, 0, 1)
     encoder.close()
-    assert encoder.enter_many(TS0, [b"v"], None, 0, 1) == (0, 0)
+    assert encoder.try_append_many(TS0, [b"v"], None, 0, 1) == (0, 0)
     assert state(encoder) == (0, 0, -1, -1)
     encoder.reopen()
-    assert encoder.enter_many(TS0, [b"v"], None, 0, 1) == (0, 1)
+    assert encoder.try_append_many(TS0, [b"v"], None, 0, 1) == (0, 1)
 
 
 def test_threads_may_enter_many_without_a_lock(codec: ModuleType) -> None:
@@ -446,7 +446,7 @@ def test_threads_may_enter_many_without_a_lock(codec: ModuleType) -> None:
     def work() -> None:
         at = 0
         while at < len(values):
-            first, count = encoder.enter_many(TS0, values, values, at, min(at + 20, len(values)))
+            first, count = encoder.try_append_many(TS0, values, values, at, min(at + 20, len(values)))
             runs.append((first, at, count))
             at += count
 
@@ -461,7 +461,7 @@ def test_threads_may_enter_many_without_a_lock(codec: ModuleType) -> None:
     finally:
         sys.setswitchinterval(before)
     assert encoder.count == 4 * len(values)
-    found = [record.value for record in decode(codec, encoder.take(), 4 * len(values))]
+    found = [record.value for record in decode(codec, take_payload(encoder), 4 * len(values))]
     for first, at, count in runs:
         assert found[first : first + count] == values[at : at + count]
 
@@ -476,27 +476,27 @@ def test_a_record_entered_has_a_receipt(codec: ModuleType) -> None:
     owner = object()
     entering, appending = codec.RecordEncoder(300), codec.RecordEncoder(300)
     index = 0
-    while ticket := entering.enter(Ticket, owner, TS0 + index, b"k", b"v" * 50, (("h", None),)):
+    while ticket := entering.try_append(Ticket, owner, TS0 + index, b"k", b"v" * 50, (("h", None),)):
         assert type(ticket) is Ticket
         assert (ticket.batch, ticket.index, ticket.timestamp_ms) == (owner, index, TS0 + index)
         assert appending.append(TS0 + index, b"k", b"v" * 50, (("h", None),))
         index += 1
     assert index == 3
     assert state(entering) == state(appending)
-    assert entering.take() == appending.take()
+    assert take_payload(entering) == take_payload(appending)
 
 
 def test_a_closed_encoder_gives_no_receipts_until_it_is_reopened(codec: ModuleType) -> None:
     encoder = codec.RecordEncoder(LIMIT)
-    assert encoder.enter(codec.Receipt, None, TS0, b"1", None, ()).index == 0
+    assert encoder.try_append(codec.Receipt, None, TS0, b"1", None, ()).index == 0
     encoder.close()
     before = state(encoder)
-    assert encoder.enter(codec.Receipt, None, TS0, b"2", None, ()) is None
+    assert encoder.try_append(codec.Receipt, None, TS0, b"2", None, ()) is None
     assert state(encoder) == before
     assert encoder.append(TS0, b"3", None, ())  # who closed it may go on
     encoder.reopen()
-    assert encoder.enter(codec.Receipt, None, TS0, b"4", None, ()).index == 2
-    assert encoder.take() == payload_of([Raw(0, i, key, None) for i, key in enumerate([b"1", b"3", b"4"])])
+    assert encoder.try_append(codec.Receipt, None, TS0, b"4", None, ()).index == 2
+    assert take_payload(encoder) == payload_of([Raw(0, i, key, None) for i, key in enumerate([b"1", b"3", b"4"])])
 
 
 def test_entering_raises_as_appending_does_and_changes_nothing(codec: ModuleType) -> None:
@@ -509,21 +509,21 @@ def test_entering_raises_as_appending_does_and_changes_nothing(codec: ModuleType
         (TS0, b"k" * 100, b"", (), RecordTooLarge),
     ):
         with pytest.raises(error):
-            encoder.enter(codec.Receipt, None, timestamp, key, value, headers)
+            encoder.try_append(codec.Receipt, None, timestamp, key, value, headers)
         assert state(encoder) == (0, 0, -1, -1)
 
 
 def test_a_record_entered_without_a_timestamp_has_the_time_of_now(codec: ModuleType) -> None:
     now = iter([TS0, TS0 + 7])
     encoder = codec.RecordEncoder(LIMIT, lambda: next(now))
-    receipts = [encoder.enter(codec.Receipt, None, given, b"", None, ()) for given in (None, TS0 + 3, None)]
+    receipts = [encoder.try_append(codec.Receipt, None, given, b"", None, ()) for given in (None, TS0 + 3, None)]
     assert [receipt.timestamp_ms for receipt in receipts] == [TS0, TS0 + 3, TS0 + 7]
-    assert [record.timestamp_ms for record in decode(codec, encoder.take(), 3)] == [TS0, TS0 + 3, TS0 + 7]
+    assert [record.timestamp_ms for record in decode(codec, take_payload(encoder), 3)] == [TS0, TS0 + 3, TS0 + 7]
 
 
 def test_the_time_of_now_is_the_machines_if_no_other_clock_is_given(codec: ModuleType) -> None:
     earliest = SystemClock().now_ms()
-    receipt = codec.RecordEncoder(LIMIT).enter(codec.Receipt, None, None, b"", b"", ())
+    receipt = codec.RecordEncoder(LIMIT).try_append(codec.Receipt, None, None, b"", b"", ())
     assert earliest <= receipt.timestamp_ms <= SystemClock().now_ms()
 
 
@@ -531,7 +531,7 @@ def test_the_time_of_now_is_the_machines_if_no_other_clock_is_given(codec: Modul
 def test_a_clock_that_gives_no_time_is_refused(codec: ModuleType, now: Any) -> None:
     encoder = codec.RecordEncoder(LIMIT, lambda: now)
     with pytest.raises(InvalidTimestamp):
-        encoder.enter(codec.Receipt, None, None, b"", b"", ())
+        encoder.try_append(codec.Receipt, None, None, b"", b"", ())
     assert state(encoder) == (0, 0, -1, -1)
 
 
@@ -552,7 +552,7 @@ def test_an_encoder_that_its_clock_refers_to_is_no_leak(codec: ModuleType) -> No
 def test_the_compiled_encoder_makes_nothing_but_receipts(both: tuple[ModuleType, ModuleType], kind: Any) -> None:
     encoder = both[1].RecordEncoder(LIMIT)
     with pytest.raises(TypeError):
-        encoder.enter(kind, None, TS0, b"", b"", ())
+        encoder.try_append(kind, None, TS0, b"", b"", ())
     assert state(encoder) == (0, 0, -1, -1)
 
 
@@ -563,7 +563,7 @@ def test_threads_may_enter_records_without_a_lock(codec: ModuleType) -> None:
     before = sys.getswitchinterval()
 
     def work(number: int) -> None:
-        enter, kept = encoder.enter, receipts[number]
+        enter, kept = encoder.try_append, receipts[number]
         for i in range(each):
             kept.append((enter(codec.Receipt, number, TS0 + number, b"%d" % number, b"%d" % i, [("h", b"x")]), i))
 
@@ -577,14 +577,14 @@ def test_threads_may_enter_records_without_a_lock(codec: ModuleType) -> None:
     finally:
         sys.setswitchinterval(before)
     first = encoder.first_timestamp_ms
-    records = decode(codec, encoder.take(), 4 * each, first)
+    records = decode(codec, take_payload(encoder), 4 * each, first)
     for number, kept in enumerate(receipts):
         for receipt, i in kept:
             record = records[receipt.index]
             assert (record.key, record.value, record.timestamp_ms) == (b"%d" % number, b"%d" % i, receipt.timestamp_ms)
 
 
-@pytest.mark.parametrize("meanwhile", ["enter", "close"])
+@pytest.mark.parametrize("meanwhile", ["try_append", "close"])
 def test_what_comes_between_reading_and_writing_the_readable_encoder_comes_first(
     both: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
@@ -595,25 +595,25 @@ def test_what_comes_between_reading_and_writing_the_readable_encoder_comes_first
 
     def interrupted(*fields: Any) -> bytes:
         monkeypatch.undo()
-        if meanwhile == "enter":
-            assert encoder.enter(codec.Receipt, None, TS0, b"first", None, ()).index == 0
+        if meanwhile == "try_append":
+            assert encoder.try_append(codec.Receipt, None, TS0, b"first", None, ()).index == 0
         else:
             encoder.close()
         return bytes(encode_record(*fields))
 
     monkeypatch.setattr(codec, "encode_record", interrupted)
-    receipt = encoder.enter(codec.Receipt, None, TS0 + 5, b"second", None, iter([("h", b"x")]))
+    receipt = encoder.try_append(codec.Receipt, None, TS0 + 5, b"second", None, iter([("h", b"x")]))
     if meanwhile == "close":
         assert receipt is None
         assert state(encoder) == (0, 0, -1, -1)
         return
     assert receipt.index == 1
-    first, second = decode(codec, encoder.take(), 2)
+    first, second = decode(codec, take_payload(encoder), 2)
     assert (first.key, first.timestamp_ms, first.headers) == (b"first", TS0, ())
     assert (second.key, second.timestamp_ms, second.headers) == (b"second", TS0 + 5, (("h", b"x"),))
 
 
-@pytest.mark.parametrize("meanwhile", ["enter", "close"])
+@pytest.mark.parametrize("meanwhile", ["try_append", "close"])
 def test_what_comes_while_the_readable_encoder_enters_many_comes_first(
     both: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
@@ -623,16 +623,16 @@ def test_what_comes_while_the_readable_encoder_enters_many_comes_first(
 
     def interrupted(*fields: Any) -> bytes:
         monkeypatch.undo()
-        if meanwhile == "enter":
-            assert encoder.enter(codec.Receipt, None, TS0, b"first", None, ()).index == 0
+        if meanwhile == "try_append":
+            assert encoder.try_append(codec.Receipt, None, TS0, b"first", None, ()).index == 0
         else:
             encoder.close()
         return bytes(encode_record(*fields))
 
     monkeypatch.setattr(codec, "encode_record", interrupted)
-    assert encoder.enter_many(TS0 + 5, [b"second", b"third"], None, 0, 2) == (0, 0)
-    if meanwhile == "enter":
-        assert encoder.take() == payload_of([Raw(0, 0, b"first", None)])
+    assert encoder.try_append_many(TS0 + 5, [b"second", b"third"], None, 0, 2) == (0, 0)
+    if meanwhile == "try_append":
+        assert take_payload(encoder) == payload_of([Raw(0, 0, b"first", None)])
     else:
         assert state(encoder) == (0, 0, -1, -1)
 
@@ -644,7 +644,7 @@ def batch(codec: ModuleType, count: int) -> bytes:
     encoder = codec.RecordEncoder(LIMIT)
     for i in range(count):
         encoder.append(TS0 + i, b"k%d" % i, b"v%d" % i, [("h", b"%d" % i)] if i % 3 == 0 else ())
-    return bytes(encoder.take())
+    return take_payload(encoder)
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 100, 1000])
@@ -745,7 +745,7 @@ def test_columns_hold_the_same_in_both_codecs(
 ) -> None:
     encoder = encode(both[0], records)
     base = max(encoder.first_timestamp_ms, 0)
-    payload = encoder.take()
+    payload = take_payload(encoder)
     readable, compiled = (m.decode_columns(payload, len(records), 1000, base, -1, with_headers) for m in both)
     assert readable == compiled
     assert [type(field) for field in readable] == [type(field) for field in compiled]
@@ -756,7 +756,7 @@ def test_columns_are_arrow_arrays_of_the_records(codec: ModuleType, records: lis
     pa = pytest.importorskip("pyarrow")
     encoder = encode(codec, records)
     base, count = max(encoder.first_timestamp_ms, 0), len(records)
-    columns = codec.decode_columns(encoder.take(), count, 1000, base, -1, True)
+    columns = codec.decode_columns(take_payload(encoder), count, 1000, base, -1, True)
 
     def array(kind: Any, length: int, *buffers: bytes | None) -> Any:
         made = pa.Array.from_buffers(kind, length, [b if b is None else pa.py_buffer(b) for b in buffers])

@@ -13,6 +13,7 @@ from pylog.codec.batch import build_batch
 from pylog.consumer import Consumer
 from pylog.errors import CorruptRecord, MissingCodec, OffsetOutOfRange, SerializationError, StorageError
 from pylog.model import Record, TopicPartition
+from tests.codec.reference import take_payload
 from tests.consumer.fakes import FakeLog, consumer_of, numbered, offsets, values
 
 ORDERS = TopicPartition("orders", 0)
@@ -32,7 +33,7 @@ def badly_framed(*values: bytes) -> bytearray:
     encoder = RecordEncoder(1 << 20)
     for value in values:
         encoder.append(1, None, value, ())
-    payload = bytearray(encoder.take())
+    payload = bytearray(take_payload(encoder))
     payload[-1] ^= 0x7E  # headersCount of the last record
     whole = RecordEncoder(1 << 20)
     for value in values:

@@ -210,7 +210,7 @@ def test_a_time_beyond_microseconds_is_raised_behind_the_records_before_it(max_r
             read.extend(table.column("offset").to_pylist())
 
     for _ in range(2):
-        with pytest.raises(InvalidTimestamp, match="seek to 3 to go on") as caught:
+        with pytest.raises(InvalidTimestamp, match="seek to 3 to continue") as caught:
             read_on()
         facts = {"topic": "orders", "partition": 0, "offset": 2, "timestamp_ms": wrong}
         assert caught.value.facts == facts

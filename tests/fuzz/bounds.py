@@ -25,7 +25,7 @@ from pylog.codec.compression import compress
 from pylog.codec.format import GZIP, LZ4, SNAPPY, ZSTD
 from pylog.errors import PylogError
 from pylog.log import Log
-from tests.codec.reference import TS0, Raw, batch_of, encode, varint
+from tests.codec.reference import TS0, Raw, batch_of, encode, take_payload, varint
 from tests.fuzz import directories, engine
 from tests.fuzz.record_targets import repair_crc
 from tests.fuzz.segment_targets import repair_seal
@@ -54,7 +54,7 @@ def _empty_records() -> bytes:
     """Right records, with nothing in them: what they cost is objects."""
     encoder = RecordEncoder(1 << 24)
     encoder.extend(TS0, [None] * EMPTY_RECORDS, None, 0)
-    return encoder.take()
+    return take_payload(encoder)
 
 
 def _many_headers(count: int, real: int = 400_000) -> bytes:

@@ -17,7 +17,7 @@ import crc32c
 
 from pylog.catalog import TopicConfig
 from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchHeader, build_batch, scan_headers, stamp
+from pylog.codec.batch import BatchHeader, build_batch, stamp
 from pylog.codec.control import ControlType, build_marker
 from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, LENGTH_POSITION
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
@@ -30,6 +30,7 @@ from pylog.partition.write.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
 from pylog.turn import Turn
+from tests.codec.reference import scan_headers
 
 START_MS = 1_700_000_000_000
 TP = TopicPartition("t", 0)
@@ -225,8 +226,7 @@ def flip(path: Path, position: int, mask: int = 1) -> None:
 
 
 def headers(path: Path) -> list[tuple[int, BatchHeader]]:
-    data = path.read_bytes()
-    return list(scan_headers(data, 0, len(data)))
+    return list(scan_headers(path.read_bytes()))
 
 
 def bases(directory: Path) -> list[int]:

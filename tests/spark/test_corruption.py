@@ -13,11 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pylog import Log
-from pylog.codec.batch import BatchHeader, scan_headers
+from pylog.codec.batch import BatchHeader
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import ConfigError, CorruptSegment, OffsetOutOfRange
 from pylog.model import ProducerRecord
 from pylog.segment.naming import OFFSET_INDEX, SEAL
+from tests.codec.reference import scan_headers
 from tests.fuzz.record_targets import repair_crc
 from tests.partition.logs import append_encoded, batch_of_size, cut, flip
 from tests.spark.reading import KAFKA, offsets, read
@@ -42,7 +43,7 @@ def batches_of(path: Path) -> list[Batch]:
     return [
         Batch(file, position, header)
         for file in sorted(path.glob("orders-0/*.log"))
-        for position, header in scan_headers(file.read_bytes(), 0, file.stat().st_size)
+        for position, header in scan_headers(file.read_bytes())
     ]
 
 

@@ -209,7 +209,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(log: Log, tmp_path: Path)
     sinks = log.path / ".pylog/spark"
     sinks.mkdir()
     (sinks / QUERY).symlink_to(outside)
-    with pytest.raises(PylogError, match="is a symbolic link, and inside a log none is followed"):
+    with pytest.raises(PylogError, match="is a symbolic link, which pylog does not follow inside a log"):
         Driver(log.path).stage([b"a"])
     assert list(outside.iterdir()) == []
 

@@ -58,7 +58,9 @@ def test_no_directory_on_the_way_is_a_link(
     link = root / depth / "link"
     link.symlink_to(elsewhere)
     before, files = snapshot_of(elsewhere), open_files()
-    with pytest.raises(StorageError, match=f"'{link}' is a symbolic link, and inside a log none is followed") as caught:
+    with pytest.raises(
+        StorageError, match=f"'{link}' is a symbolic link, which pylog does not follow inside a log"
+    ) as caught:
         CALLS[call](OsFileSystem().within(str(root)), str(link))
     assert (caught.value.path, caught.value.kind) == (str(link), "a symbolic link")
     assert snapshot_of(elsewhere) == before
@@ -129,7 +131,7 @@ def test_a_file_with_another_name_is_read_but_not_written(root: Path, elsewhere:
     for filesystem in (OsFileSystem(), OsFileSystem().within(str(root))):
         assert filesystem.open_readable(f"{root}/a/f").pread(99, 0) == b"precious"
         for open_it in (filesystem.open_appendable, filesystem.lock):
-            with pytest.raises(StorageError, match=r"has 2 names \(hard links\).*put a copy of the file in its place"):
+            with pytest.raises(StorageError, match=r"has 2 names \(hard links\).*replace it by a copy"):
                 open_it(f"{root}/a/f")
     os.unlink(elsewhere / "f")
     OsFileSystem().open_appendable(f"{root}/a/f").close()

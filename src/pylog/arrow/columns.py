@@ -96,11 +96,9 @@ class Part(NamedTuple):
             stored += len(it.header_key_data) + len(it.header_value_data)
         return stored * self.length() // it.count + 32 * self.length()
 
-    def offsets(self) -> Buffer:
-        return self.columns.offsets[8 * self.low : 8 * self.high]
-
-    def timestamps_ms(self) -> Buffer:
-        return self.columns.timestamps_ms[8 * self.low : 8 * self.high]
+    def cut(self, values: Buffer) -> Buffer:
+        """The part's values of a column of 64-bit numbers."""
+        return values[8 * self.low : 8 * self.high]
 
     def keys(self) -> pa.Array:
         it = self.columns
@@ -186,12 +184,8 @@ def _int32(value: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(array("i", [value]).tobytes())])
 
 
-def _offsets(parts: list[Part]) -> pa.Array:
-    return _integers(_all([part.offsets() for part in parts]))
-
-
 def _timestamps(parts: list[Part], common: Common) -> pa.Array:
-    milliseconds = _all([part.timestamps_ms() for part in parts])
+    milliseconds = _all([part.cut(part.columns.timestamps_ms) for part in parts])
     found = microseconds(milliseconds, allocate)
     if found is None:
         found = [check_times(part.columns, part.low, common.topic_partition) for part in parts]
@@ -222,7 +216,7 @@ _COLUMNS: dict[str, Callable[[list[Part], int, Common], pa.Array]] = {
     "value": lambda parts, *_: _joined([part.values() for part in parts]),
     "topic": lambda _, count, common: common.topic.times(count),
     "partition": lambda _, count, common: common.partition.times(count),
-    "offset": lambda parts, *_: _offsets(parts),
+    "offset": lambda parts, *_: _integers(_all([part.cut(part.columns.offsets) for part in parts])),
     "timestamp": lambda parts, _, common: _timestamps(parts, common),
     "timestampType": _timestamp_types,
     "headers": lambda parts, *_: _joined([part.headers() for part in parts]),

@@ -91,13 +91,13 @@ def _check_columns(schema: pa.Schema) -> None:
     wrong = [name for name in names if name not in _ALLOWED or names.count(name) > 1]
     if wrong:
         raise ConfigError(
-            f"columns {', '.join(sorted(set(wrong)))}: a table to send has value and perhaps others, each once, of: {allowed};"
-            f" {', '.join(IGNORED)} are ignored; leave out the rest with table.select([...])",
+            f"columns {', '.join(sorted(set(wrong)))}: a table to send has the column value, may have the others of "
+            f"{allowed}, each once; {', '.join(IGNORED)} are ignored; leave out the rest with table.select([...])",
             columns=wrong, allowed=list(_ALLOWED),
         )  # fmt: skip
     if "value" not in names:
         raise ConfigError(
-            f"no column value among {names}: a table to send has value and perhaps others of: {allowed}",
+            f"no column value among {names}: a table to send has the column value, may have the others of {allowed}",
             columns=names, allowed=list(_ALLOWED),
         )  # fmt: skip
     for field in schema:
@@ -117,7 +117,7 @@ def _check_content(table: pa.Table) -> None:
             if types.is_dictionary(column.type):
                 column.validate(full=True)
     except pa.ArrowException as error:
-        raise ConfigError(f"the table to send is not a valid one: {error}", columns=list(table.schema.names)) from error
+        raise ConfigError(f"the table to send is not valid: {error}", columns=list(table.schema.names)) from error
 
 
 # Size of a piece

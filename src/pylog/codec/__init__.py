@@ -1,16 +1,16 @@
-"""Bytes to values and back: Kafka's record batch v2. No file, no thread; a clock only for a record without a time.
+"""Kafka's record batch v2: bytes to values and back. No files, no threads.
 
-    format.py      every constant and layout           batch.py        headers, whole batches, CRC
-    records.py     records encoded and decoded         compression.py  none, gzip, snappy, lz4, zstd, bounded
-    _records.pyx   the same, compiled                  control.py      commit and abort markers
-    framing.py     what a record is, check by check    columns.py      a batch as columns
-    fields.py      what one may be made of             faults.py       what can be wrong, in words
-    varint.py      how its numbers are written        least_time.py   the least timestamp of a batch
-    times.py       the timestamps in an encoder        producer_entries.py   the entries of a snapshot
-    by_partition.py   many records grouped by partition
+    format.py      constants and layouts               batch.py          headers, batches, CRC
+    records.py     encodes and decodes records         compression.py    bounded decompression
+    _records.pyx   records.py and others, compiled     control.py        transaction markers
+    framing.py     reads a record, check by check      columns.py        a batch as columns
+    fields.py      the parts of a record as bytes      faults.py         the errors of a record
+    varint.py      numbers of variable length          least_time.py     a batch's least timestamp
+    times.py       the timestamps in an encoder        by_partition.py   records by partition
+    receipt.py     what an encoder returns             producer_entries.py   snapshot entries
 
-This file chooses between compiled and readable, for everyone: ``PYLOG_PURE_PYTHON=1``, or no compiled module, means
-readable. Nobody else imports either of the two.
+Only this module chooses between the compiled and the readable codec: readable if
+``PYLOG_PURE_PYTHON=1`` or if there is no compiled module. Other packages import the names here.
 """
 
 from os import environ

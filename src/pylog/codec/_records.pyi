@@ -1,4 +1,4 @@
-# The compiled twin has the interface of the readable one, whose annotations and docstrings hold for both.
+# The compiled codec has the interface of the readable one, with its annotations and docstrings.
 from pylog.codec.by_partition import choose_partitions as choose_partitions
 from pylog.codec.by_partition import count_plain as count_plain
 from pylog.codec.by_partition import group_by_partition as group_by_partition

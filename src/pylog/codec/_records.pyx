@@ -1,10 +1,9 @@
 # cython: language_level=3, cdivision=True, auto_pickle=False, binding=False
-"""Records to bytes and back, compiled: the names, values and errors of records.py, which explains them.
+"""The compiled codec: the same names, values and errors as the readable modules, which explain them.
 
-Does no I/O, starts no thread, reads the machine's clock in ``enter`` alone. Every read is preceded by a comparison with
-what remains. Memory is taken for what is there (the payload's own size, the values given), never for a size read from a
-payload. No pointer into the encoder's buffer is kept while Python code may run. Output is a function of the input: what
-is reserved and not written is cut off before anybody sees it.
+Each read is preceded by a comparison with the bytes that remain. Memory is allocated for data that
+exists (the payload, the given values), never for a size read from a payload. No pointer into the
+encoder's buffer is kept while Python code may run. Bytes that were not written are never returned.
 """
 
 cimport cython
@@ -28,8 +27,8 @@ from pylog.model import Record as _Record
 
 cdef extern from *:
     """
-    /* Records and headers are tuples of strings, bytes and ints: no part of any cycle, so the collector need not visit
-       them. tp_alloc zeroes what it gives; from 3.14 on a tuple keeps its hash, and there zero means 0, not "none yet". */
+    /* Records and headers contain strings, bytes and ints, so they are never part of a cycle, and the collector need
+       not visit them. From 3.14 on a tuple caches its hash: -1 means none yet, but tp_alloc fills it with 0. */
     #if PY_VERSION_HEX >= 0x030E0000
     #define pylog_forget_hash(op) (((PyTupleObject *)(op))->ob_hash = -1)
     #else
@@ -71,8 +70,8 @@ cdef extern from *:
     bint pylog_add_overflows(int64_t a, int64_t b, int64_t *sum) noexcept nogil
 
 cdef extern from "Python.h":
-    # with PyObject * for a new reference that is handed on at once
-    void PyTuple_SET_ITEM(object tuple, Py_ssize_t place, PyObject *item) noexcept
+    # PyObject * for new references that are passed on at once
+    void PyTuple_SET_ITEM(object tuple, Py_ssize_t index, PyObject *item) noexcept
     PyObject *PyLong_FromLongLong(long long value) except NULL
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
     PyObject *new_text "PyUnicode_DecodeUTF8"(const char *data, Py_ssize_t size, const char *errors) except NULL
@@ -81,7 +80,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 cdef enum:
-    TRUNCATED = 1  # what is wrong, for fail()
+    TRUNCATED = 1  # the faults for fail()
     OVERLONG
     WRONG_SIZE
     TIMESTAMP_OVERFLOW
@@ -111,6 +110,33 @@ cdef tuple NO_HEADERS = ()
 cdef const uint8_t *NO_HEADERS_ENCODED = b"\x00"
 
 
+@cython.final
+@cython.no_gc
+cdef class View:
+    """The memory of an object, held until the view is freed."""
+
+    cdef Py_buffer memory
+    cdef object source
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.memory)
+
+
+cdef View view_of(object source, int flags=PyBUF_SIMPLE):
+    cdef View view = View.__new__(View)
+    PyObject_GetBuffer(source, &view.memory, flags)
+    view.source = source
+    return view
+
+
+cdef View space_of(object allocate, Py_ssize_t size):
+    """Memory from the caller, to be filled."""
+    cdef View space = view_of(allocate(size), PyBUF_WRITABLE)
+    if space.memory.len != size:
+        raise faults.wrong_space(space.memory.len, size)
+    return space
+
+
 # Encoding
 
 
@@ -120,7 +146,7 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 cdef inline Py_ssize_t varint_size(uint64_t bits) noexcept nogil:
     cdef Py_ssize_t size = 1
-    if bits < 0x4000:  # nearly all of them
+    if bits < 0x4000:  # nearly all
         return 1 + (bits >= 0x80)
     while bits >= 0x80:
         bits >>= 7
@@ -142,7 +168,7 @@ cdef inline uint8_t *put_varint(uint8_t *at, uint64_t bits) noexcept nogil:
 
 
 cdef inline Py_ssize_t sized_size(Py_ssize_t size) noexcept nogil:
-    """Bytes for a nullable value and the varint in front of it; null has size -1."""
+    """The size of a nullable value with its varint; null has size -1."""
     return varint_size(zigzag(size)) + (size if size > 0 else 0)
 
 
@@ -154,9 +180,14 @@ cdef inline uint8_t *put_sized(uint8_t *at, const uint8_t *data, Py_ssize_t size
     return at
 
 
-cdef bytes as_bytes(str field, object value):
-    if PyBytes_Check(value):
+cdef inline bytes as_bytes(str field, object value):
+    """Bytes or None, from bytes-like or None."""
+    if value is None or PyBytes_Check(value):
         return <bytes>value
+    return bytes_of(field, value)
+
+
+cdef bytes bytes_of(str field, object value):
     if not isinstance(value, (bytearray, memoryview)):
         raise faults.not_bytes(field, value)
     try:
@@ -193,20 +224,20 @@ cdef bytes encode_headers(object headers):
         try:
             name, value = header
         except (TypeError, ValueError):
-            raise faults.unusable_header(header, "no pair") from None
+            raise faults.unusable_header(header, "not a pair") from None
         if not PyUnicode_Check(name):
             raise faults.unusable_header(header, f"key is {type(name).__name__}")
         try:
             PyUnicode_AsUTF8AndSize(name, &name_size)
         except UnicodeEncodeError:
             raise faults.unusable_header(header, "key is not UTF-8") from None
-        value = None if value is None else as_bytes("header value", value)
+        value = as_bytes("header value", value)
         names.append(name)
         values.append(value)
         size += sized_size(name_size) + sized_size(-1 if value is None else PyBytes_GET_SIZE(value))
     encoded = PyBytes_FromStringAndSize(NULL, size)
     at = put_varint(<uint8_t *>PyBytes_AS_STRING(encoded), zigzag(len(listed)))
-    for name, value in zip(names, values):  # ours, and unchanged since they were measured
+    for name, value in zip(names, values):  # own lists: unchanged since they were measured
         name_data = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &name_size)
         at = put_sized(at, name_data, name_size)
         if value is None:
@@ -231,11 +262,11 @@ cdef struct Mark:
 
 
 @cython.final
-@cython.no_gc_clear  # a cycle through ``now_ms`` is broken elsewhere in it
+@cython.no_gc_clear  # a cycle through ``now_ms`` is broken at another object
 cdef class RecordEncoder:
-    cdef bytearray buffer  # 61 bytes for the batch header, the records, room for more; None while there are no records
+    cdef bytearray buffer  # batch header, records, free room; None while there are no records
     cdef uint8_t *data  # its first byte
-    cdef Py_ssize_t size  # used of it
+    cdef Py_ssize_t size  # used bytes
     cdef Py_ssize_t room
     cdef Py_ssize_t next_room
     cdef Py_ssize_t limit
@@ -272,49 +303,21 @@ cdef class RecordEncoder:
 
     def append(self, timestamp_ms, key, value, headers):
         cdef int64_t timestamp = as_timestamp(timestamp_ms)
-        cdef bytes encoded
-        if key is not None and not PyBytes_CheckExact(key):
-            key = as_bytes("key", key)
-        if value is not None and not PyBytes_CheckExact(value):
-            value = as_bytes("value", value)
-        if headers is NO_HEADERS:
-            return self.put(timestamp, <PyObject *>key, <PyObject *>value, NO_HEADERS_ENCODED, 1) == 1
-        encoded = encode_headers(headers)
-        return self.put(
-            timestamp,
-            <PyObject *>key,
-            <PyObject *>value,
-            <const uint8_t *>PyBytes_AS_STRING(encoded),
-            PyBytes_GET_SIZE(encoded),
-        ) == 1
+        key, value = as_bytes("key", key), as_bytes("value", value)
+        return self.put_with(None if headers is NO_HEADERS else encode_headers(headers), timestamp, key, value) == 1
 
-    def enter(self, kind, batch, timestamp_ms, key, value, headers):
+    def try_append(self, kind, batch, timestamp_ms, key, value, headers):
         cdef int64_t timestamp = self.now() if timestamp_ms is None else as_timestamp(timestamp_ms)
-        cdef bytes encoded = None
+        cdef bytes encoded
         cdef Receipt receipt
-        cdef int is_placed
-        if key is not None and not PyBytes_CheckExact(key):
-            key = as_bytes("key", key)
-        if value is not None and not PyBytes_CheckExact(value):
-            value = as_bytes("value", value)
-        if headers is not NO_HEADERS:
-            encoded = encode_headers(headers)
+        key, value = as_bytes("key", key), as_bytes("value", value)
+        encoded = None if headers is NO_HEADERS else encode_headers(headers)
         receipt = <Receipt?>pylog_new_instance(kind, NO_HEADERS)
-        # From here on nothing runs that could let another thread in: this is what makes it safe without a lock.
+        # No Python code runs from here on, so no other thread can run, and no lock is needed.
         if self.closed:
             return None
         receipt.index = self.count
-        if encoded is None:
-            is_placed = self.put(timestamp, <PyObject *>key, <PyObject *>value, NO_HEADERS_ENCODED, 1)
-        else:
-            is_placed = self.put(
-                timestamp,
-                <PyObject *>key,
-                <PyObject *>value,
-                <const uint8_t *>PyBytes_AS_STRING(encoded),
-                PyBytes_GET_SIZE(encoded),
-            )
-        if not is_placed:
+        if not self.put_with(encoded, timestamp, key, value):
             return None
         receipt.batch = batch
         receipt.timestamp_ms = timestamp
@@ -335,13 +338,13 @@ cdef class RecordEncoder:
     def reopen(self):
         self.closed = False
 
-    def enter_many(self, timestamp_ms, values, keys, Py_ssize_t start, Py_ssize_t stop):
+    def try_append_many(self, timestamp_ms, values, keys, Py_ssize_t start, Py_ssize_t stop):
         cdef int64_t timestamp = as_timestamp(timestamp_ms)
         cdef Py_ssize_t index = start
         cdef Mark mark = self.mark()
         cdef PyObject *key = <PyObject *>None
         cdef PyObject *value
-        # As in ``enter``, nothing runs here that could let another thread in.
+        # As in ``try_append``, no other thread can run.
         if self.closed:
             return mark.count, 0
         try:
@@ -374,37 +377,43 @@ cdef class RecordEncoder:
             raise faults.unusable_slice(end, end if keys is None else len(keys), start)
         timestamp = as_timestamp(timestamp_ms)
         try:
-            while index < end and self.put_place(timestamp, values, keys, index):
+            while index < end and self.put_item(timestamp, values, keys, index):
                 index += 1
         except BaseException as error:
-            if self.generation == generation:  # else somebody took the records meanwhile, and there is nothing to undo
+            if self.generation == generation:  # else the records were taken in between
                 self.back_to(mark)
             faults.locate(error, index)
             raise
         return index
 
-    cdef inline int put_place(self, int64_t timestamp, object values, object keys, Py_ssize_t index) except -1:
-        """Append one of many. Borrows from lists and tuples: nothing runs in between that could change them."""
+    cdef inline int put_item(self, int64_t timestamp, object values, object keys, Py_ssize_t index) except -1:
+        """Append a record of ``extend``. Borrows from lists and tuples: no code can change them meanwhile."""
         cdef PyObject *value = borrow(values, index)
         cdef PyObject *key = <PyObject *>None if keys is None else borrow(keys, index)
-        cdef object owned_value, owned_key
         if is_plain(value) and is_plain(key):
             return self.put(timestamp, key, value, NO_HEADERS_ENCODED, 1)
-        owned_key = None if keys is None else keys[index]
-        owned_value = values[index]
-        owned_key = None if owned_key is None else as_bytes("key", owned_key)
-        owned_value = None if owned_value is None else as_bytes("value", owned_value)
-        return self.put(timestamp, <PyObject *>owned_key, <PyObject *>owned_value, NO_HEADERS_ENCODED, 1)
+        return self.put_other(timestamp, None if keys is None else keys[index], values[index])
+
+    cdef int put_other(self, int64_t timestamp, object key, object value) except -1:
+        return self.put_with(None, timestamp, as_bytes("key", key), as_bytes("value", value))
+
+    cdef int put_with(self, bytes headers, int64_t timestamp, object key, object value) except -1:
+        """``put`` with encoded headers, or None."""
+        if headers is None:
+            return self.put(timestamp, <PyObject *>key, <PyObject *>value, NO_HEADERS_ENCODED, 1)
+        return self.put(
+            timestamp, <PyObject *>key, <PyObject *>value, <const uint8_t *>PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers)
+        )
 
     cdef inline int put(
         self, int64_t timestamp, PyObject *key, PyObject *value, const uint8_t *headers, Py_ssize_t headers_size
     ) except -1:
-        """Append one record of bytes or None: 1, or 0 where it does not fit."""
+        """Append a record of bytes or None: 1, or 0 if it does not fit."""
         cdef Py_ssize_t key_size = -1 if key == <PyObject *>None else PyBytes_GET_SIZE(<object>key)
         cdef Py_ssize_t value_size = -1 if value == <PyObject *>None else PyBytes_GET_SIZE(<object>value)
         cdef uint64_t delta = zigzag(timestamp - self.first_timestamp_ms) if self.count else 0
-        cdef uint64_t place = zigzag(self.count)
-        cdef Py_ssize_t length = 1 + varint_size(delta) + varint_size(place) + headers_size
+        cdef uint64_t offset_delta = zigzag(self.count)
+        cdef Py_ssize_t length = 1 + varint_size(delta) + varint_size(offset_delta) + headers_size
         cdef Py_ssize_t after
         cdef uint8_t *at
         length += sized_size(key_size) + sized_size(value_size)
@@ -418,10 +427,10 @@ cdef class RecordEncoder:
         at = put_varint(self.data + self.size, zigzag(length))
         at[0] = 0  # attributes
         at = put_varint(at + 1, delta)
-        at = put_varint(at, place)
+        at = put_varint(at, offset_delta)
         at = put_sized(at, start_of(key), key_size)
         at = put_sized(at, start_of(value), value_size)
-        if headers_size == 1:  # none
+        if headers_size == 1:  # no headers
             at[0] = headers[0]
         else:
             memcpy(at, headers, headers_size)
@@ -436,7 +445,7 @@ cdef class RecordEncoder:
         return 1
 
     cdef int grow(self, Py_ssize_t needed) except -1:
-        """Room for ``needed`` bytes, which the limit allows, and for as many more, up to the limit."""
+        """Double the room up to the limit; at least ``needed`` bytes, which the limit allows."""
         cdef Py_ssize_t room = max(min(max(2 * self.room, self.next_room), self.limit), needed)
         if self.buffer is None:
             self.buffer = PyByteArray_FromStringAndSize(NULL, room)
@@ -447,16 +456,13 @@ cdef class RecordEncoder:
         self.room = room
         return 0
 
-    def take(self):
-        return bytes(memoryview(self.take_batch())[HEADER_BYTES:])
-
     def take_batch(self):
         cdef bytearray batch = self.buffer
         if batch is None:
             batch = bytearray(HEADER_BYTES)
         else:
             PyByteArray_Resize(batch, self.size)
-            self.next_room = self.size + self.size // 8  # the next batch will be much like this one
+            self.next_room = self.size + self.size // 8  # the next batch is probably similar
         self.clear()
         return batch
 
@@ -472,7 +478,7 @@ cdef inline bint is_plain(PyObject *item) noexcept:
 
 
 cdef inline PyObject *borrow(object sequence, Py_ssize_t index) noexcept:
-    """The item of a list or tuple; NULL if it is neither, or has no such item."""
+    """An item of a list or tuple; NULL if it is neither, or has no such item."""
     if PyList_CheckExact(sequence):
         return PyList_GET_ITEM(sequence, index) if 0 <= index < PyList_GET_SIZE(sequence) else NULL
     if PyTuple_CheckExact(sequence):
@@ -486,15 +492,15 @@ cdef inline PyObject *borrow(object sequence, Py_ssize_t index) noexcept:
 cdef struct Walk:
     const uint8_t *start  # the payload
     const uint8_t *stop
-    const uint8_t *at  # where the next record starts
+    const uint8_t *at  # the next record
     int64_t index
     int64_t count
-    int64_t lowest  # the offset delta the next record has at least, and any record at most
-    int64_t highest
+    int64_t lowest  # the least offset delta of the next record
+    int64_t highest  # the greatest offset delta of any record
     int64_t base_offset
     int64_t base_timestamp
     int64_t append_time
-    # the record read
+    # the current record
     const uint8_t *body
     const uint8_t *end
     int64_t timestamp
@@ -505,7 +511,7 @@ cdef struct Walk:
     int64_t value_size
     const uint8_t *headers
     int64_t headers_count
-    # what is wrong with it
+    # its fault
     int fault
     int field
     const uint8_t *where
@@ -565,7 +571,7 @@ cdef int get_long_varint(
 
 
 cdef inline int get_varint(Walk *walk, int field, const uint8_t **at, const uint8_t *end, int64_t *value) noexcept nogil:
-    """A varint of 32 bits; the one or two bytes of nearly all of them without a loop."""
+    """A varint of 32 bits; no loop for one or two bytes, the size of nearly all."""
     cdef const uint8_t *start = at[0]
     cdef uint32_t bits
     if start < end and start[0] < 0x80:
@@ -583,7 +589,7 @@ cdef inline int get_varint(Walk *walk, int field, const uint8_t **at, const uint
 cdef inline int get_sized(
     Walk *walk, int field, int64_t least, const uint8_t **at, const uint8_t **data, int64_t *size
 ) noexcept nogil:
-    """A size of ``least`` (-1 for null, or 0) and more, and the bytes it announces."""
+    """A size of at least ``least`` (-1 if null is allowed, else 0), and that number of bytes."""
     if get_varint(walk, field, at, walk.end, size):
         return walk.fault
     if size[0] < least or size[0] > walk.end - at[0]:
@@ -594,8 +600,8 @@ cdef inline int get_sized(
     return 0
 
 
-cdef inline int read_place(Walk *walk, const uint8_t **at) noexcept nogil:
-    """The record's end, timestamp and offset delta; ``at`` is then where its key starts."""
+cdef inline int read_bounds(Walk *walk, const uint8_t **at) noexcept nogil:
+    """Read the record's end, timestamp and offset delta, and set ``at`` to its key."""
     cdef int64_t length
     cdef const uint8_t *field_start
     at[0] = walk.at
@@ -628,9 +634,9 @@ cdef inline int read_place(Walk *walk, const uint8_t **at) noexcept nogil:
 
 
 cdef inline int read_fields(Walk *walk) noexcept nogil:
-    """The next record up to its headers, which next_header reads and end_record closes."""
+    """Read the next record up to its headers."""
     cdef const uint8_t *at = NULL
-    if read_place(walk, &at):
+    if read_bounds(walk, &at):
         return walk.fault
     if get_sized(walk, KEY_LENGTH, -1, &at, &walk.key, &walk.key_size):
         return walk.fault
@@ -649,7 +655,7 @@ cdef inline int read_fields(Walk *walk) noexcept nogil:
 
 
 cdef inline int end_record(Walk *walk, const uint8_t *at) noexcept nogil:
-    """``at`` is where the last field ended: it must be the record's end. Go on to the next record."""
+    """Check that the last field ended (``at``) at the record's end; continue with the next record."""
     if at != walk.end:
         return wrong(walk, WRONG_END, LENGTH, at, at - walk.body)
     walk.at = at
@@ -684,12 +690,12 @@ cdef int check_end(Walk *walk) except -1:
 
 cdef tuple read_headers(Walk *walk, const uint8_t **at):
     cdef Py_ssize_t count = walk.headers_count
-    cdef Py_ssize_t place
+    cdef Py_ssize_t index
     cdef const uint8_t *data = NULL
     cdef int64_t size = 0
     cdef object header
     cdef tuple headers = pylog_new_tuple(count)
-    for place in range(count):
+    for index in range(count):
         header = pylog_new_tuple(2)
         if get_sized(walk, HEADER_KEY_LENGTH, 0, at, &data, &size):
             fail(walk)
@@ -701,21 +707,21 @@ cdef tuple read_headers(Walk *walk, const uint8_t **at):
             fail(walk)
         set_bytes(header, 1, data, size)
         Py_INCREF(header)
-        PyTuple_SET_ITEM(headers, place, <PyObject *>header)
+        PyTuple_SET_ITEM(headers, index, <PyObject *>header)
     return headers
 
 
-cdef inline int set_bytes(object record, Py_ssize_t place, const uint8_t *data, int64_t size) except -1:
+cdef inline int set_bytes(object record, Py_ssize_t index, const uint8_t *data, int64_t size) except -1:
     if size < 0:
-        set_shared(record, place, None)
+        set_shared(record, index, None)
     else:
-        PyTuple_SET_ITEM(record, place, new_bytes(<const char *>data, size))
+        PyTuple_SET_ITEM(record, index, new_bytes(<const char *>data, size))
     return 0
 
 
-cdef inline void set_shared(object record, Py_ssize_t place, object item) noexcept:
+cdef inline void set_shared(object record, Py_ssize_t index, object item) noexcept:
     Py_INCREF(item)
-    PyTuple_SET_ITEM(record, place, <PyObject *>item)
+    PyTuple_SET_ITEM(record, index, <PyObject *>item)
 
 
 @cython.final
@@ -756,7 +762,7 @@ cdef class RecordDecoder:
         return self.payload.len
 
     def take(self, Py_ssize_t max_records):
-        cdef Walk walk = self.walk  # kept only if all goes well
+        cdef Walk walk = self.walk  # stored only on success
         cdef int64_t stop = walk.index + max(0, min(max_records, walk.count - walk.index))
         cdef Py_ssize_t headers_left = MAX_HEADERS
         cdef const uint8_t *at
@@ -793,7 +799,7 @@ cdef class RecordDecoder:
         cdef const uint8_t *next_at = walk.at
         cdef int64_t next_index = walk.index, next_lowest = walk.lowest
         while walk.index < walk.count:
-            if read_place(&walk, &at):
+            if read_bounds(&walk, &at):
                 fail(&walk)
             if walk.base_offset + walk.delta >= offset:
                 break
@@ -815,29 +821,21 @@ def decode_columns(
     int64_t last_offset_delta=INT32_MAX,
     allocate=bytearray,
 ):
-    cdef Py_buffer view
+    cdef View view = view_of(payload)
     cdef Walk walk
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        if view.len > INT32_MAX:
-            raise faults.payload_too_large(view.len, INT32_MAX)
-        open_walk(&walk, &view, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
-        return columns_of(&walk, with_headers, allocate)
-    finally:
-        PyBuffer_Release(&view)
+    if view.memory.len > INT32_MAX:
+        raise faults.payload_too_large(view.memory.len, INT32_MAX)
+    open_walk(&walk, &view.memory, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
+    return columns_of(&walk, with_headers, allocate)
 
 
 def least_timestamp_ms(payload, int64_t count, int64_t base_timestamp_ms):
-    cdef Py_buffer view
+    cdef View view = view_of(payload)
     cdef Walk walk
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        if not 0 <= count <= view.len // MIN_RECORD_BYTES:
-            return INT64_MIN
-        open_walk(&walk, &view, count, 0, base_timestamp_ms, -1, INT32_MAX)
-        return least_of(&walk)
-    finally:
-        PyBuffer_Release(&view)
+    if not 0 <= count <= view.memory.len // MIN_RECORD_BYTES:
+        return INT64_MIN
+    open_walk(&walk, &view.memory, count, 0, base_timestamp_ms, -1, INT32_MAX)
+    return least_of(&walk)
 
 
 cdef int64_t least_of(Walk *walk) noexcept nogil:
@@ -847,7 +845,7 @@ cdef int64_t least_of(Walk *walk) noexcept nogil:
         if get_varint(walk, LENGTH, &at, walk.stop, &length) or not 2 <= length <= walk.stop - at:
             return INT64_MIN
         walk.end = at + length
-        at += 1  # behind the attributes
+        at += 1  # after the attributes
         if at[0] < 0x80:
             delta = (at[0] >> 1) ^ -<int64_t>(at[0] & 1)
         elif get_long_varint(walk, TIMESTAMP_DELTA, &at, walk.end, &delta, 10, 0x01):
@@ -860,7 +858,7 @@ cdef int64_t least_of(Walk *walk) noexcept nogil:
     return least
 
 
-# Many records for the partitions of a topic: what by_partition.py explains
+# Many records by partition: see by_partition.py
 
 
 cdef uint32_t little_endian(const uint8_t *at, Py_ssize_t size) noexcept nogil:
@@ -914,77 +912,62 @@ def murmur2(key):
 
 
 def choose_partitions(int kind, keys, Py_ssize_t start, partitions, int32_t count, int32_t keyless):
-    cdef Py_buffer view
+    cdef View view = view_of(partitions, PyBUF_WRITABLE)
     cdef int32_t *chosen
     cdef uint32_t key_hash
     cdef Py_ssize_t index
     cdef PyObject *key
     if count < 1:
         raise ZeroDivisionError
-    PyObject_GetBuffer(partitions, &view, PyBUF_WRITABLE)
-    try:
-        chosen = <int32_t *>view.buf
-        for index in range(start, min(<Py_ssize_t>len(keys), view.len // 4)):
-            key = borrow(keys, index)
-            if key == <PyObject *>None and keyless >= 0:
-                chosen[index] = keyless
-            elif key != NULL and PyBytes_CheckExact(<object>key):
-                key_hash = (murmur2_of if kind == MURMUR2 else murmur3_of)(start_of(key), PyBytes_GET_SIZE(<object>key))
-                chosen[index] = <int32_t>((key_hash & POSITIVE) % <uint32_t>count)
-            else:
-                return index
-        return len(keys)
-    finally:
-        PyBuffer_Release(&view)
+    chosen = <int32_t *>view.memory.buf
+    for index in range(start, min(<Py_ssize_t>len(keys), view.memory.len // 4)):
+        key = borrow(keys, index)
+        if key == <PyObject *>None and keyless >= 0:
+            chosen[index] = keyless
+        elif key != NULL and PyBytes_CheckExact(<object>key):
+            key_hash = (murmur2_of if kind == MURMUR2 else murmur3_of)(start_of(key), PyBytes_GET_SIZE(<object>key))
+            chosen[index] = <int32_t>((key_hash & POSITIVE) % <uint32_t>count)
+        else:
+            return index
+    return len(keys)
 
 
 def group_by_partition(partitions, int32_t count):
     """A counting sort."""
-    cdef Py_buffer view, view_of_order
-    cdef const int32_t *chosen
-    cdef int32_t *order
-    cdef Py_ssize_t place, stop, start = 0
+    cdef View view = view_of(partitions)
+    cdef const int32_t *chosen = <const int32_t *>view.memory.buf
+    cdef Py_ssize_t index, stop, start = 0, records = view.memory.len // 4
     cdef bytearray counts = bytearray(max(count, 0) * sizeof(Py_ssize_t))
-    cdef Py_ssize_t *at = <Py_ssize_t *>PyByteArray_AS_STRING(counts)  # minus how many; then where the next one goes
+    cdef Py_ssize_t *at = <Py_ssize_t *>PyByteArray_AS_STRING(counts)  # minus the count; then the next index
     cdef int32_t partition
     cdef list groups = []
-    ordered = partitions[:]
-    PyObject_GetBuffer(ordered, &view_of_order, PyBUF_WRITABLE)
-    PyObject_GetBuffer(partitions, &view, PyBUF_SIMPLE)
-    try:
-        chosen, order = <const int32_t *>view.buf, <int32_t *>view_of_order.buf
-        for place in range(view.len // 4):
-            if not 0 <= chosen[place] < count:
-                raise IndexError(chosen[place])
-            at[chosen[place]] -= 1
-        for place in range(view.len // 4):
-            partition = chosen[place]
-            if at[partition] < 0:
-                stop = start - at[partition]
-                groups.append((partition, start, stop))
-                at[partition] = start
-                start = stop
-            order[at[partition]] = <int32_t>place
-            at[partition] += 1
-        return ordered, groups
-    finally:
-        PyBuffer_Release(&view_of_order)
-        PyBuffer_Release(&view)
+    cdef View space = view_of(partitions[:], PyBUF_WRITABLE)
+    cdef int32_t *order = <int32_t *>space.memory.buf
+    for index in range(records):
+        if not 0 <= chosen[index] < count:
+            raise IndexError(chosen[index])
+        at[chosen[index]] -= 1
+    for index in range(records):
+        partition = chosen[index]
+        if at[partition] < 0:
+            stop = start - at[partition]
+            groups.append((partition, start, stop))
+            at[partition] = start
+            start = stop
+        order[at[partition]] = <int32_t>index
+        at[partition] += 1
+    return space.source, groups
 
 
 def pick(items, order):
-    cdef Py_buffer view
-    cdef Py_ssize_t place
+    cdef View view = view_of(order)
+    cdef Py_ssize_t index
     cdef PyObject *item
     cdef list picked = []
-    PyObject_GetBuffer(order, &view, PyBUF_SIMPLE)
-    try:
-        for place in range(view.len // 4):
-            item = borrow(items, (<const int32_t *>view.buf)[place])
-            picked.append(items[(<const int32_t *>view.buf)[place]] if item == NULL else <object>item)
-        return picked
-    finally:
-        PyBuffer_Release(&view)
+    for index in range(view.memory.len // 4):
+        item = borrow(items, (<const int32_t *>view.memory.buf)[index])
+        picked.append(items[(<const int32_t *>view.memory.buf)[index]] if item == NULL else <object>item)
+    return picked
 
 
 def count_plain(values, keys, Py_ssize_t limit_bytes):
@@ -1004,7 +987,7 @@ cdef inline Py_ssize_t size_of(PyObject *item) noexcept:
     return 0 if item == <PyObject *>None else PyBytes_GET_SIZE(<object>item)
 
 
-# Entries of producer snapshots: what producer_entries.py explains
+# Entries of producer snapshots: see producer_entries.py
 
 
 cdef enum:
@@ -1046,79 +1029,67 @@ cdef inline bint is_possible_entry(const uint8_t *at) noexcept nogil:
 
 
 def check_producers(entries):
-    cdef Py_buffer view
+    cdef View view = view_of(entries)
     cdef const uint8_t *at
     cdef Py_ssize_t index
     cdef int64_t producer_id, last_offset, start, before = -1, greatest = -1
     cdef bint rise = True
     cdef list with_transaction = []
-    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
-    try:
-        at = <const uint8_t *>view.buf
-        for index in range(view.len // ENTRY_BYTES):
-            if not is_possible_entry(at):
-                return index, rise, greatest, with_transaction
-            producer_id, start = int64_at(at), int64_at(at + TRANSACTION_AT)
-            rise = rise and producer_id > before
-            before = producer_id
-            last_offset = int64_at(at + LAST_OFFSET_AT)
-            greatest = max(greatest, last_offset, start)
-            if start >= 0:
-                with_transaction.append(producer_id)
-            at += ENTRY_BYTES
-        return -1, rise, greatest, with_transaction
-    finally:
-        PyBuffer_Release(&view)
+    at = <const uint8_t *>view.memory.buf
+    for index in range(view.memory.len // ENTRY_BYTES):
+        if not is_possible_entry(at):
+            return index, rise, greatest, with_transaction
+        producer_id, start = int64_at(at), int64_at(at + TRANSACTION_AT)
+        rise = rise and producer_id > before
+        before = producer_id
+        last_offset = int64_at(at + LAST_OFFSET_AT)
+        greatest = max(greatest, last_offset, start)
+        if start >= 0:
+            with_transaction.append(producer_id)
+        at += ENTRY_BYTES
+    return -1, rise, greatest, with_transaction
 
 
 def find_producer(entries, int64_t producer_id):
-    cdef Py_buffer view
+    cdef View view = view_of(entries)
     cdef const uint8_t *start
     cdef Py_ssize_t low = 0, high, middle
-    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
-    try:
-        start, high = <const uint8_t *>view.buf, view.len // ENTRY_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            if int64_at(start + middle * ENTRY_BYTES) < producer_id:
-                low = middle + 1
-            else:
-                high = middle
-        if low * ENTRY_BYTES + ENTRY_BYTES <= view.len and int64_at(start + low * ENTRY_BYTES) == producer_id:
-            return low
-        return ~low
-    finally:
-        PyBuffer_Release(&view)
+    start, high = <const uint8_t *>view.memory.buf, view.memory.len // ENTRY_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        if int64_at(start + middle * ENTRY_BYTES) < producer_id:
+            low = middle + 1
+        else:
+            high = middle
+    if low * ENTRY_BYTES + ENTRY_BYTES <= view.memory.len and int64_at(start + low * ENTRY_BYTES) == producer_id:
+        return low
+    return ~low
 
 
 def without_expired(entries, int64_t before_ms, int64_t before_offset):
-    cdef Py_buffer view
+    cdef View view = view_of(entries)
     cdef const uint8_t *at
     cdef const uint8_t *end
     cdef Py_ssize_t gone = 0
     cdef bytearray left
     cdef uint8_t *to
-    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
-    try:
-        at = <const uint8_t *>view.buf
-        end = at + view.len // ENTRY_BYTES * ENTRY_BYTES
-        while at < end and not is_expired(at, before_ms, before_offset):
-            at += ENTRY_BYTES
-        if at == end:
-            return entries
-        left = PyByteArray_FromStringAndSize(<const char *>view.buf, view.len)
-        to = <uint8_t *>PyByteArray_AS_STRING(left) + (at - <const uint8_t *>view.buf)
-        while at < end:
-            if is_expired(at, before_ms, before_offset):
-                gone += ENTRY_BYTES
-            else:
-                memcpy(to, at, ENTRY_BYTES)
-                to += ENTRY_BYTES
-            at += ENTRY_BYTES
-        PyByteArray_Resize(left, view.len - gone)
-        return left
-    finally:
-        PyBuffer_Release(&view)
+    at = <const uint8_t *>view.memory.buf
+    end = at + view.memory.len // ENTRY_BYTES * ENTRY_BYTES
+    while at < end and not is_expired(at, before_ms, before_offset):
+        at += ENTRY_BYTES
+    if at == end:
+        return entries
+    left = PyByteArray_FromStringAndSize(<const char *>view.memory.buf, view.memory.len)
+    to = <uint8_t *>PyByteArray_AS_STRING(left) + (at - <const uint8_t *>view.memory.buf)
+    while at < end:
+        if is_expired(at, before_ms, before_offset):
+            gone += ENTRY_BYTES
+        else:
+            memcpy(to, at, ENTRY_BYTES)
+            to += ENTRY_BYTES
+        at += ENTRY_BYTES
+    PyByteArray_Resize(left, view.memory.len - gone)
+    return left
 
 
 cdef inline bint is_expired(const uint8_t *at, int64_t before_ms, int64_t before_offset) noexcept nogil:
@@ -1129,58 +1100,33 @@ cdef inline bint is_expired(const uint8_t *at, int64_t before_ms, int64_t before
 
 
 def microseconds(timestamps_ms, allocate):
-    cdef Py_buffer view
-    cdef Space space
-    PyObject_GetBuffer(timestamps_ms, &view, PyBUF_SIMPLE)
-    try:
-        space = Space(allocate, view.len // 8 * 8)
-        if multiply(<const int64_t *>view.buf, <int64_t *>space.view.buf, view.len // 8, 1000):
-            return None
-        return space.close()
-    finally:
-        PyBuffer_Release(&view)
+    cdef View view = view_of(timestamps_ms)
+    cdef View space = space_of(allocate, view.memory.len // 8 * 8)
+    if multiply(<const int64_t *>view.memory.buf, <int64_t *>space.memory.buf, view.memory.len // 8, 1000):
+        return None
+    return space.source
 
 
 cdef bint multiply(const int64_t *values, int64_t *products, Py_ssize_t count, int64_t factor) noexcept nogil:
-    """Whether one of them is too large for it."""
+    """Whether a product overflows."""
     cdef int64_t greatest = INT64_MAX // factor
     cdef bint is_outside = False
-    cdef Py_ssize_t place
-    for place in range(count):
-        is_outside |= (values[place] < -greatest) | (values[place] > greatest)
-        products[place] = <int64_t>(<uint64_t>values[place] * <uint64_t>factor)
+    cdef Py_ssize_t index
+    for index in range(count):
+        is_outside |= (values[index] < -greatest) | (values[index] > greatest)
+        products[index] = <int64_t>(<uint64_t>values[index] * <uint64_t>factor)
     return is_outside
 
 
 @cython.final
-cdef class Space:
-    """Memory of the caller's, held while it is filled."""
-
-    cdef Py_buffer view
-    cdef object buffer
-
-    def __cinit__(self, allocate, Py_ssize_t size):
-        self.buffer = allocate(size)
-        PyObject_GetBuffer(self.buffer, &self.view, PyBUF_WRITABLE)
-        if self.view.len != size:
-            raise faults.wrong_space(self.view.len, size)
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.view)
-
-    cdef object close(self):
-        PyBuffer_Release(&self.view)
-        return self.buffer
-
-
-@cython.final
 cdef class BytesColumn:
-    """``room`` values: where each begins in the payload, where it will end in the column, and a bit for each that
-    is there. Copied when all are known, into memory of just that size."""
+    """``room`` values: the start of each in the payload, its end in the column, and its validity bit.
+
+    ``close`` copies the data into memory of exactly the right size."""
 
     cdef object allocate
-    cdef Space offsets
-    cdef Space bits
+    cdef View offsets
+    cdef View bits
     cdef uint32_t *starts
     cdef int32_t *ends
     cdef uint8_t *valid
@@ -1190,11 +1136,11 @@ cdef class BytesColumn:
     def __cinit__(self, allocate, Py_ssize_t room):
         self.allocate = allocate
         self.room = room
-        self.offsets = Space(allocate, (room + 1) * sizeof(int32_t))
-        self.bits = Space(allocate, (room + 7) // 8)
-        self.ends = <int32_t *>self.offsets.view.buf
-        self.valid = <uint8_t *>self.bits.view.buf
-        memset(self.valid, 0, self.bits.view.len)
+        self.offsets = space_of(allocate, (room + 1) * sizeof(int32_t))
+        self.bits = space_of(allocate, (room + 7) // 8)
+        self.ends = <int32_t *>self.offsets.memory.buf
+        self.valid = <uint8_t *>self.bits.memory.buf
+        memset(self.valid, 0, self.bits.memory.len)
         self.ends[0] = 0
         self.starts = <uint32_t *>PyMem_Malloc(room * sizeof(uint32_t))
         if self.starts == NULL:
@@ -1214,26 +1160,26 @@ cdef class BytesColumn:
 
     cdef tuple close(self, const uint8_t *payload):
         """Offsets, validity and data."""
-        cdef Space data
+        cdef View data
         cdef uint8_t *to
-        cdef Py_ssize_t place
+        cdef Py_ssize_t index
         if self.count != self.room:
             raise faults.changed_meanwhile(self.count)
-        data = Space(self.allocate, self.ends[self.count])
-        to = <uint8_t *>data.view.buf
-        for place in range(self.count):
-            memcpy(to + self.ends[place], payload + self.starts[place], self.ends[place + 1] - self.ends[place])
-        return self.offsets.close(), self.bits.close(), data.close()
+        data = space_of(self.allocate, self.ends[self.count])
+        to = <uint8_t *>data.memory.buf
+        for index in range(self.count):
+            memcpy(to + self.ends[index], payload + self.starts[index], self.ends[index + 1] - self.ends[index])
+        return self.offsets.source, self.bits.source, data.source
 
 
 cdef object columns_of(Walk *walk, bint with_headers, object allocate):
     cdef Py_ssize_t headers_count = count_headers(walk[0]) if with_headers else 0
-    cdef Space offsets = Space(allocate, walk.count * sizeof(int64_t))
-    cdef Space timestamps = Space(allocate, walk.count * sizeof(int64_t))
-    cdef Space lists = Space(allocate, (walk.count + 1) * sizeof(int32_t)) if with_headers else None
-    cdef int64_t *offset_at = <int64_t *>offsets.view.buf
-    cdef int64_t *timestamp_at = <int64_t *>timestamps.view.buf
-    cdef int32_t *list_at = <int32_t *>lists.view.buf if with_headers else NULL
+    cdef View offsets = space_of(allocate, walk.count * sizeof(int64_t))
+    cdef View timestamps = space_of(allocate, walk.count * sizeof(int64_t))
+    cdef View lists = space_of(allocate, (walk.count + 1) * sizeof(int32_t)) if with_headers else None
+    cdef int64_t *offset_at = <int64_t *>offsets.memory.buf
+    cdef int64_t *timestamp_at = <int64_t *>timestamps.memory.buf
+    cdef int32_t *list_at = <int32_t *>lists.memory.buf if with_headers else NULL
     cdef BytesColumn keys = BytesColumn(allocate, walk.count)
     cdef BytesColumn values = BytesColumn(allocate, walk.count)
     cdef BytesColumn names = BytesColumn(allocate, headers_count) if with_headers else None
@@ -1256,15 +1202,15 @@ cdef object columns_of(Walk *walk, bint with_headers, object allocate):
         if end_record(walk, at):
             fail(walk)
     check_end(walk)
-    columns = walk.count, offsets.close(), timestamps.close(), *keys.close(walk.start), *values.close(walk.start)
+    columns = walk.count, offsets.source, timestamps.source, *keys.close(walk.start), *values.close(walk.start)
     if not with_headers:
         return Columns(*columns, None, None, None, None, None, None)
     name_offsets, _, name_data = names.close(walk.start)
-    return Columns(*columns, lists.close(), name_offsets, name_data, *header_values.close(walk.start))
+    return Columns(*columns, lists.source, name_offsets, name_data, *header_values.close(walk.start))
 
 
 cdef Py_ssize_t count_headers(Walk walk) noexcept:
-    """Headers up to the first record that is wrong; reading it again will say so. Never more than the payload holds."""
+    """The headers up to the first faulty record, which the second reading reports."""
     cdef Py_ssize_t count = 0
     while walk.index < walk.count and not read_fields(&walk):
         count += walk.headers_count
@@ -1273,13 +1219,13 @@ cdef Py_ssize_t count_headers(Walk walk) noexcept:
 
 
 cdef int put_headers(Walk *walk, const uint8_t **at, BytesColumn names, BytesColumn values) except -1:
-    """Check the record's headers, and put them where columns for them are given."""
+    """Check the record's headers, and put them into the columns, if there are any."""
     cdef const uint8_t *data = NULL
     cdef int64_t size = 0
-    cdef int64_t place
+    cdef int64_t index
     if names is not None and walk.headers_count > names.room - names.count:
         raise faults.changed_meanwhile(walk.index)
-    for place in range(walk.headers_count):
+    for index in range(walk.headers_count):
         if get_sized(walk, HEADER_KEY_LENGTH, 0, at, &data, &size):
             fail(walk)
         if not is_ascii(data, size):
@@ -1298,7 +1244,7 @@ cdef int put_headers(Walk *walk, const uint8_t **at, BytesColumn names, BytesCol
 
 cdef inline bint is_ascii(const uint8_t *data, int64_t size) noexcept nogil:
     cdef uint8_t seen = 0
-    cdef int64_t place
-    for place in range(size):
-        seen |= data[place]
+    cdef int64_t index
+    for index in range(size):
+        seen |= data[index]
     return seen < 0x80

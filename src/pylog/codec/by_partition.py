@@ -1,7 +1,6 @@
-"""Many records for the partitions of a topic, readable: where each key goes, and the records in groups, one for each
-partition.
+"""Chooses a partition for each of many keys, and groups records by partition (readable codec).
 
-The compiled codec has the same functions. Numbers of partitions and places are in an ``array("i")``, one for each record.
+Partition numbers and record indexes are in an ``array("i")``, one per record.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _REMEMBERED_KEYS = 16_384
-_REMEMBERED_KEY_BYTES = 64  # together they bound what is remembered to about 3 MB
+_REMEMBERED_KEY_BYTES = 64  # together about 3 MB
 
 
 @lru_cache(maxsize=64)
@@ -31,7 +30,7 @@ def _words(length: int) -> Struct:
 
 
 def compute_murmur2(key: bytes) -> int:
-    """MurmurHash2, 32 bits, as Kafka's ``Utils.murmur2`` (format.md, section 10), unsigned."""
+    """Kafka's ``Utils.murmur2`` (docs/format.md, section 10), as an unsigned number."""
     length = len(key)
     h = _SEED ^ length
     for word in _words(length & ~3).unpack_from(key):
@@ -48,7 +47,7 @@ _remembered_murmur2 = lru_cache(maxsize=_REMEMBERED_KEYS)(compute_murmur2)
 
 
 def murmur2(key: bytes) -> int:
-    """The same. It takes a microsecond in Python, so the hashes of short keys are remembered."""
+    """``compute_murmur2`` with a cache for short keys, since it takes a microsecond in Python."""
     return _remembered_murmur2(key) if len(key) <= _REMEMBERED_KEY_BYTES else compute_murmur2(key)
 
 
@@ -58,10 +57,10 @@ _HASHES = {MURMUR2: murmur2, MURMUR3: mmh3.mmh3_32_uintdigest}
 def choose_partitions(
     kind: int, keys: Sequence[bytes | None], start: int, partitions: array[int], count: int, keyless: int
 ) -> int:
-    """Fill ``partitions`` from ``start`` on with what the hash ``kind`` chooses of ``count`` for each key.
+    """Fill ``partitions`` from ``start``: for each key one of ``count`` partitions, by hash ``kind``.
 
-    A record without a key goes to ``keyless``. Returns the index of the first key that is left to the caller: one that is
-    neither ``bytes`` nor None, or is None while ``keyless`` is negative; the number of keys if there is none.
+    A record without a key goes to ``keyless``. Returns the index of the first key left to the
+    caller (not ``bytes`` or None, or None if ``keyless`` is negative), or else the number of keys.
     """
     key_hash = _HASHES[kind]
     for index in range(start, len(keys)):
@@ -76,9 +75,11 @@ def choose_partitions(
 
 
 def group_by_partition(partitions: array[int], count: int) -> tuple[array[int], list[tuple[int, int, int]]]:
-    """The places of the records, those of each partition together and in order, and the groups that they are in: number
-    of the partition, start and stop. The partition of the first record comes first. ``IndexError`` for a number that is
-    not below ``count``."""
+    """The indexes of the records, grouped by partition; and per group: partition, start and stop.
+
+    The order of partitions is that of their first records. ``IndexError`` for a partition that is
+    not in 0 .. ``count`` - 1.
+    """
     places: dict[int, list[int]] = {}
     for place, partition in enumerate(partitions):
         if not 0 <= partition < count:
@@ -92,13 +93,13 @@ def group_by_partition(partitions: array[int], count: int) -> tuple[array[int], 
 
 
 def pick(items: Sequence[T], order: array[int]) -> list[T]:
-    """The items at these places, in this order."""
+    """The items at these indexes, in this order."""
     return [items[place] for place in order]
 
 
 def count_plain(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, limit_bytes: int) -> int:
-    """How many records come before the first that is not made of ``bytes`` and None, or that might be too large for a
-    batch of ``limit_bytes``."""
+    """The number of records before the first one that has a key or a value other than ``bytes`` and
+    None, or may be too large for a batch of ``limit_bytes``."""
     most = limit_bytes - HEADER_BYTES - MAX_FRAMING_BYTES
     for index, value in enumerate(values):
         key = None if keys is None else keys[index]

@@ -1,7 +1,7 @@
-"""CRC-32C, from the ``crc32c`` library's compiled part.
+"""CRC-32C from the compiled part of the ``crc32c`` library.
 
-The library's own ``__init__`` imports ``importlib.metadata`` for a version string, which costs about as much as all of pylog.
-So its extension is loaded by itself, and the ordinary way only where it is not found like that.
+The library's ``__init__`` imports ``importlib.metadata`` for a version string, which takes about as
+long as importing pylog. So the extension is loaded directly, or by ``__init__`` if it is not found.
 """
 
 from __future__ import annotations

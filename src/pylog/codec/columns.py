@@ -1,7 +1,7 @@
-"""A batch as columns: plain buffers in Arrow's layout, so that an Arrow table is made of them without a copy.
+"""A batch as columns: buffers in Arrow's layout, from which Arrow tables are made without a copy.
 
-Owns the names of the buffers and the readable way to fill them. Never imports pyarrow. All integers are in the machine's
-byte order. The memory is the caller's: ``allocate`` gives a buffer to write to, of just the size that is asked for.
+Never imports pyarrow. Integers are in the machine's byte order. The caller's ``allocate`` returns a
+writable buffer of exactly the requested size.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from pylog.codec import faults
 from pylog.codec.format import INT64_MAX, Buffer
 from pylog.model import Headers
 
-Allocate = Callable[[int], Any]  # it may give any object with the buffer protocol
+Allocate = Callable[[int], Any]  # returns any object with the buffer protocol
 
 
 class Columns(NamedTuple):
-    """The records of one batch. Offsets of bytes are int32, one more than there are values; validity is a bitmap, least
-    significant bit first, 1 where the value is there. The header columns are None where they were not asked for."""
+    """The records of one batch. Byte offsets are int32, one more than there are values.
+
+    Validity is a bitmap, least significant bit first; 1 means not null. The header columns are None
+    if they were not requested.
+    """
 
     count: int  # type: ignore[assignment]  # hides tuple.count
     offsets: Buffer
@@ -39,8 +42,6 @@ class Columns(NamedTuple):
 
 
 class ColumnsBuilder:
-    """Fills columns record by record."""
-
     def __init__(self, with_headers: bool, allocate: Allocate) -> None:
         self._with_headers = with_headers
         self._allocate = allocate
@@ -61,20 +62,19 @@ class ColumnsBuilder:
 
     def columns(self) -> Columns:
         keys, values, header_keys, header_values = (
-            (self._placed(column.offsets), self._placed(column.validity), self._placed(column.data))
+            (self._copied(column.offsets), self._copied(column.validity), self._copied(column.data))
             for column in (self._keys, self._values, self._header_keys, self._header_values)
         )
-        records = len(self._offsets), self._placed(self._offsets), self._placed(self._timestamps), *keys, *values
+        records = len(self._offsets), self._copied(self._offsets), self._copied(self._timestamps), *keys, *values
         if not self._with_headers:
             return Columns(*records, None, None, None, None, None, None)
-        return Columns(*records, self._placed(self._lists), header_keys[0], header_keys[2], *header_values)
+        return Columns(*records, self._copied(self._lists), header_keys[0], header_keys[2], *header_values)
 
-    def _placed(self, data: array[int] | bytearray) -> Any:
-        return placed(data, self._allocate)
+    def _copied(self, data: array[int] | bytearray) -> Any:
+        return copied(data, self._allocate)
 
 
-def placed(data: array[int] | bytearray, allocate: Allocate) -> Any:
-    """``data`` in the caller's memory."""
+def copied(data: array[int] | bytearray, allocate: Allocate) -> Any:
     source = memoryview(data).cast("B")
     space = allocate(len(source))
     with memoryview(space) as target:
@@ -85,11 +85,11 @@ def placed(data: array[int] | bytearray, allocate: Allocate) -> Any:
 
 
 def microseconds(timestamps_ms: Buffer, allocate: Allocate) -> Any | None:
-    """Times in milliseconds, as ``Columns`` has them, in microseconds; None where one of them is out of range."""
+    """Converts the times of ``Columns`` to microseconds; None if one of them is out of range."""
     times = memoryview(timestamps_ms).cast("B").cast("q")
     if any(abs(time) > INT64_MAX // 1000 for time in times):
         return None
-    return placed(array("q", [1000 * time for time in times]), allocate)
+    return copied(array("q", [1000 * time for time in times]), allocate)
 
 
 class _BytesColumn:

@@ -1,14 +1,14 @@
-"""Payloads compressed and decompressed, bounded: no input makes ``decompress`` give more than the caller's limit.
+"""Compresses and decompresses payloads; ``decompress`` never returns more than the caller's limit.
 
-Owns the framing Kafka uses for each codec (docs/format.md, section 3) and the choice of library: zlib, zstandard, and as
-extras lz4 and cramjam (snappy), each imported when first used. Never trusts a size in the input: what the input claims
-is compared with the limit, and with what so many bytes can hold, before anything is allocated. Several frames, members
-or xerial streams behind one another are read as one. Output depends on data, level and library version alone.
+The framing of each codec is Kafka's (docs/format.md, section 3). The libraries zlib, zstandard, and
+the extras lz4 and cramjam (snappy), are imported at first use. Sizes in the input are compared with
+the limit, and with what the input can hold, before memory is allocated. Several frames, members or
+xerial streams in a row are read as one. Output depends only on data, level and library version.
 """
 
 from __future__ import annotations
 
-import threading  # one compression context for each thread: it serves one at a time
+import threading  # a compression context serves one thread at a time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -35,36 +35,34 @@ from pylog.codec.format import (
 from pylog.errors import ConfigError, CorruptRecord, MissingCodec
 from pylog.interrupts import own
 
-DEFAULT_DECOMPRESSED_LIMIT = 128 * 1024 * 1024  # of one batch; nothing is written that would hold more
+DEFAULT_DECOMPRESSED_LIMIT = 128 * 1024 * 1024  # of one batch; larger ones are not compressed
 
-_LEVELS = {  # lowest, highest, ours; None where the codec has none
+_LEVELS = {  # lowest, highest, default
     GZIP: (1, 9, 6),
     LZ4: (1, 17, 1),
     ZSTD: (-131072, 22, 3),
 }
-_INPUT_STEP = 64 * 1024  # gzip keeps a copy of what it has not read yet: feed it little at a time
-_OUTPUT_STEP = 1024 * 1024  # at most so much is decompressed before it is counted
+_INPUT_STEP = 64 * 1024  # zlib copies input that it has not read yet
+_OUTPUT_STEP = 1024 * 1024  # at most this much is decompressed before it is counted
 
-# A zstandard context costs more to make than a batch to compress, and serves one thread at a time
+# A zstandard context takes longer to make than a batch to compress
 _of_this_thread = threading.local()
 
 
 def codec_id(name: str) -> int:
-    """The number of a codec in a batch's attributes."""
     if name not in CODEC_NAMES:
         raise ConfigError(f"compression codec {name!r}, expected one of {', '.join(CODEC_NAMES)}", codec=name)
     return CODEC_NAMES.index(name)
 
 
 def codec_name(codec: int) -> str:
-    """The name of a codec in a batch's attributes."""
     if not 0 <= codec < len(CODEC_NAMES):
         raise ConfigError(f"compression codec {codec!r}, expected 0 to {len(CODEC_NAMES) - 1}", codec=codec)
     return CODEC_NAMES[codec]
 
 
 def compress(codec: int, data: Buffer, level: int | None) -> bytes:
-    """``data`` as a payload of this codec. Raises ConfigError for a level it has not, MissingCodec without its library."""
+    """``data`` compressed. ``ConfigError`` for a level that the codec does not have, ``MissingCodec``."""
     name = codec_name(codec)
     if codec == NONE:
         return bytes(data)
@@ -85,11 +83,8 @@ def _wrong_level(why: str, codec: str, level: object) -> ConfigError:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
-    """What was compressed, at most ``limit_bytes`` of it.
-
-    Raises CorruptRecord where it is more, or where the input is cut, damaged or followed by something else, and
-    MissingCodec where the codec's library is not installed.
-    """
+    """``data`` decompressed. ``CorruptRecord`` if that is more than ``limit_bytes``, or if the input is
+    cut off, damaged or followed by other bytes; ``MissingCodec`` without the codec's library."""
     if codec == NONE:
         return bytes(data)
     if codec not in _DECOMPRESSORS:
@@ -100,8 +95,8 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
 def _beyond_limit(codec: int, limit_bytes: int) -> CorruptRecord:
     name = CODEC_NAMES[codec]
     return CorruptRecord(
-        f"{name} payload holds more than the limit of {limit_bytes} bytes for the records of one batch; a consumer whose "
-        "fetch_max_bytes is greater reads up to that many",
+        f"{name} payload holds more than the limit of {limit_bytes} bytes for the records of one batch; a consumer with a "
+        "greater fetch_max_bytes reads up to that",
         codec=name,
         limit_bytes=limit_bytes,
     )
@@ -121,7 +116,7 @@ def _missing(codec: int, package: str) -> MissingCodec:
     )
 
 
-# gzip: a plain stream of RFC 1952, without name and time
+# gzip: RFC 1952, without name and time
 
 
 def _compress_gzip(data: Buffer, level: int) -> bytes:
@@ -139,7 +134,7 @@ def _decompress_gzip(data: memoryview, limit_bytes: int) -> bytes | bytearray:
             if position == len(data):
                 raise _invalid(GZIP, start, f"cut off at {position}")
             step = data[position : position + _INPUT_STEP]
-            room = min(limit_bytes - len(output) + 1, _OUTPUT_STEP)  # never 0, which means no bound to zlib
+            room = min(limit_bytes - len(output) + 1, _OUTPUT_STEP)  # never 0: zlib takes it for no limit
             try:
                 output += member.decompress(step, room)
             except zlib.error as error:
@@ -152,7 +147,7 @@ def _decompress_gzip(data: memoryview, limit_bytes: int) -> bytes | bytearray:
             return output
 
 
-# zstd: plain frames of RFC 8878
+# zstd: frames of RFC 8878
 
 
 def _zstandard() -> Any:
@@ -203,7 +198,7 @@ def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes | bytearray:
             output = decompressor.decompress(data[position:end], max_output_size=max(size, 1))
         except zstandard.ZstdError as error:
             if most > room and "did not decompress full frame" in str(error):
-                # all of the frame is there, so what did not suffice was the room
+                # the frame is complete, so the room did not suffice
                 raise _beyond_limit(ZSTD, limit_bytes) from error
             raise _invalid(ZSTD, position, error) from error
         outputs.append(output)
@@ -213,7 +208,7 @@ def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes | bytearray:
 
 
 def _measure_zstd_frame(data: memoryview, start: int, header_bytes: int, has_checksum: bool) -> tuple[int, int, int]:
-    """Where a frame ends, and the least and the most it can hold, from its block headers, before decompressing it."""
+    """The end of a frame, and the least and most bytes it can hold, from its block headers."""
     position = start + header_bytes
     least = most = 0
     is_last = False
@@ -223,7 +218,7 @@ def _measure_zstd_frame(data: memoryview, start: int, header_bytes: int, has_che
             raise _invalid(ZSTD, start, f"cut off at {len(data)}")
         is_last = bool(block & 1)
         kind, size = block >> 1 & 3, block >> 3
-        if kind in (0, 1):  # as it is, or one byte repeated
+        if kind in (0, 1):  # raw, or one byte repeated
             least += size
             most += size
         else:
@@ -246,7 +241,7 @@ def _skip_frame(codec: int, data: memoryview, position: int) -> int:
     return end
 
 
-# lz4: frames of version 1, blocks of 64 KiB that do not depend on one another, as Kafka demands
+# lz4: frames of version 1, independent blocks of 64 KiB, as Kafka requires
 
 
 def _lz4_frame() -> Any:
@@ -280,9 +275,9 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes | bytearray:
             position = _skip_frame(LZ4, data, position)
             continue
         if data[position : position + 4] != LZ4_FRAME_MAGIC or len(data) < position + 5:
-            raise _invalid(LZ4, position, f"no frame of version 1: {bytes(data[position : position + 5]).hex()}")
+            raise _invalid(LZ4, position, f"not a frame of version 1: {bytes(data[position : position + 5]).hex()}")
         if not data[position + 4] & LZ4_BLOCK_INDEPENDENT_BIT:
-            raise _invalid(LZ4, position, "its blocks depend on one another, which Kafka excludes")
+            raise _invalid(LZ4, position, "its blocks depend on each other, which Kafka does not allow")
         context = frame.create_decompression_context()
         start, is_whole = position, False
         step = min(4 * len(data) + XERIAL_BLOCK_BYTES, _OUTPUT_STEP)
@@ -302,7 +297,7 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes | bytearray:
     return output
 
 
-# snappy: raw blocks of 32 KiB in the framing of xerial's snappy-java; a single raw block is read too
+# snappy: raw blocks of 32 KiB in the framing of xerial's snappy-java; a bare raw block is read too
 
 
 def _snappy() -> Any:
@@ -329,7 +324,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes | bytearray:
     output = bytearray()
     position = 0
     while position < len(data):
-        if _is_xerial(data, position):  # at the start, and where streams were put behind one another
+        if _is_xerial(data, position):  # at the start, and between concatenated streams
             position = _pass_xerial_header(data, position)
             continue
         if position + XERIAL_SIZE_STRUCT.size > len(data):
@@ -353,7 +348,8 @@ def _pass_xerial_header(data: memoryview, position: int) -> int:
     if end > len(data):
         raise _invalid(SNAPPY, position, f"xerial header cut off at {len(data)}")
     _, version, _ = XERIAL_HEADER_STRUCT.unpack_from(data, position)
-    if version < XERIAL_VERSION:  # as snappy-java; a larger one may be a 1 in the wrong byte order, which was seen
+    # as in snappy-java; a larger one may be 1 in the wrong byte order, which was seen
+    if version < XERIAL_VERSION:
         raise _invalid(SNAPPY, position, f"xerial version {version}, expected {XERIAL_VERSION}")
     return end
 

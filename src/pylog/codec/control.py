@@ -1,6 +1,6 @@
-"""Control batches: the markers that end a transaction. They take an offset and are never given to an application.
+"""Control batches: the markers that end a transaction. Applications never see them.
 
-Owns their key and value (docs/format.md, section 4). A version above the one known is read as the highest known.
+Key and value: docs/format.md, section 4. A later version is read like the latest known version.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pylog.codec.format import (
 from pylog.errors import ConfigError, CorruptRecord
 
 _MARKER_LIMIT_BYTES = 128  # a marker's batch takes 78
-_CONTROL_LIMIT_BYTES = 1 << 20  # a compressed one that holds more is no control batch
+_CONTROL_LIMIT_BYTES = 1 << 20  # a batch that decompresses to more is not a control batch
 
 
 class ControlType(IntEnum):
-    """What a control record says. UNKNOWN stands for types of later versions, which are passed over."""
+    """The type of a control record. Readers skip UNKNOWN, a type of a later version."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -40,7 +40,7 @@ class ControlType(IntEnum):
 
 
 class Marker(NamedTuple):
-    """A control record. ``coordinator_epoch`` is -1 where the type is neither ABORT nor COMMIT."""
+    """A control record. ``coordinator_epoch`` is -1 if the type is neither ABORT nor COMMIT."""
 
     type: ControlType
     coordinator_epoch: int
@@ -53,9 +53,9 @@ _TYPES = frozenset(ControlType)
 def build_marker(
     type: ControlType, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
 ) -> bytearray:
-    """The batch that ends a transaction, from offset 0 on: ``stamp`` it like any other."""
+    """The batch that ends a transaction, with base offset 0: ``stamp`` it like any other batch."""
     if type not in _MARKERS:
-        raise ConfigError(f"control type {type!r} ends no transaction, expected ABORT or COMMIT")
+        raise ConfigError(f"control type {type!r} does not end a transaction, expected ABORT or COMMIT")
     encoder = RecordEncoder(_MARKER_LIMIT_BYTES)
     key = CONTROL_KEY_STRUCT.pack(CONTROL_KEY_VERSION, type)
     encoder.append(timestamp_ms, key, MARKER_VALUE_STRUCT.pack(MARKER_VALUE_VERSION, coordinator_epoch), ())
@@ -66,15 +66,16 @@ def build_marker(
 
 
 def read_marker(view: BatchView) -> Marker:
-    """What a control batch says; its CRC is the caller's matter. Compaction may have emptied one: look at its count.
+    """The record of a control batch. The caller has checked the CRC, and the count: compaction may
+    have emptied the batch.
 
-    Raises CorruptRecord for a batch that is no control batch, is empty, or whose key or value is too short.
+    ``CorruptRecord`` if it is not a control batch, is empty, or its key or value is too short.
     """
     records = view.decoder("", 0, _CONTROL_LIMIT_BYTES).take(1) if view.header.is_control else []
     if not records:
         raise CorruptRecord(
             f"batch at offset {view.base_offset} with {view.header.count} records and attributes "
-            f"{view.header.attributes:#x} holds no control record",
+            f"{view.header.attributes:#x} has no control record",
             offset=view.base_offset,
         )
     key, value = records[0].key, records[0].value
@@ -86,7 +87,7 @@ def read_marker(view: BatchView) -> Marker:
 
 
 def _second_field(layout: Struct, name: str, data: bytes | None, view: BatchView) -> int:
-    """What follows the version; fields that later versions add come behind it."""
+    """The field after the version. Later versions may add fields after it."""
     if data is None or len(data) < layout.size:
         raise CorruptRecord(
             f"control record at offset {view.base_offset}: {name} {data!r:.40}, expected {layout.size} bytes or more",

@@ -1,22 +1,14 @@
-"""What can be wrong with a record, in words: the readable and the compiled codec raise the same errors.
+"""The errors of records, the same for the readable and the compiled codec. The caller raises them.
 
-Owns messages, nothing else. Every function returns the error for the caller to raise. ``record`` is the record's place
-in its batch, ``position`` a byte position in the decompressed payload.
+``record`` is the index in the batch, ``position`` a byte position in the decompressed payload.
 """
 
 from __future__ import annotations
 
 from pylog.codec.format import INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES
-from pylog.errors import (
-    ConfigError,
-    CorruptRecord,
-    InvalidTimestamp,
-    PylogError,
-    RecordTooLarge,
-    SerializationError,
-)
+from pylog.errors import ConfigError, CorruptRecord, InvalidTimestamp, PylogError, RecordTooLarge, SerializationError
 
-# The fields of a record, in the order they are written; the compiled decoder names them by number
+# The fields of a record in order; the decoders name them by number
 FIELDS = (
     "length",
     "attributes",
@@ -39,57 +31,44 @@ HEADER_KEY_LENGTH = 7
 HEADER_VALUE_LENGTH = 8
 
 
-def _fault(record: int, position: int, message: str) -> CorruptRecord:
-    return CorruptRecord(f"record {record}: {message}", record=record, payload_position=position)
+def _fault(record: int, position: int, what: str, problem: str) -> CorruptRecord:
+    return CorruptRecord(
+        f"record {record}: {what} at payload position {position}{problem}", record=record, payload_position=position
+    )
 
 
 def truncated(record: int, field: int, position: int, end: int) -> CorruptRecord:
-    return _fault(record, position, f"{FIELDS[field]} at payload position {position} runs past the end at {end}")
+    return _fault(record, position, FIELDS[field], f" runs past the end at {end}")
 
 
 def overlong(record: int, field: int, position: int) -> CorruptRecord:
-    bits = 64 if field == TIMESTAMP_DELTA else 32
-    return _fault(record, position, f"{FIELDS[field]} at payload position {position} does not fit {bits} bits")
+    return _fault(record, position, FIELDS[field], f" does not fit {64 if field == TIMESTAMP_DELTA else 32} bits")
 
 
 def wrong_size(record: int, field: int, position: int, size: int, remaining: int) -> CorruptRecord:
-    return _fault(
-        record, position, f"{FIELDS[field]} {size}, but {remaining} bytes remain at payload position {position}"
-    )
+    return _fault(record, position, f"{FIELDS[field]} {size}, but {remaining} bytes remain", "")
 
 
 def timestamp_overflow(record: int, position: int, base_timestamp_ms: int, delta: int) -> CorruptRecord:
-    return _fault(
-        record,
-        position,
-        f"timestampDelta {delta} at payload position {position} from base timestamp {base_timestamp_ms} "
-        "does not fit 64 bits",
-    )
+    problem = f" from base timestamp {base_timestamp_ms} does not fit 64 bits"
+    return _fault(record, position, f"timestampDelta {delta}", problem)
 
 
 def offset_out_of_order(record: int, position: int, delta: int, lowest: int, highest: int) -> CorruptRecord:
-    return _fault(
-        record, position, f"offsetDelta {delta} at payload position {position}, expected {lowest} to {highest}"
-    )
+    return _fault(record, position, f"offsetDelta {delta}", f", expected {lowest} to {highest}")
 
 
 def impossible_headers(record: int, position: int, count: int, remaining: int) -> CorruptRecord:
-    return _fault(
-        record,
-        position,
-        f"headersCount {count} at payload position {position}, but {remaining} bytes remain and {MAX_HEADERS} "
-        "headers are the limit",
-    )
+    problem = f", but {remaining} bytes remain and {MAX_HEADERS} headers are the limit"
+    return _fault(record, position, f"headersCount {count}", problem)
 
 
 def not_utf8(record: int, position: int) -> CorruptRecord:
-    return _fault(record, position, f"header key at payload position {position} is not UTF-8")
+    return _fault(record, position, "header key", " is not UTF-8")
 
 
 def wrong_end(record: int, position: int, length: int, taken: int) -> CorruptRecord:
-    return _fault(
-        record, position, f"length {length}, but its fields take {taken} bytes, to payload position {position}"
-    )
+    return _fault(record, position, f"length {length}, but its fields take {taken} bytes and end", "")
 
 
 def trailing_bytes(count: int, position: int, remaining: int) -> CorruptRecord:
@@ -116,14 +95,14 @@ def changed_meanwhile(record: int) -> CorruptRecord:  # pragma: no cover - the c
     return CorruptRecord(f"record {record}: the payload changed while it was read", record=record)
 
 
-# What a caller gave us to decode into
+# The caller's memory
 
 
 def wrong_space(found_bytes: int, wanted_bytes: int) -> ConfigError:
     return ConfigError(f"allocate gave {found_bytes} bytes, expected {wanted_bytes}")
 
 
-# What a caller gave us to encode
+# The caller's records
 
 
 def unusable_timestamp(timestamp_ms: object) -> InvalidTimestamp:
@@ -167,6 +146,6 @@ def unusable_slice(values: int, keys: int, start: int) -> ConfigError:
 
 
 def locate(error: BaseException, index: int) -> None:
-    """Note in ``error`` which of the values given it is about."""
+    """Add the index of the faulty value to ``error``."""
     if isinstance(error, PylogError):
         error.facts["index"] = index

@@ -1,6 +1,6 @@
-"""What an encoder is given, looked at and as bytes: the way that framing.py goes back. Readable; the compiled codec has its own.
+"""Checks and encodes the parts of a record, for the readable encoder; framing.py is the reverse.
 
-Raises InvalidTimestamp and SerializationError, which name the field.
+Raises ``InvalidTimestamp``, ``SerializationError`` and ``RecordTooLarge``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
         try:
             name, value = header
         except own(TypeError, ValueError):
-            raise faults.unusable_header(header, "no pair") from None
+            raise faults.unusable_header(header, "not a pair") from None
         if not isinstance(name, str):
             raise faults.unusable_header(header, f"key is {type(name).__name__}")
         try:
@@ -65,7 +65,7 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
 
 
 def encode_record(time: bytes, offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes) -> bytes:
-    """One record, its length in front. ``time`` is the attributes, of which none are defined, and the timestamp's delta."""
+    """One record after its length. ``time``: the attributes (none are defined) and timestamp delta."""
     try:
         fields = b"".join(
             (

@@ -1,7 +1,7 @@
-"""Kafka's record batch v2 as constants: every number and layout of the batch and its records stands here, once.
+"""The constants and layouts of Kafka's record batch v2 and its records.
 
-Owns names for bytes. Never packs a batch, never judges one. All integers are big-endian; "varint" is zig-zag, then
-seven bits a byte, low group first. Source: docs/format.md, which follows Kafka's DefaultRecordBatch and DefaultRecord.
+Integers are big-endian. A varint is zig-zag, then seven bits a byte, low group first. Source:
+docs/format.md, after Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,8 @@ MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
 LAST_OFFSET_DELTA_POSITION = 23
-BASE_TIMESTAMP_POSITION = 27
 MAX_TIMESTAMP_POSITION = 35
 PRODUCER_ID_POSITION = 43
-PRODUCER_EPOCH_POSITION = 51
-BASE_SEQUENCE_POSITION = 53
-COUNT_POSITION = 57
 
 BASE_OFFSET_STRUCT = struct.Struct(">q")
 LENGTH_STRUCT = struct.Struct(">i")
@@ -54,7 +50,7 @@ ATTRIBUTES_STRUCT = struct.Struct(">h")
 TIMESTAMP_STRUCT = struct.Struct(">q")
 PRODUCER_STRUCT = struct.Struct(">qhi")  # id, epoch, base sequence
 
-CRC_START = ATTRIBUTES_POSITION  # what comes before is stamped by the log without touching the CRC
+CRC_START = ATTRIBUTES_POSITION  # the log may write the fields before it without changing the CRC
 
 MAGIC = 2
 NO_LEADER_EPOCH = -1
@@ -83,16 +79,16 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 # A record inside the batch
 
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, key length, value length, headers count
-MAX_RECORD_OVERHEAD = 21  # length 5, attributes 1, timestamp delta 10, offset delta 5; key, value and headers apart
+MAX_RECORD_OVERHEAD = 21  # length 5, attributes 1, timestamp delta 10, offset delta 5
 MIN_HEADER_BYTES = 2  # key length, value length
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
 
-# Ours: one record has at most so many headers. Kafka names no limit; without one, a 128 MiB payload of two-byte headers
-# would become gigabytes of objects.
+# Kafka has no limit, but a 128 MiB payload of two-byte headers would become gigabytes of objects.
 MAX_HEADERS = 65_536
 
-MAX_FRAMING_BYTES = 32  # a record alone in its batch, without headers, has less than this beside its key and its value
+# more than the framing of the only record of a batch, without headers
+MAX_FRAMING_BYTES = 32
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -113,7 +109,7 @@ MARKER_VALUE_VERSION = 0
 # Compressed payloads
 
 LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
-LZ4_BLOCK_INDEPENDENT_BIT = 0x20  # of the flag byte behind the magic
+LZ4_BLOCK_INDEPENDENT_BIT = 0x20  # in the flag byte after the magic
 ZSTD_MAX_BLOCK_BYTES = 128 * 1024
 SKIPPABLE_FRAME_MAGIC = range(0x184D2A50, 0x184D2A60)  # little-endian; zstd and lz4 share it
 

@@ -1,7 +1,6 @@
-"""One record, field by field, every bound looked at before it is used: the specification of what a record is.
+"""Reads one record field by field, and checks every bound first: the specification of a record.
 
-Owns the order of the fields and of the checks. The decoders are faster ways to the same values and the same errors.
-Every function raises CorruptRecord, which names record and field.
+The decoders return the same values and errors faster. Each function raises ``CorruptRecord``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pylog.model import Header, Headers
 
 
 class Payload(NamedTuple):
-    """The decompressed records of a batch, and what of its header they refer to."""
+    """The decompressed records of a batch, and the header fields that decoding needs."""
 
     data: bytes
     base_timestamp_ms: int
@@ -23,8 +22,8 @@ class Payload(NamedTuple):
     highest_delta: int
 
 
-class Place(NamedTuple):
-    """Where a record stands: in time, in the log, and in the payload: what its length counts, its key, its end."""
+class RecordBounds(NamedTuple):
+    """The start of a record: times, and the payload positions of its body, its key and its end."""
 
     timestamp_ms: int
     offset_delta: int
@@ -33,7 +32,7 @@ class Place(NamedTuple):
     end: int
 
 
-def read_place(payload: Payload, record: int, position: int, lowest_delta: int) -> Place:
+def read_bounds(payload: Payload, record: int, position: int, lowest_delta: int) -> RecordBounds:
     data, size = payload.data, len(payload.data)
     length, at = decode_varint(data, position, size, record, faults.LENGTH)
     if not 0 <= length <= size - at:
@@ -41,7 +40,7 @@ def read_place(payload: Payload, record: int, position: int, lowest_delta: int) 
     body, end = at, at + length
     if length == 0:
         raise faults.truncated(record, faults.ATTRIBUTES, body, end)
-    start = body + 1  # behind the attributes: none are defined, and Kafka's readers pass over them
+    start = body + 1  # after the attributes: none are defined, and Kafka's readers ignore them
     delta, at = decode_varint(data, start, end, record, faults.TIMESTAMP_DELTA)
     timestamp_ms = payload.base_timestamp_ms + delta if payload.append_time_ms < 0 else payload.append_time_ms
     if not INT64_MIN <= timestamp_ms <= INT64_MAX:
@@ -50,17 +49,17 @@ def read_place(payload: Payload, record: int, position: int, lowest_delta: int) 
     delta, at = decode_varint(data, start, end, record, faults.OFFSET_DELTA)
     if not lowest_delta <= delta <= payload.highest_delta:
         raise faults.offset_out_of_order(record, start, delta, lowest_delta, payload.highest_delta)
-    return Place(timestamp_ms, delta, body, at, end)
+    return RecordBounds(timestamp_ms, delta, body, at, end)
 
 
-def read_fields(payload: Payload, record: int, place: Place) -> tuple[bytes | None, bytes | None, Headers]:
-    """Key, value and headers, which must end where the record does."""
-    data, end = payload.data, place.end
-    key, at = _read_bytes(data, record, faults.KEY_LENGTH, place.key, end)
+def read_fields(payload: Payload, record: int, bounds: RecordBounds) -> tuple[bytes | None, bytes | None, Headers]:
+    """Key, value and headers, which must end at the record's end."""
+    data, end = payload.data, bounds.end
+    key, at = _read_bytes(data, record, faults.KEY_LENGTH, bounds.key, end)
     value, at = _read_bytes(data, record, faults.VALUE_LENGTH, at, end)
     headers, at = read_headers(data, record, at, end)
     if at != end:
-        raise faults.wrong_end(record, at, end - place.body, at - place.body)
+        raise faults.wrong_end(record, at, end - bounds.body, at - bounds.body)
     return key, value, headers
 
 

@@ -1,4 +1,4 @@
-"""The least timestamp of a batch, readable: for seals, which say what times can't be in a segment (segment/seal.py)."""
+"""The least timestamp of a batch, for the seals of segments (readable codec)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pylog.interrupts import own
 
 
 def least_timestamp_ms(payload: Buffer, count: int, base_timestamp_ms: int) -> int:
-    """The least timestamp of one decompressed batch of ``count`` records, whose producer gave the times.
+    """The least timestamp of a decompressed CreateTime batch; ``INT64_MIN`` if it is malformed.
 
-    It goes from record to record and looks at nothing else. The least number there is where it does not come out even.
+    Reads only the length and the time of each record.
     """
     data = payload if type(payload) is bytes else memoryview(payload).tobytes()
     if not 0 <= count <= len(data) // MIN_RECORD_BYTES:
@@ -24,7 +24,7 @@ def least_timestamp_ms(payload: Buffer, count: int, base_timestamp_ms: int) -> i
             if not 2 <= length <= size - at:
                 return INT64_MIN
             position = at + length
-            delta, _ = decode_varint(data, at + 1, position, index, faults.TIMESTAMP_DELTA)  # behind the attributes
+            delta, _ = decode_varint(data, at + 1, position, index, faults.TIMESTAMP_DELTA)  # after the attributes
             least = min(least, delta)
     except own(CorruptRecord):
         return INT64_MIN

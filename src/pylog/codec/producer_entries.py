@@ -1,6 +1,6 @@
-"""The entries of a producer snapshot, all at once and readable: a partition that opens may have a hundred thousand.
+"""Reads all entries of a producer snapshot in one call (readable codec): there may be 100,000.
 
-An entry has 46 bytes (docs/format.md); ``entries`` is some of them, one after another.
+``entries`` is a sequence of entries of 46 bytes (docs/format.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PRODUCER_ID = Struct(">q")
 
 
 class ProducerFields(NamedTuple):
-    """One entry: the producer, its last batch, and the first offset of its open transaction; -1 is none."""
+    """One entry: the producer, its last batch, the start of its open transaction; -1 means none."""
 
     producer_id: int
     epoch: int
@@ -38,11 +38,8 @@ class ProducerFields(NamedTuple):
 
 
 def check_producers(entries: Buffer) -> tuple[int, bool, int, list[int]]:
-    """What entries say as a whole.
-
-    The index of the first impossible one, or -1; whether the ids rise; the greatest offset that is named, or -1; the
-    producers with an open transaction.
-    """
+    """The index of the first impossible entry, or -1; whether the ids rise; the greatest offset
+    named, or -1; the producers with an open transaction."""
     rise, greatest, before = True, -1, -1
     with_transaction: list[int] = []
     for index, fields in enumerate(map(ProducerFields._make, PRODUCER_ENTRY.iter_unpack(entries))):
@@ -57,7 +54,7 @@ def check_producers(entries: Buffer) -> tuple[int, bool, int, list[int]]:
 
 
 def find_producer(entries: Buffer, producer_id: int) -> int:
-    """The index of a producer's entry, where the ids rise; ``~index`` of where it would be, if there is none."""
+    """The index of a producer's entry, if the ids rise; ``~index`` of its place if there is none."""
 
     def id_at(index: int) -> int:
         found: int = _PRODUCER_ID.unpack_from(entries, index * PRODUCER_ENTRY_BYTES)[0]
@@ -69,9 +66,9 @@ def find_producer(entries: Buffer, producer_id: int) -> int:
 
 
 def without_expired(entries: Buffer, before_ms: int, before_offset: int) -> Buffer:
-    """Without producers that have no open transaction and no batch, or a last one that is older than both.
+    """Drop producers without an open transaction whose last batch, if any, is before both limits.
 
-    ``entries`` itself, if there are none.
+    Returns ``entries`` itself if there are none.
     """
     left = bytearray()
     for at in range(0, len(entries), PRODUCER_ENTRY_BYTES):

@@ -1,4 +1,4 @@
-"""What an encoder gives for a record it took, readable. The compiled codec has its own, with the same fields."""
+"""What an encoder returns for an accepted record (readable codec)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 
 class Receipt:
-    """Which record of which batch, and its timestamp: what ``RecordEncoder.enter`` gives for a record it took."""
+    """The batch of a record accepted by ``RecordEncoder.try_append``, its index, and its timestamp."""
 
     __slots__ = ("batch", "index", "timestamp_ms")
 

@@ -1,9 +1,8 @@
-"""Records to bytes and back: Kafka's record framing (docs/format.md, section 3), readable.
+"""Encodes the records of an open batch and decodes those of a decompressed batch (readable codec).
 
-Owns the encoding of one open batch's records and the walk over one batch's decompressed records. Knows no batch header,
-no compression, no offset but those it is given. What it reads is right where framing.py would read the same; nothing is
-allocated from a size that was read. With framing.py this is the specification of ``_records.pyx``, which does the same,
-compiled; the same tests run on both.
+Format: docs/format.md, section 3. framing.py defines which records are correct. No memory is
+allocated for a size that was read. ``_records.pyx`` is the compiled version; the same tests run on
+both.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 from pylog.clock import machine_ns
 from pylog.codec import faults
-from pylog.codec.columns import Allocate, Columns, ColumnsBuilder, microseconds  # noqa: F401 - see below
+from pylog.codec.columns import Allocate, Columns, ColumnsBuilder, microseconds  # noqa: F401 - as in _records.pyx
 from pylog.codec.fields import NO_HEADERS_ENCODED, bytes_of, check_timestamp, encode_headers, encode_record
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
-from pylog.codec.framing import Payload, read_fields, read_headers, read_place
-from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - part of what the compiled module has, too
-from pylog.codec.receipt import R, Receipt  # noqa: F401 - part of what the compiled module has, too
+from pylog.codec.framing import Payload, read_bounds, read_fields, read_headers
+from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - as in _records.pyx
+from pylog.codec.receipt import R, Receipt  # noqa: F401 - as in _records.pyx
 from pylog.codec.times import NO_TIMES, Times
 from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint
 from pylog.interrupts import own
@@ -29,11 +28,11 @@ _NO_HEADERS: Headers = ()
 
 
 class RecordEncoder:
-    """The open batch's records, encoded as they arrive. ``enter`` may be called by several threads at once, nothing else.
+    """The encoded records of an open batch. Threads may call ``try_append`` at once, nothing else.
 
-    ``limit_bytes`` bounds the whole uncompressed batch, its header of 61 bytes included. ``count``, ``size_bytes``
-    (records only), ``first_timestamp_ms``, ``min_timestamp_ms`` and ``max_timestamp_ms`` (-1 while empty) describe what it
-    holds. ``now_ms`` is the clock for records entered without a time; None is the machine's, which costs least.
+    ``limit_bytes`` limits the uncompressed batch with its header of 61 bytes. ``size_bytes`` is the
+    size of the records. The timestamps are -1 while it is empty. ``now_ms`` is the clock for
+    records without a time; None, the machine's clock, is fastest.
     """
 
     __slots__ = ("_buffer", "_is_closed", "_limit", "_now_ms", "_times", "count")
@@ -47,7 +46,7 @@ class RecordEncoder:
         self._clear()
 
     def _clear(self) -> None:
-        self._buffer = bytearray(HEADER_BYTES)  # the batch header's place stays free in front
+        self._buffer = bytearray(HEADER_BYTES)  # space for the batch header
         self._times = NO_TIMES
         self.count = 0
 
@@ -67,7 +66,7 @@ class RecordEncoder:
     def max_timestamp_ms(self) -> int:
         return self._times.max_ms
 
-    def enter(
+    def try_append(
         self,
         kind: type[R],
         batch: object,
@@ -76,10 +75,10 @@ class RecordEncoder:
         value: bytes | None,
         headers: Sequence[Header],
     ) -> R | None:
-        """Append a record and make a receipt of ``kind`` for it; None where it does not fit, or after ``close``.
+        """Append a record, and return a receipt of ``kind``; None if it does not fit, or after ``close``.
 
-        A record without a timestamp gets the time of now. Other threads, and a signal handler that sends, see all of it or
-        nothing, so that it needs no lock. Whoever does anything else with the encoder closes it before.
+        The default timestamp is the current time. Other threads, and a signal handler that sends,
+        see the whole record or nothing, without a lock. Before any other use, close the encoder.
         """
         if timestamp_ms is None:
             timestamp_ms = machine_ns() // 1_000_000 if self._now_ms is None else self._now_ms()
@@ -103,8 +102,8 @@ class RecordEncoder:
                     raise faults.record_too_large(len(buffer) + len(record), self._limit)
                 return None
             receipt.index = count
-            # What is asked here is whether another thread or a signal handler has been faster. Behind the question there
-            # is no call and no jump until all is done, so none of them comes in between, nor does a handler's exception.
+            # Another thread or a signal handler may have appended first. After this check there is no call and no jump
+            # until the end, so neither of them can run in between, and no handler can raise.
             if count == self.count and not self._is_closed:
                 buffer += record
                 self._times = times
@@ -112,7 +111,7 @@ class RecordEncoder:
                 return receipt
         return None
 
-    def enter_many(
+    def try_append_many(
         self,
         timestamp_ms: int,
         values: Sequence[bytes | None],
@@ -120,10 +119,11 @@ class RecordEncoder:
         start: int,
         stop: int,
     ) -> tuple[int, int]:
-        """Append records of ``values[start:stop]`` as ``enter`` does: the index of the first, and how many they are.
+        """Append records of ``values[start:stop]``; returns the first one's index, and the count.
 
-        It ends before a record that does not fit, or is not made of ``bytes`` and None, or if another thread is faster.
-        What it has not taken is for ``extend`` or ``enter``, which say why. Raises as ``append``, and then has taken none.
+        Stops before a record that does not fit or has another type than ``bytes`` or None, or if
+        another thread appends first. ``try_append`` and ``extend`` report the reason. Raises like
+        ``append``; then nothing was appended.
         """
         check_timestamp(timestamp_ms)
         buffer, times, first = self._buffer, self._times, self.count
@@ -141,7 +141,7 @@ class RecordEncoder:
                 break
             records += record
             index += 1
-        if index > start and first == self.count and not self._is_closed:  # see enter
+        if index > start and first == self.count and not self._is_closed:  # see try_append
             buffer += records
             self._times = times
             self.count = first + index - start
@@ -149,18 +149,19 @@ class RecordEncoder:
         return first, 0
 
     def close(self) -> None:
-        """``enter`` takes no more records. What is there can still be taken."""
+        """Make ``try_append`` return None. The records can still be taken."""
         self._is_closed = True
 
     def reopen(self) -> None:
-        """``enter`` takes records again."""
+        """Undo ``close``."""
         self._is_closed = False
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
-        """Encode one record. False, and nothing is written, where it no longer fits.
+        """Append a record. False, without a change, if it does not fit.
 
-        Raises RecordTooLarge where it does not fit an empty encoder, SerializationError for anything but bytes-like
-        values and (str, bytes-like) headers, InvalidTimestamp outside 0 .. 2**63 - 1. A failed append changes nothing.
+        ``RecordTooLarge`` if it does not fit an empty encoder, ``SerializationError`` for keys and
+        values other than bytes-like or None and headers other than pairs of str and such a value,
+        ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes nothing.
         """
         check_timestamp(timestamp_ms)
         return self._put(self._times.then(timestamp_ms), key, value, headers)
@@ -177,7 +178,7 @@ class RecordEncoder:
             if count == 0:
                 raise faults.record_too_large(len(buffer) + len(record), self._limit)
             return False
-        # From here on no call and no jump, where a signal handler's exception could leave half of it done.
+        # no call and no jump from here on: a signal handler's exception would leave it half done
         buffer += record
         self._times = times
         self.count = count + 1
@@ -191,10 +192,10 @@ class RecordEncoder:
         start: int,
         stop: int | None = None,
     ) -> int:
-        """Append ``values[start:stop]``, each with the key of the same place, until one does not fit.
+        """Append ``values[start:stop]`` with the keys at the same indexes, until one does not fit.
 
-        Returns the index of the first one not appended. Raises as ``append`` does, with the fact ``index``, and then
-        none of this call's records are in the encoder. Lists and tuples are fastest.
+        Returns the index of the first one not appended. Raises like ``append``, with the fact
+        ``index``; then no record of this call was appended. Lists and tuples are fastest.
         """
         end = len(values) if stop is None else min(stop, len(values))
         if not 0 <= start <= end or (keys is not None and len(keys) != len(values)):
@@ -214,12 +215,8 @@ class RecordEncoder:
             raise
         return index
 
-    def take(self) -> bytes:
-        """The encoded records. The encoder is then empty."""
-        return bytes(memoryview(self.take_batch())[HEADER_BYTES:])
-
     def take_batch(self) -> bytearray:
-        """61 zero bytes, for the batch header, and the encoded records behind them. The encoder is then empty."""
+        """Remove and return the encoded records, after 61 zero bytes for the batch header."""
         batch = self._buffer
         self._clear()
         return batch
@@ -229,22 +226,14 @@ class RecordEncoder:
 
 
 class RecordDecoder:
-    """Walks the records of one decompressed batch, whole, in order.
+    """Decodes the records of a decompressed batch in order. Raises ``CorruptRecord``.
 
-    ``append_time_ms`` is the timestamp of every record of a LogAppendTime batch, else -1. Offsets must rise and stay
-    within ``last_offset_delta``. ``remaining`` records are not taken yet, ``size_bytes`` are held. All raise CorruptRecord.
+    ``append_time_ms`` is the timestamp of all records of a LogAppendTime batch, else -1. Offsets
+    must rise and stay within ``last_offset_delta``. ``remaining`` records are not taken yet;
+    ``size_bytes`` is the size of the payload.
     """
 
-    __slots__ = (
-        "_base_offset",
-        "_count",
-        "_index",
-        "_lowest_delta",
-        "_partition",
-        "_payload",
-        "_position",
-        "_topic",
-    )
+    __slots__ = ("_base_offset", "_count", "_index", "_lowest_delta", "_partition", "_payload", "_position", "_topic")
 
     def __init__(
         self,
@@ -279,7 +268,7 @@ class RecordDecoder:
         return len(self._payload.data)
 
     def take(self, max_records: int) -> list[Record]:  # noqa: C901 - unrolled: a call costs more than a field
-        """The next records, at most so many (fewer where they have very many headers); an empty list at the end."""
+        """The next records, at most ``max_records``, fewer if they have very many headers; [] at the end."""
         data, base_timestamp, append_time, highest = self._payload
         topic, partition, base_offset = self._topic, self._partition, self._base_offset
         index, position, lowest = self._index, self._position, self._lowest_delta
@@ -288,8 +277,8 @@ class RecordDecoder:
         second, unzigzag, new = SECOND_BYTE, UNZIGZAG, tuple.__new__
         records: list[Record] = []
         while index < stop and headers_left > 0:
-            # The common shape first: varints of one or two bytes, and no question at every byte where the record ends.
-            # What does not come out even is read again as framing.py does it, which asks, and says what is wrong.
+            # The common case: varints of one or two bytes, without a bound check per byte. If the record does not fit,
+            # framing.py reads it again with all checks, and raises the error.
             try:
                 bits = data[position]
                 at = position + 1
@@ -297,7 +286,7 @@ class RecordDecoder:
                     bits += second[data[at]]
                     at += 1
                 end = at + unzigzag[bits]
-                bits = data[at + 1]  # behind the attributes
+                bits = data[at + 1]  # after the attributes
                 at += 2
                 if bits < 0x80:
                     delta = unzigzag[bits]
@@ -348,9 +337,9 @@ class RecordDecoder:
                 if at != end:
                     raise IndexError
             except own(IndexError):
-                place = read_place(self._payload, index, position, lowest)
-                key, value, headers = read_fields(self._payload, index, place)
-                timestamp, delta, at = place.timestamp_ms, place.offset_delta, place.end
+                bounds = read_bounds(self._payload, index, position, lowest)
+                key, value, headers = read_fields(self._payload, index, bounds)
+                timestamp, delta, at = bounds.timestamp_ms, bounds.offset_delta, bounds.end
             if headers:
                 headers_left -= len(headers)
             records.append(new(Record, (topic, partition, base_offset + delta, timestamp, key, value, headers)))
@@ -363,13 +352,13 @@ class RecordDecoder:
         return records
 
     def skip_to(self, offset: int) -> None:
-        """Pass over the records below ``offset`` without looking at more of them than length, time and offset."""
+        """Skip the records below ``offset``; reads only their length, time and offset."""
         index, position, lowest = self._index, self._position, self._lowest_delta
         while index < self._count:
-            place = read_place(self._payload, index, position, lowest)
-            if self._base_offset + place.offset_delta >= offset:
+            bounds = read_bounds(self._payload, index, position, lowest)
+            if self._base_offset + bounds.offset_delta >= offset:
                 break
-            index, position, lowest = index + 1, place.end, place.offset_delta + 1
+            index, position, lowest = index + 1, bounds.end, bounds.offset_delta + 1
         self._index, self._position, self._lowest_delta = index, position, lowest
 
 
@@ -386,8 +375,8 @@ def decode_columns(
     last_offset_delta: int = INT32_MAX,
     allocate: Allocate = bytearray,
 ) -> Columns:
-    """All records of one decompressed batch as columns, in memory that ``allocate`` gives. The other arguments and the
-    errors are those of RecordDecoder."""
+    """All records of a decompressed batch as columns, in memory from ``allocate``. The other arguments
+    and the errors are those of ``RecordDecoder``."""
     if len(payload) > INT32_MAX:
         raise faults.payload_too_large(len(payload), INT32_MAX)
     decoder = RecordDecoder(payload, count, base_offset, base_timestamp_ms, append_time_ms, "", 0, last_offset_delta)

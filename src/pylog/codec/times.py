@@ -6,9 +6,9 @@ from pylog.codec.varint import varint
 
 
 class Times:
-    """The timestamps of an encoder's records: of the first, the least, the highest, that of the last and how it is encoded.
+    """The first, least, greatest and last timestamp of an encoder's records; the last one encoded.
 
-    It is replaced when another time comes, never changed, so that an encoder has all of them or none.
+    Immutable, so that an encoder replaces all of them in one step.
     """
 
     __slots__ = ("encoded", "first_ms", "last_ms", "max_ms", "min_ms")
@@ -21,7 +21,7 @@ class Times:
         self.encoded = encoded
 
     def then(self, timestamp_ms: int) -> Times:
-        """With one more record of this time."""
+        """The times after one more record with this timestamp."""
         first_ms, min_ms = (timestamp_ms,) * 2 if self.last_ms is None else (self.first_ms, self.min_ms)
         return Times(
             first_ms,

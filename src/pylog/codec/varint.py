@@ -1,5 +1,6 @@
-"""Zig-zag varints as Kafka writes them: 0, -1, 1, -2 … become 0, 1, 2, 3 …, then seven bits a byte, low group first, the
-top bit set where more follow. Used by the readable codec alone; the compiled one has its own.
+"""Kafka's zig-zag varints, for the readable codec: 0, -1, 1, -2 … become 0, 1, 2, 3 …
+
+Then seven bits a byte, low group first; the top bit is set if more bytes follow.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-VARINTS = tuple(encode_varint(n) for n in range(8192))  # all that are not negative and take one or two bytes
-SECOND_BYTE = tuple((n << 7) - 0x80 for n in range(128))  # what it adds to the first, if it is the last
-UNZIGZAG = tuple(n >> 1 ^ -(n & 1) for n in range(16384))  # what one and two bytes stand for
+VARINTS = tuple(encode_varint(n) for n in range(8192))  # non-negative, one or two bytes
+SECOND_BYTE = tuple((n << 7) - 0x80 for n in range(128))  # added to the first byte, if it is the last
+UNZIGZAG = tuple(n >> 1 ^ -(n & 1) for n in range(16384))  # the values of one and two bytes
 
 
 def varint(n: int) -> bytes:
-    """``encode_varint``, out of the table where it can be."""
+    """``encode_varint`` with a table for small numbers."""
     return VARINTS[n] if 0 <= n < len(VARINTS) else encode_varint(n)
 
 
 def decode_varint(data: bytes, position: int, end: int, record: int, field: int) -> tuple[int, int]:
-    """The value and the position behind it. Padding (``80 00`` for 0) is read as Kafka reads it, up to the widest.
+    """The value and the position after it. Accepts padding (``80 00`` for 0), as Kafka does.
 
-    Raises CorruptRecord, naming record and field, where it does not end before ``end`` or does not fit its type.
+    ``CorruptRecord`` if it does not end before ``end`` or does not fit its type.
     """
     if position < end and data[position] < 0x80:
         return UNZIGZAG[data[position]], position + 1
     is_long = field == faults.TIMESTAMP_DELTA
     widest = MAX_VARLONG_BYTES if is_long else MAX_VARINT_BYTES
-    top_bits = 0x01 if is_long else 0x0F  # what the last byte may add to 9 or 4 groups of seven
+    top_bits = 0x01 if is_long else 0x0F  # of the last byte, after 9 or 4 groups of seven bits
     bits = 0
     for index in range(widest):  # pragma: no branch - the widest one ends inside
         if position + index >= end:

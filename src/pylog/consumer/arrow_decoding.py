@@ -67,7 +67,6 @@ class ColumnsDecoder:
         return sum(len(buffer) for buffer in self._columns[1:] if buffer is not None)
 
     def skip_to(self, offset: int) -> None:
-        """Skip the records below ``offset``."""
         self._begin_at(bisect_left(memoryview(self._columns.offsets).cast("q"), offset))
 
     def take(self, max_records: int) -> ArrowChunk:
@@ -120,5 +119,5 @@ def arrow_format(with_headers: bool, limit_bytes: int) -> ArrowFormat:
 
 def _with_remedy(unfit: InvalidTimestamp) -> InvalidTimestamp:
     return InvalidTimestamp(
-        f"{unfit}; seek to {unfit.offset + 1} to go on without this record, or read it with poll()", **unfit.facts
+        f"{unfit}; seek to {unfit.offset + 1} to continue after this record, or read it with poll()", **unfit.facts
     )

@@ -14,7 +14,7 @@ from pylog.group.directory import check_group
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN, check_isolation
 
 _NAME_LENGTH_MAX = 249
-_NO_WAIT = "nothing is fetched from afar: poll(timeout) returns as soon as there is anything"
+_NO_WAIT = "nothing is fetched from a server: poll(timeout) returns as soon as there are records"
 
 KAFKAS_NAMES = {
     "check_crcs": "the checksum of every batch is checked",
@@ -25,8 +25,8 @@ KAFKAS_NAMES = {
     "request_timeout_ms": "here it is default_api_timeout_ms",
     "bootstrap_servers": "there are no servers: the first argument is the Log",
     "partition_assignment_strategy": 'here it is assignor: "cooperative-sticky", "sticky", "range" or "round_robin"',
-    "heartbeat_interval_ms": "nobody waits for heartbeats: a process that dies leaves its group at once; who stalls is expelled "
-    "after max_poll_interval_ms",
+    "heartbeat_interval_ms": "there are no heartbeats: a process that dies leaves its group at once, and a member that "
+    "stalls is expelled after max_poll_interval_ms",
     "enable_auto_offset_store": "here there is no store of offsets: commit(offsets), or enable_auto_commit",
     "on_commit": "here it is a callback of each call: commit_async(offsets, callback)",
     "fetch_min_bytes": _NO_WAIT,
@@ -64,9 +64,8 @@ class ConsumerConfig(NamedTuple):
         """The same config; ``ConfigError`` names the first wrong option."""
         OffsetReset.parse(self.auto_offset_reset)
         check_isolation(self.isolation_level, self.visibility)
-        require_count("max_poll_records", self.max_poll_records, 1)
-        require_count("fetch_max_bytes", self.fetch_max_bytes, 1)
-        require_count("max_partition_fetch_bytes", self.max_partition_fetch_bytes, 1)
+        for option in ("max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes"):
+            require_count(option, getattr(self, option), 1)
         for option in ("key_deserializer", "value_deserializer"):
             if getattr(self, option) is not None:
                 require_callable(option, getattr(self, option), "bytes")
@@ -93,5 +92,5 @@ class ConsumerConfig(NamedTuple):
             return self
         for option in ("group_instance_id", "enable_auto_commit"):
             if getattr(self, option):
-                raise ConfigError(f"{option} is for a consumer in a group: give it a group_id, too", option=option)
+                raise ConfigError(f"{option} is for a consumer in a group: give it a group_id too", option=option)
         return self

@@ -648,14 +648,10 @@ def _closed() -> Closed:
 
 def _offset(value: object) -> OffsetAndMetadata:
     at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)  # type: ignore[arg-type]
-    _check_metadata(at.metadata)
-    return OffsetAndMetadata(require_count("offset", at.offset, 0, INT64_MAX), at.metadata)
-
-
-def _check_metadata(metadata: object) -> None:
+    metadata: object = at.metadata
     try:
         if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
-            return
+            return OffsetAndMetadata(require_count("offset", at.offset, 0, INT64_MAX), metadata)
     except own(UnicodeEncodeError):
         pass
     raise ConfigError(

@@ -127,7 +127,7 @@ def _failure(record: Record, field: str, cause: Exception) -> SerializationError
     place = name_of(TopicPartition(record.topic, record.partition))
     error = SerializationError(
         f"{field}_deserializer failed on {place} at offset {record.offset}: {type(cause).__name__}: {cause}"
-        f"; seek to {record.offset + 1} to go on without this record",
+        f"; seek to {record.offset + 1} to continue after this record",
         topic=record.topic, partition=record.partition, offset=record.offset, field=field,
     )  # fmt: skip
     error.__cause__ = cause

@@ -121,7 +121,7 @@ class GroupAssignment(Assignment):
     def clear(self) -> None:
         """Leave the group, if it was joined, and read nothing."""
         if self.requested.subscription is not None:
-            self._leave_politely()
+            self._leave_group()
         else:
             self.tracker.commit_read(self._fetcher.assigned)
         super().clear()
@@ -227,9 +227,8 @@ class GroupAssignment(Assignment):
         offset = next_offset(partition, committed)
         if committed.offset > offset:
             logger.warning(
-                "group %r committed offset %d of %s, but its records were lost from %d on (a power failure removes "
-                "what was not synced); reading continues at %d",
-                self.group_id, committed.offset, name_of(partition.topic_partition), offset, offset,
+                "group %r has committed offset %d of %s, but the records from %d on were lost, perhaps in a power failure; "
+                "continuing there", self.group_id, committed.offset, name_of(partition.topic_partition), offset,
             )  # fmt: skip
         return offset
 
@@ -268,7 +267,7 @@ class GroupAssignment(Assignment):
 
     # The end
 
-    def _leave_politely(self) -> None:
+    def _leave_group(self) -> None:
         """Commit and call back, as when partitions move; then leave the group."""
         try:
             if self.membership.id in self.membership.look().members:

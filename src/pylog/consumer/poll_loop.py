@@ -64,8 +64,8 @@ class PollLoop:
             wait_s = min(deadline - clock.monotonic(), _ASK_AGAIN_S)
             if wait_s <= 0:
                 return taken
-            came = self._log.wait_for_change(self._has_news, wait_s, self._current_watch())
-            if not came and clock.monotonic() >= deadline:
+            changed = self._log.wait_for_change(self._has_changes, wait_s, self._current_watch())
+            if not changed and clock.monotonic() >= deadline:
                 return taken
 
     def _current_watch(self) -> Watch | None:
@@ -89,5 +89,5 @@ class PollLoop:
         if watch is not None:
             watch.close()
 
-    def _has_news(self) -> bool:
+    def _has_changes(self) -> bool:
         return self._woken or self._fetcher.changed() or self._assignment.changed()

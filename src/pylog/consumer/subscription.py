@@ -51,7 +51,7 @@ class Subscription(NamedTuple):
         for name in names:
             if _OF_PATTERNS & {*name}:
                 raise InvalidTopicName(
-                    f"{name!r:.80} is no topic name; a pattern of topics is compiled: subscribe(re.compile({name!r:.80}))",
+                    f"{name!r:.80} is not a topic name; compile a pattern of topics: subscribe(re.compile({name!r:.80}))",
                     name=name,
                 )
         return cls(frozenset(names))

@@ -31,7 +31,7 @@ class SingleThreadGuard:
             return self._lock
         if self._callback_thread == threading.get_ident():
             raise WrongThread(
-                "a callback of the group can commit, seek, pause and ask; it can't poll, subscribe, assign or close"
+                "a group's callback may commit, seek, pause and query, but not poll, subscribe, assign or close"
             )
         raise _other_call()
 

@@ -139,7 +139,7 @@ class ProducerBatch:
         self.driver = driver
         self.topic_partition = topic_partition
         self.encoder = encoder  # while open: guarded by the buffer's ``lock``, except ``append``
-        self.append = encoder.enter
+        self.append = encoder.try_append
         self.limit_bytes = limit_bytes  # reserved in the pool until the batch is settled
         self.deadline_s = deadline_s
         self.is_fire_and_forget = is_fire_and_forget  # acks=0: done from the start, whatever its outcome

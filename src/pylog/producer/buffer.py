@@ -36,10 +36,10 @@ class _NoRecords:
     count = 0
     size_bytes = 0
 
-    def enter(self, kind: Any, batch: Any, timestamp_ms: int | None, key: Any, value: Any, headers: Any) -> None:
+    def try_append(self, kind: Any, batch: Any, timestamp_ms: int | None, key: Any, value: Any, headers: Any) -> None:
         return None
 
-    def enter_many(
+    def try_append_many(
         self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int, stop: int
     ) -> tuple[int, int]:
         return 0, 0

@@ -161,7 +161,7 @@ class BulkSender:
         try:
             for number, start, stop in groups:
                 batch = buffers[number].open
-                first, count = batch.encoder.enter_many(timestamp_ms, values, keys, start, stop)
+                first, count = batch.encoder.try_append_many(timestamp_ms, values, keys, start, stop)
                 if count:
                     runs.add(batch, first, count)
                 if count < stop - start:
@@ -231,7 +231,7 @@ class BulkSender:
         while start < stop:
             try:
                 batch = buffer.open
-                first, count = batch.encoder.enter_many(timestamp_ms, values, keys, start, stop)
+                first, count = batch.encoder.try_append_many(timestamp_ms, values, keys, start, stop)
                 if count == 0:
                     batch, first, count = self._extend(buffer, timestamp_ms, request, start, stop)
                 if count:

@@ -51,7 +51,7 @@ class PythonDescriptor:
 
 
 _OWNER: Callable[[int], Descriptor] = select.epoll.fromfd if hasattr(select, "epoll") else PythonDescriptor
-_IS_ONE = (-1).__ne__  # a failed C function returns -1, for which epoll opens a new descriptor
+_IS_OPEN = (-1).__ne__  # a failed C function returns -1, for which epoll opens a new descriptor
 
 
 def open_descriptor(name: str, flags: int, mode: int = 0o777, directory: int | None = None) -> Descriptor:
@@ -61,7 +61,7 @@ def open_descriptor(name: str, flags: int, mode: int = 0o777, directory: int | N
 
 def owned(numbers: Iterable[int]) -> Iterator[Descriptor]:
     """An owner for each descriptor that ``numbers``, an iterator in C, opens; -1 is skipped."""
-    return map(_OWNER, filter(_IS_ONE, numbers))
+    return map(_OWNER, filter(_IS_OPEN, numbers))
 
 
 def give_back(descriptor: Descriptor) -> None:

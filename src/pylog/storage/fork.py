@@ -38,7 +38,7 @@ def _count() -> None:
 def _run() -> None:
     for reference, function in list(_methods.values()):
         owner = reference()
-        if owner is not None:  # pragma: no branch - what goes in this very loop, at most
+        if owner is not None:  # pragma: no branch - freed during this loop, at most
             function(owner)
 
 

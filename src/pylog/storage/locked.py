@@ -61,8 +61,8 @@ def while_holding(
         except own(Exception) as error:
             if filesystem.process_id() != holder:
                 raise ForkedHandle(
-                    f"this thread held {path} when a signal handler forked; the parent goes on with what it was doing, and "
-                    f"in the child that failed: {error}",
+                    f"this thread held {path} when a signal handler forked; the parent process continues, and in the child "
+                    f"the work failed: {error}",
                     path=path,
                 ) from error
             raise

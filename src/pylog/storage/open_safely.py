@@ -95,15 +95,15 @@ class reached:  # noqa: N801  (reads as a phrase: with reached(root, "remove", p
 def link_refused(path: str) -> StorageError:
     """The error for a symbolic link inside a log."""
     return StorageError(
-        f"{path!r} is a symbolic link, and inside a log none is followed; put what it leads to in its place (a bind "
-        "mount will do)",
+        f"{path!r} is a symbolic link, which pylog does not follow inside a log; replace it by what it points to, or by a "
+        "bind mount",
         path=path,
         kind="a symbolic link",
     )
 
 
 def is_link(path: str) -> bool:
-    """Like ``os.path.islink``, which takes a signal handler's exception for a no."""
+    """Like ``os.path.islink``, which takes a signal handler's exception for False."""
     try:
         return stat.S_ISLNK(os.lstat(path).st_mode)
     except own(OSError, ValueError):
@@ -121,7 +121,7 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise link_refused(path) from error
         if error.errno == errno.ENXIO:
-            raise _kind_refused(path, "a socket, or a device that is not there") from error
+            raise _kind_refused(path, "a socket, or a missing device") from error
         raise
     try:
         found = os.fstat(descriptor.fileno())
@@ -166,8 +166,8 @@ def status_around(directory: int | None, path: str) -> os.stat_result:
 def _refused(path: str, found: os.stat_result) -> StorageError:
     if stat.S_ISREG(found.st_mode):
         return StorageError(
-            f"{path!r} has {found.st_nlink} names (hard links), and a write would change what is under the others too, as in a "
-            "backup made of links; put a copy of the file in its place",
+            f"{path!r} has {found.st_nlink} names (hard links), expected 1: a write would also change the other files, such as "
+            "a backup made of links; replace it by a copy",
             path=path,
             links=found.st_nlink,
             expected=1,
@@ -177,7 +177,7 @@ def _refused(path: str, found: os.stat_result) -> StorageError:
 
 def _kind_refused(path: str, kind: str) -> StorageError:
     return StorageError(
-        f"{path!r} is {kind}, expected a regular file; move it away, and put the file back from a copy if there was one",
+        f"{path!r} is {kind}, expected a regular file; move it away, and restore the file from a copy if it existed",
         path=path,
         kind=kind,
         expected="a regular file",

@@ -56,10 +56,7 @@ def why_denied(path: str) -> str:
         while (at := path.find("/", at) + 1) > 0:
             above = path[: at - 1] or "/"
             if not _allows(above, os.X_OK):
-                return (
-                    f", since user {me} may not enter {above!r} ({_whose(above)}): use another user, or have its owner allow it "
-                    "(chmod +x)"
-                )
+                return f", since user {me} may not enter {above!r} ({_whose(above)}): change the user, or allow it (chmod +x)"
         if os.path.lexists(path):
             return f" to user {me} ({_whose(path)})"
         above = path.rpartition("/")[0] or "."

@@ -128,8 +128,6 @@ class OsReadableFile:
 
 
 class OsAppendableFile(OsReadableFile):
-    """A file open for reading and writing."""
-
     __slots__ = ()
     _flags = FOR_WRITING
 
@@ -162,8 +160,6 @@ class OsAppendableFile(OsReadableFile):
 
 
 class OsFileSystem:
-    """The machine's own filesystem."""
-
     _root: str | None = None
 
     def within(self, root: str) -> OsFileSystem:
@@ -218,14 +214,14 @@ class OsFileSystem:
             first.close()
 
     def exists(self, path: str) -> bool:
-        return _looked_at(path, os.lstat) is not None
+        return _status_of(path, os.lstat) is not None
 
     def is_directory(self, path: str) -> bool:
-        found = _looked_at(path, os.stat)
+        found = _status_of(path, os.stat)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
     def is_link(self, path: str) -> bool:
-        found = _looked_at(path, os.lstat)
+        found = _status_of(path, os.lstat)
         return found is not None and stat.S_ISLNK(found.st_mode)
 
     def names(self, directory: str) -> list[str]:
@@ -255,7 +251,7 @@ class OsFileSystem:
             try:
                 around = status_around(above, path)
                 wanted = permissions.directory_mode(stat.S_IMODE(around.st_mode)) if mode is None else mode
-                is_new = _made(name, path, wanted, above)
+                is_new = _make_directory(name, path, wanted, above)
             except own(FileNotFoundError) as error:  # no directory can be made here, as in /proc
                 raise storage_error("create the directory", path, error) from error
             if not is_new and (mode is not None or not permissions.works_for_another(around)):
@@ -326,10 +322,10 @@ class OsFileSystem:
         return os.urandom(size)
 
 
-def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_result | None:
+def _status_of(path: str, stat_call: Callable[[str], os.stat_result]) -> os.stat_result | None:
     """The status of ``path``; None if it does not exist; ``StorageError`` if that is unknown."""
     try:
-        return look(path)
+        return stat_call(path)
     except own(ValueError):  # the path contains a null character
         return None
     except own(OSError) as error:
@@ -338,7 +334,7 @@ def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_resu
         raise storage_error("inspect", path, error) from error
 
 
-def _made(name: str, path: str, mode: int, above: int | None) -> bool:
+def _make_directory(name: str, path: str, mode: int, above: int | None) -> bool:
     """Make a directory. False if it exists already."""
     try:
         os.mkdir(name, mode, dir_fd=above)
@@ -350,7 +346,7 @@ def _made(name: str, path: str, mode: int, above: int | None) -> bool:
 
 
 def _is_directory(path: str) -> bool:
-    """Like ``os.path.isdir``, which takes a signal handler's exception for a no."""
+    """Like ``os.path.isdir``, which takes a signal handler's exception for False."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except own(OSError, ValueError):
@@ -376,10 +372,7 @@ def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> 
 
 def _read_of_proc(path: str) -> str:
     """Read a file that only Linux has: ``FileNotFoundError`` elsewhere, else ``StorageError``."""
-    with (
-        translated("read", path),
-        with_descriptor(open, path, encoding="utf-8", errors="surrogateescape") as file,
-    ):
+    with translated("read", path), with_descriptor(open, path, encoding="utf-8", errors="surrogateescape") as file:
         content: str = file.read()
     return content
 

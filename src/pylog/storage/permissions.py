@@ -31,7 +31,6 @@ _FOR_THE_GROUP = 0o070
 
 
 def file_mode(directory: int) -> int:
-    """The mode of a file in a directory of this mode."""
     return directory & 0o664
 
 
@@ -48,7 +47,6 @@ def keep_readers_out(descriptor: int) -> None:
 
 
 def directory_mode(above: int) -> int:
-    """The mode of a directory in a directory of this mode."""
     return above & 0o2775
 
 

@@ -19,7 +19,7 @@ _SEQUENCES = 1 << 32
 def latest_slot(data: bytes, slot_bytes: int, decode: Callable[[bytes], T | None]) -> T | None:
     """Decode the later slot, or the other one if the later is invalid (None); None if both are.
 
-    The sequences of two valid slots differ by one. An invalid slot may seem to be the later one.
+    The sequences of two valid slots differ by one. An invalid slot may appear to be the later one.
     """
     first, second = data[:slot_bytes], data[slot_bytes : 2 * slot_bytes]
     if len(second) == slot_bytes:
