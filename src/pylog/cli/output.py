@@ -100,6 +100,11 @@ def print_json(fields: dict[str, Any]) -> None:
     sys.stdout.write(json_line(fields) + "\n")
 
 
+def print_answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
+    """One line on stdout: JSON, or safe text."""
+    sys.stdout.write((json_line(fields) if as_json else safe(text)) + "\n")
+
+
 def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Columns of safe text, numbers aligned right. Nothing if there are no rows."""
     cells = [[safe(str(cell)) for cell in row] for row in rows]
