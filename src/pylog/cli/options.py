@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pylog.cli.exits import UsageError
 
@@ -49,6 +51,15 @@ def open_log(arguments: argparse.Namespace, *, writing: bool = False, create: bo
     from pylog.log import Log
 
     return Log(path, create=create, read_only=not writing)
+
+
+def open_input(path: str | None, otherwise: str) -> AbstractContextManager[BinaryIO]:
+    """The file, or stdin for None. ``UsageError`` without stdin: ``otherwise`` is what to do."""
+    if path is not None:
+        return open(path, "rb")
+    if sys.stdin is None:
+        raise UsageError(f"there is no stdin to read from; {otherwise}")
+    return nullcontext(sys.stdin.buffer)
 
 
 def whole_number(least: int | None = None) -> Any:

@@ -11,14 +11,12 @@ import io
 import json
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from pylog.cli.exits import OK, UsageError
 from pylog.cli.formats import unescaped
-from pylog.cli.options import Commands, header_pair, log_options, open_log, whole_number
+from pylog.cli.options import Commands, header_pair, log_options, open_input, open_log, whole_number
 from pylog.cli.progress import Meter
 from pylog.cli.tally import Tally
 from pylog.errors import PylogError, RecordTooLarge, StorageError
@@ -82,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.input_format == "json":
             limit_bytes *= _JSON_GROWTH
         tally = Tally(arguments.topic)
-        with _opened(arguments.file) as (file, total_bytes), Meter("producing", total_bytes) as meter:
+        with open_input(arguments.file, "name a --file") as file, Meter("producing", _size(file)) as meter:
             try:
                 with Producer(log, acks=arguments.acks, compression=arguments.compression) as producer:
                     try:
@@ -113,10 +111,7 @@ def _send_all(
                     f"longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow; raise it with alter_topic",
                     limit_bytes=limit_bytes,
                 )
-            value, key, headers, timestamp_ms, partition = read_line(line)
-            delivery = producer.send(
-                tally.topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
-            )
+            delivery = producer.send(tally.topic, **read_line(line)._asdict())
         except (PylogError, UsageError) as error:
             tally.refuse(number, error)
             return
@@ -126,19 +121,8 @@ def _send_all(
 # Input
 
 
-@contextmanager
-def _opened(path: str | None) -> Iterator[tuple[IO[bytes], int | None]]:
-    """The input, and its size if it is a regular file."""
-    if path is not None:
-        with open(path, "rb") as file:
-            yield file, _size(file)
-        return
-    if sys.stdin is None:
-        raise UsageError("there is no stdin to read from; name a --file")
-    yield sys.stdin.buffer, _size(sys.stdin.buffer)
-
-
-def _size(file: IO[bytes]) -> int | None:
+def _size(file: BinaryIO) -> int | None:
+    """The size of a regular file."""
     try:
         status = os.fstat(file.fileno())
     except (OSError, io.UnsupportedOperation):
@@ -146,7 +130,7 @@ def _size(file: IO[bytes]) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _lines(file: IO[bytes], limit_bytes: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
+def _lines(file: BinaryIO, limit_bytes: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
     """The lines by number, from 1, without newlines; of a long one ``limit_bytes`` and one more."""
     number = 0
     while True:
