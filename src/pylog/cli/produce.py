@@ -1,7 +1,7 @@
 """``pylog produce``: lines or JSON objects from stdin or a file become records of a topic.
 
 Every line read is sent before the command ends: at the end of the input, on Ctrl-C, or at a refused
-line. It always prints the number of acknowledged records (tally.py) and the first failure's line.
+line. It always prints the number of acknowledged records (delivery_report.py) and the first failure's line.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from pylog.cli.delivery_report import DeliveryReport
 from pylog.cli.exits import OK, UsageError
 from pylog.cli.formats import unescaped
 from pylog.cli.options import Commands, header_pair, log_options, open_input, open_log, whole_number
 from pylog.cli.progress import Meter
-from pylog.cli.tally import Tally
 from pylog.errors import PylogError, RecordTooLarge, StorageError
 from pylog.model import Header
 
@@ -79,19 +79,19 @@ def _run(arguments: argparse.Namespace) -> int:
         limit_bytes = log.describe_topic(arguments.topic).config.max_message_bytes + _SPARE_LINE_BYTES
         if arguments.input_format == "json":
             limit_bytes *= _JSON_GROWTH
-        tally = Tally(arguments.topic)
+        report = DeliveryReport(arguments.topic)
         with open_input(arguments.file, "name a --file") as file, Meter("producing", _size(file)) as meter:
             try:
                 with Producer(log, acks=arguments.acks, compression=arguments.compression) as producer:
                     try:
-                        _send_all(producer, _lines(file, limit_bytes, meter), limit_bytes, read_line, tally)
+                        _send_all(producer, _lines(file, limit_bytes, meter), limit_bytes, read_line, report)
                     finally:
                         producer.flush()
-                        tally.finish()
+                        report.finish()
             finally:
                 meter.pause()
-                tally.print(arguments.json)
-    failure = tally.failure()
+                report.print(arguments.json)
+    failure = report.failure()
     if failure is not None:
         raise failure
     return OK
@@ -99,11 +99,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _send_all(
     producer: Producer, lines: Iterator[tuple[int, bytes]], limit_bytes: int, read_line: Callable[[bytes], Input],
-    tally: Tally,
+    report: DeliveryReport,
 ) -> None:  # fmt: skip
     """Send up to the first refused line. A previous line's batch may have failed: check each time."""
     for number, line in lines:
-        if not tally.take_in():
+        if not report.collect():
             return
         try:
             if len(line) > limit_bytes:
@@ -111,11 +111,11 @@ def _send_all(
                     f"longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow; raise it with alter_topic",
                     limit_bytes=limit_bytes,
                 )
-            delivery = producer.send(tally.topic, **read_line(line)._asdict())
+            delivery = producer.send(report.topic, **read_line(line)._asdict())
         except (PylogError, UsageError) as error:
-            tally.refuse(number, error)
+            report.refuse(number, error)
             return
-        tally.add(number, delivery)
+        report.add(number, delivery)
 
 
 # Input
