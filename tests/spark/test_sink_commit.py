@@ -372,7 +372,7 @@ def test_a_topic_deleted_before_the_commit_fails_it_and_the_next_go_is_for_the_n
     log.delete_topic("orders")
     log.create_topic("orders")
     with pytest.raises(
-        TopicNotFound, match=r"'orders' was deleted, or deleted and created anew, since .*: write again"
+        TopicNotFound, match=r"'orders' was deleted, or deleted and created again, since .*: write again"
     ):
         driver.commit(messages)
     driver.write([[b"a"]])
@@ -398,7 +398,7 @@ def test_a_topic_deleted_for_good_is_the_same_to_a_commit(log: Log) -> None:
     driver = Driver(log.path)
     messages = [driver.stage([b"a"])]
     log.delete_topic("orders")
-    with pytest.raises(TopicNotFound, match="'orders' was deleted, or deleted and created anew, since"):
+    with pytest.raises(TopicNotFound, match="'orders' was deleted, or deleted and created again, since"):
         driver.commit(messages)
     assert finish_commits(str(log.path)) == 0
 

@@ -37,8 +37,8 @@ MUTANTS = (
     Mutant(
         "a sink takes a forgotten producer for one that has written nothing",
         "spark/sink/publishing.py",
-        "                expected = (view.header.last_sequence + 1) & MAX_SEQUENCE\n",
-        "                pass\n",
+        "            expected = (view.header.last_sequence + 1) & MAX_SEQUENCE\n",
+        "            pass\n",
         "a commit that is taken up again days later is in the log twice",
         (f"{_COMMIT}::test_a_producer_that_was_forgotten_is_found_again_in_the_log",),
     ),

@@ -15,9 +15,6 @@ from pylog.codec.batch import number
 from pylog.codec.format import MAX_SEQUENCE
 from pylog.errors import CorruptSegment, InvalidPartition, NotAppended, PylogError, TopicNotFound
 from pylog.interrupts import own
-from pylog.limits import FETCH_BYTES
-from pylog.partition.read.reader import Cursor
-from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.spark.sink.directory import SinkDirectory
 from pylog.spark.sink.intents import Intent, Share
 from pylog.spark.sink.staging import Staged, StagedBatch, Target, staged_batches
@@ -54,8 +51,8 @@ def prepare(
         partition = _partition(log, target)
         if partition is None:
             raise TopicNotFound(
-                f"{target.topic!r} was deleted, or deleted and created anew, since its records were staged; nothing was written: "
-                "write again",
+                f"{target.topic!r} was deleted, or deleted and created again, since its records were staged; "
+                "nothing was written: write again",
                 topic=target.topic,
                 partition=target.partition,
             )
@@ -208,14 +205,7 @@ def _warn_of_deletion(share: Share) -> None:
 def _behind_last_found(partition: PartitionLog, producer_id: int, share: Share) -> int:
     """The sequence after the producer's last batch since the share's start; else its first."""
     expected = share.first_sequence
-    cursor = Cursor(max(share.start_offset, partition.earliest_offset))
-    end = partition.latest_offset
-    while cursor.offset < end:
-        fetched = partition.fetch(cursor, max_bytes=FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
-        for view in fetched.batches:
-            if view.header.producer_id == producer_id:
-                expected = (view.header.last_sequence + 1) & MAX_SEQUENCE
-        if fetched.cursor.offset <= cursor.offset:
-            break
-        cursor = fetched.cursor
+    for view in partition.batches(max(share.start_offset, partition.earliest_offset), partition.latest_offset):
+        if view.header.producer_id == producer_id:
+            expected = (view.header.last_sequence + 1) & MAX_SEQUENCE
     return expected

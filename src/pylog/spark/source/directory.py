@@ -48,7 +48,7 @@ class PartitionSource(NamedTuple):
         found = re.search(rb"topic_id: *([!-~]{1,64})", self.identity)
         return found[1].decode() if found else ""
 
-    def place(self) -> PartitionDirectory:
+    def partition_directory(self) -> PartitionDirectory:
         filesystem = OsFileSystem()
         if not self.is_kafka:
             filesystem = filesystem.within(self.directory)
@@ -74,16 +74,13 @@ class PartitionSource(NamedTuple):
 
     def reader(self, published: CommitState | None = None) -> PartitionReader:
         """Reads what is ``published`` (default: now), not later appends. The caller closes it."""
-        directory = self.place()
-        there = PublishedOnce(published or self._view_of(directory).current())
+        directory = self.partition_directory()
+        there = PublishedOnce(published or self.view(directory).current())
         return PartitionReader(directory, there, dense=not self.is_kafka)
 
-    def view(self) -> PublishedView:
+    def view(self, directory: PartitionDirectory | None = None) -> PublishedView:
         """A view of what is published."""
-        return self._view_of(self.place())
-
-    def _view_of(self, directory: PartitionDirectory) -> PublishedView:
-        return PublishedView(directory, foreign=self.is_kafka, log_start=self.log_start)
+        return PublishedView(directory or self.partition_directory(), foreign=self.is_kafka, log_start=self.log_start)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:

@@ -63,6 +63,12 @@ def readable_offsets(published: CommitState, isolation_level: str) -> OffsetRang
     return OffsetRange(first, max(first, visible_end(published, isolation_level, WRITTEN)))
 
 
+def existing(wanted: OffsetRange, there: OffsetRange) -> OffsetRange:
+    """The part of ``wanted`` that exists."""
+    start = min(max(wanted.start, there.start), there.end)
+    return OffsetRange(start, min(max(wanted.end, start), there.end))
+
+
 def start_offset(
     reader: PartitionReader, topic_partition: TopicPartition, there: OffsetRange, options: SourceOptions
 ) -> int:
@@ -104,7 +110,7 @@ def report_missing_offsets(
     elif max(wanted) <= visible_end:
         cause = "a transaction among the last of them is not decided yet"
     else:
-        cause = "the last of them were never written, or were before the topic was created anew"
+        cause = "the last of them were never written, or were before the topic was created again"
     topic, partition = topic_partition
     report_loss(
         f"offsets {wanted.start} to {wanted.end} of {topic}-{partition} were asked for, "

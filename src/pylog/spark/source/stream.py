@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -33,12 +32,13 @@ from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import (
     check_complete,
+    existing,
     readable_offsets,
     report_loss,
     report_missing_offsets,
     start_offset,
 )
-from pylog.spark.source.ranges import PartitionRange, PartitionRanges, record_batches
+from pylog.spark.source.ranges import PartitionRange, read_task
 from pylog.spark.source.schema import arrow_schema
 from pylog.spark.source.splits import coalesce, sized, split
 from pylog.spark.source.stream_offsets import Positions
@@ -103,18 +103,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of a batch from ``start``; ``start`` itself if nothing is there to read."""
         positions, there = stream_offsets.decode(start), self._watched.published()
         ids, known_ids = _ids(there), stream_offsets.ids(start)
-        anew = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
+        recreated = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
         readable = {p: self._readable(published) for p, (_, published) in there.items()}
         self._latest = stream_offsets.encode({p: offsets.end for p, offsets in readable.items()}, ids)
-        self._check_for_loss(positions, anew, there, readable)
-        stands = self._stands(positions | anew, there, readable)
+        self._check_for_loss(positions, recreated, there, readable)
+        stands = self._stands(positions | recreated, there, readable)
         ends = self._aimed_at(stands, {p: max(offsets.end, stands.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(stands, ends, readable)
         if start == self._initial:  # Spark must record where the query started, even without records
             return stream_offsets.encode(ends, ids, positions)
-        if anew:
-            return stream_offsets.encode(ends, ids, anew)
+        if recreated:
+            return stream_offsets.encode(ends, ids, recreated)
         is_known = all(known_ids.get(topic) == ids.get(topic) for topic in ids)
         return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
 
@@ -126,16 +126,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return readable_offsets(published, self._options.isolation_level)
 
     def _check_for_loss(
-        self, positions: Positions, anew: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]
+        self, positions: Positions, recreated: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]
     ) -> None:
         for topic_partition, position in positions.items():
             if topic_partition not in there:
                 self._report_loss(topic_partition, position, "it is not there any more, or the options don't select it")
-            elif topic_partition in anew:
-                self._report_loss(topic_partition, position, "the topic was deleted, and created anew")
+            elif topic_partition in recreated:
+                self._report_loss(topic_partition, position, "the topic was deleted, and created again")
             elif there[topic_partition][1].high_watermark < position:
                 end = readable[topic_partition].end
-                self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created anew")
+                self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created again")
         self._check_for_missing()
 
     def _check_for_missing(self) -> None:
@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 source, published = there
                 if _differ({topic_partition.topic: source.known_id}, planned_ids, topic_partition.topic):
-                    self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created anew")
+                    self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created again")
                     continue
                 offsets = self._checked(topic_partition, published, wanted)
                 if offsets.start < offsets.end:
@@ -229,27 +229,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return coalesce(split(planned, splitting), splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, PartitionRanges):
-            return iter(())  # Spark makes a partition if the plan has none
-        columns = arrow_schema(self._schema, include_headers=self._options.include_headers)
-        return chain.from_iterable(record_batches(piece, columns) for piece in partition.ranges)
+        return read_task(partition, arrow_schema(self._schema, include_headers=self._options.include_headers))
 
     def _checked(self, topic_partition: TopicPartition, published: CommitState, wanted: OffsetRange) -> OffsetRange:
         there = readable_offsets(published, self._options.isolation_level)
-        start = min(max(wanted.start, there.start), there.end)
-        end = min(max(wanted.end, start), there.end)
-        if (start, end) != (wanted.start, wanted.end):
+        found = existing(wanted, there)
+        if found != wanted:
             report_missing_offsets(topic_partition, wanted, there, published.high_watermark, self._options)
-        return OffsetRange(start, end)
+        return found
 
     def _range(self, source: PartitionSource, published: CommitState, offsets: OffsetRange) -> PartitionRange:
-        options = self._options
-        whole = PartitionRange(
-            source, published, offsets.start, offsets.end, options.isolation_level, options.fail_on_data_loss,
-            skip_damage=options.skip_damage,
-        )  # fmt: skip
         with closing(source.reader(published)) as reader:
-            return sized(reader, whole, offsets.start, offsets.end)
+            return sized(reader, PartitionRange.of(source, published, offsets, self._options), *offsets)
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition
@@ -274,10 +265,9 @@ def _differ(ids: Mapping[str, str], known: Mapping[str, str], topic: str) -> boo
 def _start(source: PartitionSource, published: CommitState, options: SourceOptions) -> int:
     there = readable_offsets(published, options.isolation_level)
     with closing(source.reader(published)) as reader:
-        wanted = start_offset(reader, source.topic_partition, there, options)
-    start = min(max(wanted, there.start), there.end)
-    if start != wanted:
-        report_missing_offsets(
-            source.topic_partition, OffsetRange(wanted, wanted), there, published.high_watermark, options
-        )
-    return start
+        start = start_offset(reader, source.topic_partition, there, options)
+    wanted = OffsetRange(start, start)
+    found = existing(wanted, there)
+    if found != wanted:
+        report_missing_offsets(source.topic_partition, wanted, there, published.high_watermark, options)
+    return found.start
