@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "a sink decides before the names of the files are durable",
         "spark/sink/commit.py",
-        "        place.filesystem.sync_directory(place.directory)  # the names of the files\n",
+        "        directory.filesystem.sync_directory(directory.path)  # the names of the files\n",
         "",
         "a loss of power leaves a commit that can't be carried out",
         (_SAVES,),
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         "a save forgets its commit before that is durable",
         "spark/sink/commit.py",
-        "        if place.is_save:  # no state would show that an intent, back after a power failure, was carried out\n",
+        "        if directory.is_save:  # no state would show that an intent, back after a power failure, was carried out\n",
         "        if False:\n",
         "after a loss of power an intent comes back whose files are gone",
         (_SAVES,),

@@ -29,7 +29,7 @@ PRODUCER_EPOCH = 0
 
 
 def prepare(
-    log: Log, place: SinkDirectory, batch_id: int, producer_id: int, files: Iterable[Staged], timeout_ms: int
+    log: Log, directory: SinkDirectory, batch_id: int, producer_id: int, files: Iterable[Staged], timeout_ms: int
 ) -> Intent:
     """The intent for a commit of these files. Reads them all: damage is found before the decision.
 
@@ -37,7 +37,7 @@ def prepare(
     """
     files = tuple(files)
     records: dict[Target, int] = {}
-    for batch in _batches(place, files):
+    for batch in _batches(directory, files):
         records[batch.target] = records.get(batch.target, 0) + batch.header.count
     shares = []
     for target, count in records.items():
@@ -61,9 +61,9 @@ def prepare(
     return Intent(batch_id, producer_id, files, tuple(shares))
 
 
-def _batches(place: SinkDirectory, files: Iterable[Staged]) -> Iterator[StagedBatch]:
+def _batches(directory: SinkDirectory, files: Iterable[Staged]) -> Iterator[StagedBatch]:
     for staged in files:
-        yield from staged_batches(place, staged)
+        yield from staged_batches(directory, staged)
 
 
 def _partition(log: Log, target: Target) -> PartitionLog | None:
@@ -78,9 +78,9 @@ def _partition(log: Log, target: Target) -> PartitionLog | None:
 class Publication:
     """One attempt to append a commit."""
 
-    def __init__(self, log: Log, place: SinkDirectory, intent: Intent, timeout_ms: int) -> None:
+    def __init__(self, log: Log, directory: SinkDirectory, intent: Intent, timeout_ms: int) -> None:
         self._log = log
-        self._place = place
+        self._directory = directory
         self._intent = intent
         self._timeout_ms = timeout_ms
         self.may_have_begun = False  # whether records may be in the log
@@ -92,7 +92,7 @@ class Publication:
         """
         self.may_have_begun = again
         parts = {share.target: self._part(share, again) for share in self._intent.shares}
-        for batch in _batches(self._place, self._intent.files):
+        for batch in _batches(self._directory, self._intent.files):
             part = parts.get(batch.target)
             if part is None:
                 raise self._disagreement(
@@ -158,9 +158,9 @@ class Publication:
 
     def _disagreement(self, problem: str) -> CorruptSegment:
         return CorruptSegment(
-            f"{self._place.intent} does not fit the log: {problem}. Was one of them restored from a copy, without the other? "
+            f"{self._directory.intent} does not fit the log: {problem}. Was one of them restored from a copy, without the other? "
             "Move the file away to give that commit up",
-            path=self._place.intent,
+            path=self._directory.intent,
             position=0,
         )
 

@@ -87,14 +87,14 @@ class Sink:
             clock=self.clock,
         )
 
-    def place(self, sink_id: str) -> SinkDirectory:
+    def directory_of(self, sink_id: str) -> SinkDirectory:
         return SinkDirectory.of(self.filesystem, self.clock, self.options.path, sink_id)
 
     # In a task
 
     def stage(self, batches: Iterable[pa.RecordBatch], sink_id: str, batch_id: int, task_attempt: int) -> TaskMessage:
         """Encode as ``Producer.send_arrow`` does, into this attempt's file. Durable on return."""
-        file = StagedFile(self.place(sink_id), batch_id, task_attempt)
+        file = StagedFile(self.directory_of(sink_id), batch_id, task_attempt)
         try:
             with closing(self.open()) as log:
                 self._encode(batches, log, file)
@@ -136,7 +136,7 @@ class Sink:
             self._commits(log, sink_id).abort(_staged(messages))
 
     def _commits(self, log: Any, sink_id: str) -> SinkCommit:
-        return SinkCommit(log, self.place(sink_id), self.options.delivery_timeout_ms)
+        return SinkCommit(log, self.directory_of(sink_id), self.options.delivery_timeout_ms)
 
 
 def _located(error: PylogError, topic: str, rows: pa.RecordBatch) -> PylogError:
@@ -198,8 +198,8 @@ def finish_commits(path: str) -> int:
     sink = Sink(SinkOptions.parse({"path": str(path)}))
     with closing(sink.open()) as log:
         log.manager.require_writable()
-        nobody = sink.place(new_save_id(sink.filesystem))
-        return finish_others(log, nobody, sink.options.delivery_timeout_ms)
+        no_sink = sink.directory_of(new_save_id(sink.filesystem))
+        return finish_others(log, no_sink, sink.options.delivery_timeout_ms)
 
 
 def _context() -> TaskContext:
