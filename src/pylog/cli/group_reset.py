@@ -136,9 +136,7 @@ def _print(arguments: argparse.Namespace, changes: dict[TopicPartition, OffsetCh
 
 
 def _tell_of_limits(
-    arguments: argparse.Namespace,
-    given: dict[TopicPartition, int] | None,
-    changes: dict[TopicPartition, OffsetChange],
+    arguments: argparse.Namespace, given: dict[TopicPartition, int] | None, changes: dict[TopicPartition, OffsetChange]
 ) -> None:
     """Report offsets that were requested but are not in the log."""
 

@@ -8,6 +8,7 @@ greatest timestamp comes from the time indexes and those headers.
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pylog.cli.exits import OK, code_of
@@ -115,20 +116,15 @@ def _newest_headers(filesystem: FileSystem, partition: Partition, active: Segmen
 
     start = 0
     try:
-        index = OffsetIndexReader(
-            filesystem.open_readable(active.path.removesuffix(LOG) + OFFSET_INDEX), active.base_offset
-        )
-        start = index.floor(partition.latest_offset - SAMPLED_OFFSETS).position
-        index.close()
+        file = filesystem.open_readable(active.path.removesuffix(LOG) + OFFSET_INDEX)
+        with closing(OffsetIndexReader(file, active.base_offset)) as index:
+            start = index.floor(partition.latest_offset - SAMPLED_OFFSETS).position
     except FileNotFoundError:
         pass
-    file = filesystem.open_readable(active.path)
-    try:
+    with closing(filesystem.open_readable(active.path)) as file:
         end = min(active.size_bytes, file.size())
         scan = SegmentScan(file, start, end, next_offset=0, dense=False, check_crc=False)
         return [header for _, header in scan]
-    finally:
-        file.close()
 
 
 def _newest_timestamp_ms(
@@ -141,13 +137,11 @@ def _newest_timestamp_ms(
     newest = max((header.max_timestamp_ms for header in sample), default=-1)
     for segment in segments:
         try:
-            index = TimeIndexReader(
-                filesystem.open_readable(segment.path.removesuffix(LOG) + TIME_INDEX), segment.base_offset
-            )
+            file = filesystem.open_readable(segment.path.removesuffix(LOG) + TIME_INDEX)
         except FileNotFoundError:
             continue
-        last = index.last()
-        index.close()
+        with closing(TimeIndexReader(file, segment.base_offset)) as index:
+            last = index.last()
         newest = max(newest, last.timestamp_ms if last is not None else -1)
     return newest if newest >= 0 else None
 

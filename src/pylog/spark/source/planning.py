@@ -43,10 +43,7 @@ def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> Non
     """By-partition options must name exactly the query's partitions, as in Spark's Kafka source."""
     if asked.each is None:
         return
-    for problem, wrong in (
-        ("lacks", set(partitions) - set(asked.each)),
-        ("has", set(asked.each) - set(partitions)),
-    ):
+    for problem, wrong in (("lacks", set(partitions) - set(asked.each)), ("has", set(asked.each) - set(partitions))):
         if wrong:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(wrong))
             words = "" if asked.is_time else " (-2 earliest, -1 latest)"

@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._took_s: float | None = None
-        self._told: set[str] = set()  # missing names that were warned of
+        self._warned: set[str] = set()  # missing names that were warned of
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -107,10 +107,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         readable = {p: self._readable(published) for p, (_, published) in there.items()}
         self._latest = stream_offsets.encode({p: offsets.end for p, offsets in readable.items()}, ids)
         self._check_for_loss(positions, recreated, there, readable)
-        stands = self._stands(positions | recreated, there, readable)
-        ends = self._aimed_at(stands, {p: max(offsets.end, stands.get(p, 0)) for p, offsets in readable.items()})
+        starts = self._starts(positions | recreated, there, readable)
+        ends = self._up_to_target(starts, {p: max(offsets.end, starts.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
-            ends = self._limited(stands, ends, readable)
+            ends = self._limited(starts, ends, readable)
         if start == self._initial:  # Spark must record where the query started, even without records
             return stream_offsets.encode(ends, ids, positions)
         if recreated:
@@ -143,12 +143,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._watched.missing and self._options.fail_on_data_loss:
             raise self._watched.missing[0]
         missing = {str(error) for error in self._watched.missing}
-        for problem in sorted(missing - self._told):
+        for problem in sorted(missing - self._warned):
             logger.warning("%s; going on with what there is", problem)
-        self._told = missing
+        self._warned = missing
 
     @staticmethod
-    def _stands(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
+    def _starts(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
         """The next batch's start in existing partitions: the end of a truncated one."""
         return {
             p: position if position <= there[p][1].high_watermark else readable[p].end
@@ -156,13 +156,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if p in there
         }
 
-    def _aimed_at(self, stands: Positions, ends: Positions) -> Positions:
+    def _up_to_target(self, starts: Positions, ends: Positions) -> Positions:
         """With the AvailableNow trigger: no further than what existed when the query began."""
         target = self._target
         if target is None:
             return ends
-        known = target.keys() | stands.keys()
-        return {p: max(min(end, target.get(p, 0)), stands.get(p, 0)) for p, end in ends.items() if p in known}
+        known = target.keys() | starts.keys()
+        return {p: max(min(end, target.get(p, 0)), starts.get(p, 0)) for p, end in ends.items() if p in known}
 
     def _limited(
         self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange]
@@ -173,7 +173,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             p: (min(max(positions.get(p, 0), readable[p].start), end), end) for p, end in ends.items()
         }
         count = sum(end - start for start, end in new.values())
-        may_wait = self._target is None and not self._has_waited(limits.delay_s)
+        # the first batch does not wait, as in Spark's Kafka source
+        has_waited = self._took_s is None or self._clock.monotonic() - self._took_s >= limits.delay_s
+        may_wait = self._target is None and not has_waited
         if may_wait and count < limits.offsets_min:
             return {p: positions[p] for p in ends if p in positions}
         if count:
@@ -181,10 +183,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         by_count = share_of_offsets(new, limits)
         by_bytes = share_of_bytes(new, limits, self._weigh, self._cut)
         return {p: min(by_count[p], by_bytes[p]) for p in ends}
-
-    def _has_waited(self, delay_s: float) -> bool:
-        """The first batch does not wait, as in Spark's Kafka source."""
-        return self._took_s is None or self._clock.monotonic() - self._took_s >= delay_s
 
     def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
         there = self._watched.published_of(topic_partition)
