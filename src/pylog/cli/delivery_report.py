@@ -85,7 +85,6 @@ class DeliveryReport:
             self.ranges[metadata.partition] = min(first, metadata.offset), max(last, metadata.offset)
 
     def print(self, as_json: bool) -> None:
-        """The answer of the command."""
         ranges = sorted(self.ranges.items())
         answer: dict[str, Any] = {"topic": self.topic, "records": self.records}
         answer["partitions"] = [

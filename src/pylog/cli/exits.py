@@ -44,7 +44,6 @@ class Terminated(KeyboardInterrupt):
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code of a command that ended with this error."""
     if isinstance(error, UsageError):
         return USAGE
     if isinstance(error, InputError):

@@ -48,7 +48,6 @@ def add_parser(verbs: Commands) -> None:
 
 
 def _seconds(text: str) -> float:
-    """An argparse type."""
     try:
         seconds = float(text)
     except ValueError:
@@ -173,7 +172,6 @@ def _short(partitions: Iterable[TopicPartition]) -> str:
 
 
 def fields(group: GroupDescription) -> dict[str, Any]:
-    """The description for JSON."""
     return {
         **group._asdict(),
         "members": [

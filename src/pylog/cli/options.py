@@ -37,7 +37,6 @@ def log_options() -> argparse.ArgumentParser:
 
 
 def json_option() -> argparse.ArgumentParser:
-    """Only ``--json``."""
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--json", action="store_true", default=_UNSET, help="one JSON object per line")
     return options
@@ -121,7 +120,6 @@ def topic_config(pairs: list[str]) -> dict[str, Any]:
 
 
 def _typed(option: str, value: str, default: object) -> object:
-    """``value`` in the option's type."""
     if isinstance(default, bool):
         if value not in ("true", "false"):
             raise UsageError(f"--config {option}={value}: expected true or false")

@@ -96,7 +96,6 @@ def print_line(text: str) -> None:
 
 
 def print_json(fields: dict[str, Any]) -> None:
-    """One JSON line on stdout."""
     sys.stdout.write(json_line(fields) + "\n")
 
 
@@ -125,7 +124,6 @@ def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """``table_lines`` on stdout."""
     sys.stdout.write("".join([line + "\n" for line in table_lines(titles, rows)]))
 
 

@@ -183,7 +183,6 @@ class SinkCommit:
         return [path for path in paths if directory.filesystem.modified_ns(path) < now_ns - LEFTOVER_NS]
 
     def sweep(self, leftovers: Collection[str]) -> None:
-        """Remove the leftovers."""
         for path in leftovers:
             if path != self._directory.path:
                 self._directory.filesystem.remove(path)

@@ -74,7 +74,6 @@ def is_staged_name(name: object) -> bool:
 
 
 def batch_of(staged_name: str) -> int:
-    """The batch for which a file was staged."""
     found = _STAGED.fullmatch(staged_name)
     assert found is not None  # the caller has checked the name
     return int(found[1])

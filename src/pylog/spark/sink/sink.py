@@ -76,7 +76,6 @@ class Sink:
         return sink
 
     def open(self, *, create: bool = False) -> Log:
-        """Open the log."""
         from pylog.log import Log
 
         return Log(

@@ -113,7 +113,6 @@ class StagedFile:
         return Staged(self.name, self._end, self._crc)
 
     def discard(self) -> None:
-        """Remove the file."""
         if self._file is not None:
             self._file.close()
             self._directory.filesystem.remove(self._directory.file(self.name))

@@ -55,7 +55,6 @@ def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> Non
 
 
 def readable_offsets(published: CommitState, isolation_level: str) -> OffsetRange:
-    """The offsets that can be read."""
     first = published.log_start_offset
     return OffsetRange(first, max(first, visible_end(published, isolation_level, WRITTEN)))
 

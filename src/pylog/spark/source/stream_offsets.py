@@ -62,7 +62,6 @@ def starts(start: Mapping[str, Any], end: Mapping[str, Any]) -> Positions:
 
 
 def ids(offsets: Mapping[str, Any]) -> dict[str, str]:
-    """The ids of the topics in ``offsets``."""
     found = offsets.get(IDS, {})
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise _no_offsets(found)

@@ -110,7 +110,6 @@ class GroupIndex:
             self._asked[process, partition] = self._known.get((group, partition), Known())
 
     def commit(self, process: int, group: str, generation: int, positions: Positions) -> None:
-        """Record an accepted commit."""
         for partition, position in positions.items():
             offset = position or 0
             now = self._known.get((group, partition), Known())

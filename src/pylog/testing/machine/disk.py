@@ -130,7 +130,6 @@ class Directory:
 
 
 def apply_rename(entries: dict[str, File | Directory], change: Rename) -> None:
-    """Apply a change to ``entries``."""
     if change.removed is not None:
         entries.pop(change.removed, None)
     if change.added is not None and change.node is not None:
