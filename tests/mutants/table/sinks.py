@@ -45,8 +45,8 @@ MUTANTS = (
     Mutant(
         "a sink's sequences do not wrap",
         "spark/sink/publishing.py",
-        "        return (self.share.first_sequence + self._passed) & MAX_SEQUENCE\n",
-        "        return self.share.first_sequence + self._passed\n",
+        "        sequence = (part.share.first_sequence + passed) & MAX_SEQUENCE\n",
+        "        sequence = part.share.first_sequence + passed\n",
         "a query's 2**31st record of a partition is its last",
         (f"{_COMMIT}::test_sequences_go_on_from_the_beginning_behind_the_last_there_is",),
     ),

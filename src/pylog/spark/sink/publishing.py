@@ -115,7 +115,7 @@ class Publication:
         producer_id = self._intent.producer_id
         expected = partition.next_sequence(producer_id, self._timeout_ms)
         if expected is None:
-            expected = _behind_last_found(partition, producer_id, share)
+            expected = _after_last_found(partition, producer_id, share)
         there = (expected - share.first_sequence) & MAX_SEQUENCE
         if there > share.records:
             raise self._disagreement(
@@ -125,10 +125,12 @@ class Publication:
         return there
 
     def _append(self, part: _PartitionPart, batch: StagedBatch) -> None:
-        if part.is_there(batch.header.count):
+        passed = part.passed
+        part.passed += batch.header.count
+        if part.partition is None or passed < part.there:
             return
-        assert part.partition is not None  # otherwise is_there counts every batch
-        number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, part.sequence)
+        sequence = (part.share.first_sequence + passed) & MAX_SEQUENCE
+        number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, sequence)
         had_begun, self.may_have_begun = self.may_have_begun, True
         try:
             result = part.partition.append_batch(
@@ -139,11 +141,13 @@ class Publication:
             if not self._is_gone(part):
                 raise
             return
-        part.appended(batch.header.count, result.last_offset + 1)
+        part.end_offset = result.last_offset + 1
 
     def _sync(self, part: _PartitionPart) -> None:
+        if part.partition is None or part.end_offset < 0:
+            return
         try:
-            part.sync()
+            part.partition.sync(part.end_offset)
         except own(PylogError):
             if not self._is_gone(part):
                 raise
@@ -166,34 +170,14 @@ class Publication:
 
 
 class _PartitionPart:
-    """A publication's records for one partition."""
+    """A publication's records for one partition; its partition is None if the topic is gone."""
 
     def __init__(self, share: Share, partition: PartitionLog | None, there: int) -> None:
         self.share = share
-        self._there = there
-        self._passed = 0
-        self._end_offset = -1 if partition is None or not there else partition.latest_offset
         self.partition = partition
-
-    def is_there(self, count: int) -> bool:
-        """Whether the next batch, of ``count`` records, is in the log or is not wanted any more."""
-        if self.partition is not None and self._passed >= self._there:
-            return False
-        self._passed += count
-        return True
-
-    @property
-    def sequence(self) -> int:
-        """The next batch's first sequence."""
-        return (self.share.first_sequence + self._passed) & MAX_SEQUENCE
-
-    def appended(self, count: int, end_offset: int) -> None:
-        self._passed += count
-        self._end_offset = end_offset
-
-    def sync(self) -> None:
-        if self.partition is not None and self._end_offset >= 0:
-            self.partition.sync(self._end_offset)
+        self.there = there  # this many records are in the log already
+        self.passed = 0  # this many are done
+        self.end_offset = -1 if partition is None or not there else partition.latest_offset
 
 
 def _warn_of_deletion(share: Share) -> None:
@@ -202,7 +186,7 @@ def _warn_of_deletion(share: Share) -> None:
     )
 
 
-def _behind_last_found(partition: PartitionLog, producer_id: int, share: Share) -> int:
+def _after_last_found(partition: PartitionLog, producer_id: int, share: Share) -> int:
     """The sequence after the producer's last batch since the share's start; else its first."""
     expected = share.first_sequence
     for view in partition.batches(max(share.start_offset, partition.earliest_offset), partition.latest_offset):

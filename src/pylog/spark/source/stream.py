@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = self._starts(positions | recreated, there, readable)
         ends = self._up_to_target(starts, {p: max(offsets.end, starts.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
-            ends = self._limited(starts, ends, readable)
+            ends = self._limited(starts, ends, readable, there)
         if start == self._initial:  # Spark must record where the query started, even without records
             return stream_offsets.encode(ends, ids, positions)
         if recreated:
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {p: max(min(end, target.get(p, 0)), starts.get(p, 0)) for p, end in ends.items() if p in known}
 
     def _limited(
-        self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange]
+        self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange], there: There
     ) -> Positions:
         """Apply the limits. Offsets that are gone do not count."""
         limits = self._options.limits
@@ -180,26 +180,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {p: positions[p] for p in ends if p in positions}
         if count:
             self._took_s = self._clock.monotonic()
-        by_count = share_of_offsets(new, limits)
-        by_bytes = share_of_bytes(new, limits, self._weigh, self._cut)
+
+        def weigh(topic_partition: TopicPartition, offsets: Range) -> int:
+            source, published = there[topic_partition]
+            with closing(source.reader(published)) as reader:  # one byte more shows that there is more
+                return max(reader.size_bytes(*offsets, limits.bytes_max + 1), 1)
+
+        def cut(topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
+            source, published = there[topic_partition]
+            with closing(source.reader(published)) as reader:
+                return reader.first_cut(*offsets, wanted_bytes)
+
+        by_count, by_bytes = share_of_offsets(new, limits), share_of_bytes(new, limits, weigh, cut)
         return {p: min(by_count[p], by_bytes[p]) for p in ends}
-
-    def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
-        there = self._watched.published_of(topic_partition)
-        if there is None:
-            return 0
-        source, published = there
-        with closing(source.reader(published)) as reader:  # one byte more shows that there is more
-            return max(reader.size_bytes(*offsets, self._options.limits.bytes_max + 1), 1)
-
-    def _cut(self, topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
-        there = self._watched.published_of(topic_partition)
-        start, end = offsets
-        if there is None:
-            return end
-        source, published = there
-        with closing(source.reader(published)) as reader:
-            return reader.first_cut(start, end, wanted_bytes)
 
     # What a batch reads
 
