@@ -111,9 +111,8 @@ class SinkCommit:
             return OutcomeUnknown(
                 f"nothing was written: {error}; but the disk may still hold what was decided ({second}), and after a power "
                 "failure it would be carried out: look into the log then, before you write again",
-                path=self._directory.intent,
-                cause=str(error),
-            )
+                path=self._directory.intent, cause=str(error),
+            )  # fmt: skip
         return error
 
     def _unfinished(self, error: Exception) -> OutcomeUnknown:
@@ -123,9 +122,8 @@ class SinkCommit:
         return OutcomeUnknown(
             f"{what} is decided, but not all of it may be in the log yet: {cause}. Put that right, and {advice}: the rest "
             "follows with the next commit of any sink to this log, or with pylog.spark.finish_commits(path)",
-            path=self._directory.intent,
-            cause=cause,
-        )
+            path=self._directory.intent, cause=cause,
+        )  # fmt: skip
 
     def recover(self) -> SinkState | None:
         """Finish a begun commit. Returns what is published; None if nothing is recorded."""

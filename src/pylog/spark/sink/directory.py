@@ -93,9 +93,8 @@ def while_holding_sink(directory: SinkDirectory, work: Callable[[], T], timeout_
                     raise LogLocked(
                         f"{directory.lock} stayed locked for {timeout_s:g} s: another driver commits for this sink, or one was "
                         "stopped during a commit; find out which process holds it",
-                        path=directory.lock,
-                        timeout_s=timeout_s,
-                    )
+                        path=directory.lock, timeout_s=timeout_s,
+                    )  # fmt: skip
                 if lock.is_in_place():
                     return work()
             finally:

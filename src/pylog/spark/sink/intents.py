@@ -65,9 +65,8 @@ def write_intent(directory: SinkDirectory, intent: Intent) -> None:
         raise NotAppended(
             f"a commit of {len(intent.files)} tasks to {len(intent.shares)} partitions is too large to be noted down; write with "
             "fewer tasks (coalesce)",
-            size_bytes=len(data),
-            limit_bytes=LIMIT_BYTES,
-        )
+            size_bytes=len(data), limit_bytes=LIMIT_BYTES,
+        )  # fmt: skip
     write_atomically(directory.filesystem, directory.intent, data)
 
 
@@ -155,16 +154,13 @@ def _read(filesystem: FileSystem, path: str) -> dict[str, Any] | None:
     if content.get("version") != VERSION:
         raise FormatVersionError(
             f"{path} has version {content.get('version')!r:.80}, this pylog knows {VERSION}; upgrade pylog",
-            path=path,
-            version=content.get("version"),
-            expected=VERSION,
-        )
+            path=path, version=content.get("version"), expected=VERSION,
+        )  # fmt: skip
     return content
 
 
 def _damaged(path: str, problem: str) -> CorruptSegment:
     return CorruptSegment(
         f"{path} is damaged: {problem}; restore it from a copy. Without it the sink forgets what it has published",
-        path=path,
-        position=0,
-    )
+        path=path, position=0,
+    )  # fmt: skip

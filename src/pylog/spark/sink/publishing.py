@@ -45,17 +45,15 @@ def prepare(
             raise NotAppended(
                 f"{count} records for {target.topic}-{target.partition} in one commit, {MAX_SEQUENCE} are possible: write "
                 "them in several",
-                topic=target.topic,
-                partition=target.partition,
-            )
+                topic=target.topic, partition=target.partition,
+            )  # fmt: skip
         partition = _partition(log, target)
         if partition is None:
             raise TopicNotFound(
                 f"{target.topic!r} was deleted, or deleted and created again, since its records were staged; "
                 "nothing was written: write again",
-                topic=target.topic,
-                partition=target.partition,
-            )
+                topic=target.topic, partition=target.partition,
+            )  # fmt: skip
         first = partition.next_sequence(producer_id, timeout_ms) or 0
         shares.append(Share(target, first, count, partition.latest_offset))
     return Intent(batch_id, producer_id, files, tuple(shares))
@@ -164,9 +162,8 @@ class Publication:
         return CorruptSegment(
             f"{self._directory.intent} does not fit the log: {problem}. Was one of them restored from a copy, without the other? "
             "Move the file away to give that commit up",
-            path=self._directory.intent,
-            position=0,
-        )
+            path=self._directory.intent, position=0,
+        )  # fmt: skip
 
 
 class _PartitionPart:

@@ -267,7 +267,5 @@ class _Reader:
     def _damaged(self, problem: str) -> NoReturn:
         raise CorruptSegment(
             f"{self._file.path}, which a task has staged, is damaged before position {self._at}: {problem}",
-            path=self._file.path,
-            position=self._at,
-            problem=problem,
-        )
+            path=self._file.path, position=self._at, problem=problem,
+        )  # fmt: skip

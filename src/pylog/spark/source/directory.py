@@ -144,10 +144,8 @@ class LogDirectory:
         if number not in numbers:
             raise InvalidPartition(
                 f"topic {topic!r} has no partition {number} in {self._layout.root}, but {', '.join(map(str, numbers))}",
-                topic=topic,
-                partition=number,
-                partitions=[*numbers],
-            )
+                topic=topic, partition=number, partitions=[*numbers],
+            )  # fmt: skip
         return self._source(topic_partition, topic_id)
 
     def _described(self, topic: str) -> tuple[Sequence[int], str]:

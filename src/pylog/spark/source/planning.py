@@ -49,9 +49,8 @@ def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> Non
             words = "" if asked.is_time else " (-2 earliest, -1 latest)"
             raise ConfigError(
                 f"{asked.option} {problem} {names}; it must name exactly the partitions that are read{words}",
-                option=asked.option,
-                partitions=sorted(wrong),
-            )
+                option=asked.option, partitions=sorted(wrong),
+            )  # fmt: skip
 
 
 def readable_offsets(published: CommitState, isolation_level: str) -> OffsetRange:
@@ -78,12 +77,8 @@ def start_offset(
     raise OffsetOutOfRange(
         f"no record of {topic}-{partition} is as late as {options.starting.option} {wanted}; "
         "startingOffsetsByTimestampStrategy=latest starts at the end",
-        topic=topic,
-        partition=partition,
-        timestamp_ms=wanted,
-        earliest=there.start,
-        latest=there.end,
-    )
+        topic=topic, partition=partition, timestamp_ms=wanted, earliest=there.start, latest=there.end,
+    )  # fmt: skip
 
 
 def resolve_offset(
@@ -112,12 +107,8 @@ def report_missing_offsets(
         f"offsets {wanted.start} to {wanted.end} of {topic}-{partition} were asked for, "
         f"{options.isolation_level} can read {there.start} to {there.end}: {cause}",
         topic_partition,
-        fails=options.fail_on_data_loss,
-        wanted=wanted,
-        earliest=there.start,
-        latest=there.end,
-        cause=cause,
-    )
+        fails=options.fail_on_data_loss, wanted=wanted, earliest=there.start, latest=there.end, cause=cause,
+    )  # fmt: skip
 
 
 def report_loss(what: str, topic_partition: TopicPartition, *, fails: bool, **facts: Any) -> None:

@@ -191,11 +191,8 @@ class _RangeReader:
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
             f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})",
             self._source.topic_partition,
-            fails=self._planned.fail_on_data_loss,
-            offset=offset,
-            cause=cause,
-            path=self._source.directory,
-        )
+            fails=self._planned.fail_on_data_loss, offset=offset, cause=cause, path=self._source.directory,
+        )  # fmt: skip
 
     # Damage
 

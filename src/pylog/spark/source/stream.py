@@ -238,10 +238,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report_loss(
             f"the query is to read {topic}-{partition} from offset {position} on: {cause}",
             topic_partition,
-            fails=self._options.fail_on_data_loss,
-            offset=position,
-            cause=cause,
-        )
+            fails=self._options.fail_on_data_loss, offset=position, cause=cause,
+        )  # fmt: skip
 
 
 def _ids(there: There) -> dict[str, str]:

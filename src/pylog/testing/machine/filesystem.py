@@ -77,10 +77,8 @@ class SimulatedFileSystem:
             raise StorageError(
                 f"{path!r} is a directory, expected a regular file; "
                 "move it away, and put the file back from a copy if there was one",
-                path=path,
-                kind="a directory",
-                expected="a regular file",
-            )
+                path=path, kind="a directory", expected="a regular file",
+            )  # fmt: skip
         return OpenFile(self._process, path, node)
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
