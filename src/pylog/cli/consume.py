@@ -82,7 +82,10 @@ def _run(arguments: argparse.Namespace) -> int:
             _seek(consumer, log, partitions, arguments)
             if arguments.follow:
                 return _follow(consumer, write, arguments.max_records)
-            _hint_where_nothing_can_come(arguments)
+            if not arguments.from_beginning and arguments.from_time is None and arguments.offset is None:
+                complain(
+                    "note", "starting at the end, where nothing can come without --follow; or use --from-beginning"
+                )
             _read_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
     return OK
 
@@ -166,11 +169,6 @@ def _read_to_end(consumer: Consumer, ends: dict[TopicPartition, int], write: Wri
             if consumer.position(name) >= end:
                 consumer.seek(name, end)  # a group commits the position: only what was printed
                 consumer.pause(name)
-
-
-def _hint_where_nothing_can_come(arguments: argparse.Namespace) -> None:
-    if not arguments.from_beginning and arguments.from_time is None and arguments.offset is None:
-        complain("note", "starting at the end, where nothing can come without --follow; or use --from-beginning")
 
 
 # In a group

@@ -77,9 +77,9 @@ def _run(arguments: argparse.Namespace) -> int:
                 nothing = f"no offset in {arguments.from_file} is wanted"
             raise UsageError(f"nothing to reset: {nothing}")
         _print(arguments, changes)
-        _tell_of_limits(arguments, given, changes)
+        _warn_of_limits(arguments, given, changes)
         if not arguments.execute:
-            _tell_of_dry_run(log, arguments.group)
+            _note_dry_run(log, arguments.group)
     return OK
 
 
@@ -135,7 +135,7 @@ def _print(arguments: argparse.Namespace, changes: dict[TopicPartition, OffsetCh
     )
 
 
-def _tell_of_limits(
+def _warn_of_limits(
     arguments: argparse.Namespace, given: dict[TopicPartition, int] | None, changes: dict[TopicPartition, OffsetChange]
 ) -> None:
     """Report offsets that were requested but are not in the log."""
@@ -154,7 +154,7 @@ def _tell_of_limits(
         complain("warning", f"not in the log, so its beginning or end instead: {', '.join(beyond)}")
 
 
-def _tell_of_dry_run(log: Log, group: str) -> None:
+def _note_dry_run(log: Log, group: str) -> None:
     from pylog.group.admin import GroupAdmin
 
     try:

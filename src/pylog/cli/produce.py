@@ -55,13 +55,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--input-format", choices=("lines", "json"), default="lines")
     parser.add_argument("--key-separator", metavar="TEXT", help="what stands before it is the key; \\t is a tab")
     parser.add_argument(
-        "--header",
-        type=header_pair,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+        "--header", type=header_pair, action="append", default=[], metavar="NAME=VALUE",
         help="for every record; may be repeated",
-    )
+    )  # fmt: skip
     parser.add_argument("--partition", type=whole_number(0), metavar="N", help="default: by the key, or in turn")
     parser.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="default: the topic's")
     parser.add_argument(

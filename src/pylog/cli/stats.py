@@ -75,6 +75,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _statistics(filesystem: FileSystem, partition: Partition) -> tuple[dict[str, Any], MissingCodec | None]:
     """The figures of a partition, and the library that is missing to read the first record."""
+    from pylog.codec.compression import codec_name
+
     segments = partition.segments
     earliest, latest = partition.earliest_offset, partition.latest_offset
     first, missing = [], None
@@ -96,16 +98,10 @@ def _statistics(filesystem: FileSystem, partition: Partition) -> tuple[dict[str,
         "first_timestamp_ms": first[0].timestamp_ms if first else None,
         "newest_timestamp_ms": _newest_timestamp_ms(filesystem, segments, sample),
         "records_per_batch": round(sum(header.count for header in data) / len(data), 1) if data else None,
-        "compression": _codecs(data),
+        "compression": [codec_name(codec) for codec in sorted({header.codec for header in data})],
         "sampled_batches": len(data),
     }
     return row, missing
-
-
-def _codecs(headers: list[BatchHeader]) -> list[str]:
-    from pylog.codec.compression import codec_name
-
-    return [codec_name(codec) for codec in sorted({header.codec for header in headers})]
 
 
 def _newest_headers(filesystem: FileSystem, partition: Partition, active: SegmentInfo) -> list[BatchHeader]:

@@ -55,11 +55,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def _add_exclusion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--exclude-internal",
-        action="store_true",
-        help="without topics of pylog's or Kafka's own, as __consumer_offsets",
-    )
+    text = "without topics of pylog's or Kafka's own, as __consumer_offsets"
+    parser.add_argument("--exclude-internal", action="store_true", help=text)
 
 
 def _create(arguments: argparse.Namespace) -> int:

@@ -65,13 +65,13 @@ class SinkCommit:
     def _commit(self, batch_id: int, files: Sequence[Staged]) -> None:
         state = self.recover()
         if state is not None and batch_id <= state.batch_id:
-            self._tell_of(batch_id, state.batch_id)
+            self._report_repeated(batch_id, state.batch_id)
             self._clean(batch_id)
         elif files:
             producer_id = self._log.manager.next_producer_id() if state is None else state.producer_id
             self._publish(prepare(self._log, self._directory, batch_id, producer_id, files, self._timeout_ms))
 
-    def _tell_of(self, batch_id: int, last: int) -> None:
+    def _report_repeated(self, batch_id: int, last: int) -> None:
         """Only the last batch comes again after a crash; an earlier one may differ."""
         if batch_id == last:
             logger.info("batch %d of %s is in the log already", batch_id, self._directory.sink_id)
@@ -193,7 +193,13 @@ def finish_others(log: Log, directory: SinkDirectory, timeout_ms: int, now_ns: i
     With ``now_ns`` also remove their old leftovers.
     """
     failed = 0
-    for name in _others(directory):
+    try:
+        names = directory.filesystem.names(directory.sinks)
+    except own(FileNotFoundError):
+        return 0
+    for name in names:
+        if not is_sink_id(name) or name == directory.sink_id:
+            continue
         other = directory.other(name)
         sink = SinkCommit(log, other, timeout_ms)
         try:
@@ -207,11 +213,3 @@ def finish_others(log: Log, directory: SinkDirectory, timeout_ms: int, now_ns: i
             failed += 1
             logger.warning("what sink %s has decided could not be finished: %s", name, error)
     return failed
-
-
-def _others(directory: SinkDirectory) -> list[str]:
-    try:
-        names = directory.filesystem.names(directory.sinks)
-    except own(FileNotFoundError):
-        return []
-    return [name for name in names if is_sink_id(name) and name != directory.sink_id]
