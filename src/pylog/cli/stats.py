@@ -144,14 +144,8 @@ def _newest_timestamp_ms(
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
     return (
-        f"{row['topic']}-{row['partition']}",
-        row["earliest_offset"],
-        row["latest_offset"],
-        row["last_stable_offset"],
-        size_text(row["size_bytes"]),
-        row["segments"],
-        time_text(row["first_timestamp_ms"]),
-        time_text(row["newest_timestamp_ms"]),
-        "-" if row["records_per_batch"] is None else row["records_per_batch"],
-        ",".join(row["compression"]) or "-",
-    )
+        f"{row['topic']}-{row['partition']}", row["earliest_offset"], row["latest_offset"], row["last_stable_offset"],
+        size_text(row["size_bytes"]), row["segments"],
+        time_text(row["first_timestamp_ms"]), time_text(row["newest_timestamp_ms"]),
+        "-" if row["records_per_batch"] is None else row["records_per_batch"], ",".join(row["compression"]) or "-",
+    )  # fmt: skip

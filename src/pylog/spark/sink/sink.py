@@ -79,12 +79,9 @@ class Sink:
         from pylog.log import Log
 
         return Log(
-            self.options.path,
-            create=create,
-            auto_create_topics=self.options.auto_create_topics,
-            filesystem=self.filesystem,
-            clock=self.clock,
-        )
+            self.options.path, create=create, auto_create_topics=self.options.auto_create_topics,
+            filesystem=self.filesystem, clock=self.clock,
+        )  # fmt: skip
 
     def directory_of(self, sink_id: str) -> SinkDirectory:
         return SinkDirectory.of(self.filesystem, self.clock, self.options.path, sink_id)
@@ -107,13 +104,9 @@ class Sink:
         from pylog.producer import Producer
 
         producer = Producer(
-            StagedLog(log.manager, file),
-            acks=1,
-            enable_idempotence=False,
-            linger_ms=_NEVER_MS,
-            delivery_timeout_ms=_NEVER_MS,
-            **self.options.producer,
-        )
+            StagedLog(log.manager, file), acks=1, enable_idempotence=False,
+            linger_ms=_NEVER_MS, delivery_timeout_ms=_NEVER_MS, **self.options.producer,
+        )  # fmt: skip
         with producer:
             for batch in batches:
                 for topic, rows in tables(batch, self.options.topic):

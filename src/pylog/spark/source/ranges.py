@@ -216,15 +216,8 @@ class _RangeReader:
         return True
 
     def _report_damage(self, offset: int, following: int, error: CorruptRecord) -> None:
-        topic, partition = self._source.topic_partition
-        logger.warning(
-            "%s; offsets %d to %d of %s-%d are passed over",
-            self.located(error),
-            offset,
-            following - 1,
-            topic,
-            partition,
-        )
+        skipped = (offset, following - 1, *self._source.topic_partition)
+        logger.warning("%s; offsets %d to %d of %s-%d are passed over", self.located(error), *skipped)
 
     def located(self, damage: CorruptRecord) -> CorruptSegment:
         """The same damage with topic, partition, offset and file."""
