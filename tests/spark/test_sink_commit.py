@@ -510,10 +510,10 @@ def test_what_cannot_be_finished_holds_no_other_sink_up(log: Log, caplog: pytest
 
 
 def test_a_commit_stands_even_if_others_cannot_be_looked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_place: SinkDirectory) -> list[str]:
+    def refused(*_: object) -> int:
         raise StorageFull("cannot list")
 
-    monkeypatch.setattr(sink_commit, "_others", refused)
+    monkeypatch.setattr(sink_commit, "finish_others", refused)
     Driver(log.path, SAVE).write([[b"a"]])
     assert values(log) == [[b"a"]]
 
