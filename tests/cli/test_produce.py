@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pylog.cli import tally
+from pylog.cli import delivery_report
 from pylog.cli.main import main
 from pylog.errors import StorageFull
 from pylog.log import Log
@@ -272,7 +272,7 @@ def test_the_first_line_that_was_refused_is_told_though_a_later_one_was_found_ou
 
 
 def test_lines_are_told_in_few_words() -> None:
-    told = tally.Tally("t")
+    told = delivery_report.DeliveryReport("t")
     told.refuse(3, StorageFull("full"))
     for line in (4, 5, 6, 9):
         told._later.add(line)
@@ -284,7 +284,7 @@ def test_lines_are_told_in_few_words() -> None:
 def test_deliveries_are_taken_in_when_there_are_very_many(
     pylog: Run, log: Log, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tally, "_UNDECIDED_RECORDS_MAX", 3)
+    monkeypatch.setattr(delivery_report, "_UNDECIDED_RECORDS_MAX", 3)
     assert pylog("produce", topic, stdin=b"a\n" * 20).out == "20 records to t (partition 0: 0-19)\n"
 
 

@@ -163,7 +163,7 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read(log: Log) -> Non
             "offsets 5 to 31 of orders-0 were asked for, read_committed can read 5 to 30",
             range(5, 30),
         ),
-        ({"0": 31}, "latest", "never written, or were before the topic was created anew", []),
+        ({"0": 31}, "latest", "never written, or were before the topic was created again", []),
         ({"0": 4}, {"0": 9}, "retention has removed the first of them", range(5, 9)),
         ({"0": 1}, {"0": 4}, "retention has removed the first of them", []),
         ("earliest", {"0": 4}, "retention has removed the first of them", []),
@@ -378,7 +378,7 @@ def test_a_topic_that_was_deleted(log: Log, created_anew: bool) -> None:
     log.delete_topic("orders")
     if created_anew:
         orders(log, batches=20)
-    with pytest.raises(OffsetOutOfRange, match="was lost: the topic was deleted, or deleted and created anew"):
+    with pytest.raises(OffsetOutOfRange, match="was lost: the topic was deleted, or deleted and created again"):
         list(read_ranges(failing))
     assert list(read_ranges(forgiving)) == []  # nothing of the new one: those are other records
 
@@ -400,7 +400,7 @@ def test_a_topic_created_anew_while_a_task_reads(log: Log) -> None:
     next(reading)
     log.delete_topic("orders")
     orders(log, batches=100, value_bytes=30_000)
-    with pytest.raises(OffsetOutOfRange, match="deleted and created anew"):
+    with pytest.raises(OffsetOutOfRange, match="deleted and created again"):
         list(reading)
 
 

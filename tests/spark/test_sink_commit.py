@@ -372,7 +372,7 @@ def test_a_topic_deleted_before_the_commit_fails_it_and_the_next_go_is_for_the_n
     log.delete_topic("orders")
     log.create_topic("orders")
     with pytest.raises(
-        TopicNotFound, match=r"'orders' was deleted, or deleted and created anew, since .*: write again"
+        TopicNotFound, match=r"'orders' was deleted, or deleted and created again, since .*: write again"
     ):
         driver.commit(messages)
     driver.write([[b"a"]])
@@ -398,7 +398,7 @@ def test_a_topic_deleted_for_good_is_the_same_to_a_commit(log: Log) -> None:
     driver = Driver(log.path)
     messages = [driver.stage([b"a"])]
     log.delete_topic("orders")
-    with pytest.raises(TopicNotFound, match="'orders' was deleted, or deleted and created anew, since"):
+    with pytest.raises(TopicNotFound, match="'orders' was deleted, or deleted and created again, since"):
         driver.commit(messages)
     assert finish_commits(str(log.path)) == 0
 
@@ -510,10 +510,10 @@ def test_what_cannot_be_finished_holds_no_other_sink_up(log: Log, caplog: pytest
 
 
 def test_a_commit_stands_even_if_others_cannot_be_looked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_place: SinkDirectory) -> list[str]:
+    def refused(*_: object) -> int:
         raise StorageFull("cannot list")
 
-    monkeypatch.setattr(sink_commit, "_others", refused)
+    monkeypatch.setattr(sink_commit, "finish_others", refused)
     Driver(log.path, SAVE).write([[b"a"]])
     assert values(log) == [[b"a"]]
 

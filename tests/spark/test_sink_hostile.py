@@ -55,7 +55,7 @@ def changed(position: int, value: bytes) -> bytes:
 
 
 def read(place: SinkDirectory, data: bytes, **said: Any) -> list[Target]:
-    Path(place.staged(NAME)).write_bytes(data)
+    Path(place.file(NAME)).write_bytes(data)
     staged = Staged(NAME, said.get("size", len(data)), said.get("crc", crc32c(data)))
     return [found.target for found in staged_batches(place, staged)]
 
@@ -97,7 +97,7 @@ def test_a_staged_file_that_is_another_one_is_refused(place: SinkDirectory) -> N
         read(place, whole, size=5)
     with pytest.raises(CorruptSegment, match=r"its checksum is .*, 00000005 was staged"):
         read(place, whole, crc=5)
-    Path(place.staged(NAME)).unlink()
+    Path(place.file(NAME)).unlink()
     with pytest.raises(CorruptSegment, match="which a task has staged, is gone"):
         list(staged_batches(place, Staged(NAME, 1, 1)))
 

@@ -135,9 +135,11 @@ def test_planning_reads_indexes_and_no_data(log: Log, monkeypatch: pytest.Monkey
 
 def test_a_plan_opens_each_partition_once_and_again_only_to_cut_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
-    place = PartitionSource.place
+    directory = PartitionSource.partition_directory
     monkeypatch.setattr(
-        PartitionSource, "place", lambda self: opened.append(self.topic_partition.partition) or place(self)
+        PartitionSource,
+        "partition_directory",
+        lambda self: opened.append(self.topic_partition.partition) or directory(self),
     )
     everywhere = json.dumps({"orders": {"0": 0, "1": 0}})
     planned(log.path, startingOffsetsByTimestamp=everywhere, endingOffsetsByTimestamp=everywhere)

@@ -365,7 +365,7 @@ def test_what_was_lost_fails_the_query_or_is_passed_over(
     if loss.startswith("anew"):
         log.create_topic("orders", partitions=2)
         append(log, 1 if loss == "anew" else 4, value=b"new")
-        problem = "is to read orders-0 from offset 3 on: the topic was deleted, and created anew; failOnDataLoss=false"
+        problem = "is to read orders-0 from offset 3 on: the topic was deleted, and created again; failOnDataLoss=false"
     if loss == "anew while stopped" or available_now:
         for query in (strict, lenient):
             query.restart(available_now=available_now)
@@ -386,7 +386,7 @@ def test_what_a_loss_of_power_has_cut_is_noticed_where_the_log_is_shorter_now(lo
     query.batch()
     end = json.loads(query.offsets[-1])
     query.offsets[-1] = json.dumps({**end, "orders": {"0": 9, "1": 0}})
-    with pytest.raises(OffsetOutOfRange, match="from offset 9 on: it ends at 5: it was cut, or created anew"):
+    with pytest.raises(OffsetOutOfRange, match="from offset 9 on: it ends at 5: it was cut, or created again"):
         query.batch()
     query.restart(failOnDataLoss=False)
     query.batch()
@@ -448,7 +448,7 @@ def test_a_topic_created_anew_is_noticed_although_it_has_as_many_records(
     log.delete_topic("orders")
     log.create_topic("orders", partitions=2)
     append(log, count, value=b"new")
-    with pytest.raises(OffsetOutOfRange, match="from offset 3 on: the topic was deleted, and created anew"):
+    with pytest.raises(OffsetOutOfRange, match="from offset 3 on: the topic was deleted, and created again"):
         strict.batch()
     assert query.plan()
     query.restart()

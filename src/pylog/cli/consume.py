@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
         help="as a member of this group: the partitions it gives, from where it has come to; commits what was printed. "
         "--from-beginning is then for partitions in which it has committed nothing",
     )  # fmt: skip
-    parser.add_argument("--max-records", type=whole_number(1), metavar="N", help="end after so many records")
+    parser.add_argument("--max-records", type=whole_number(1), metavar="N", help="end after this many records")
     parser.add_argument("--follow", action="store_true", help="wait for more records at the end")
     parser.add_argument("--isolation-level", choices=ISOLATION_LEVELS, default=ISOLATION_LEVELS[0])
     parser.add_argument(
@@ -82,7 +82,11 @@ def _run(arguments: argparse.Namespace) -> int:
             _seek(consumer, log, partitions, arguments)
             if arguments.follow:
                 return _follow(consumer, write, arguments.max_records)
-            _read_to_end(consumer, partitions, write, arguments)
+            if not arguments.from_beginning and arguments.from_time is None and arguments.offset is None:
+                complain(
+                    "note", "starting at the end, where nothing can come without --follow; or use --from-beginning"
+                )
+            _read_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
     return OK
 
 
@@ -148,36 +152,23 @@ def _at_most(left: int | None) -> int | None:
     return left if left is not None and left < _POLL_RECORDS else None
 
 
-def _read_to_end(
-    consumer: Consumer, partitions: list[TopicPartition], write: Writer, arguments: argparse.Namespace
-) -> None:
-    """Everything up to the current ends."""
-    ends = consumer.end_offsets(partitions)
-    unread = {partition for partition in partitions if _may_have_records(consumer, partition, ends[partition])}
-    _hint_where_nothing_can_come(arguments)
-    consumer.pause(*(partition for partition in partitions if partition not in unread))
-    left = arguments.max_records
-    while unread and left != 0:
+def _read_to_end(consumer: Consumer, ends: dict[TopicPartition, int], write: Writer, max_records: int | None) -> None:
+    """Everything up to these ends, of the partitions that the consumer has."""
+    left = max_records
+    while left != 0:
         records = consumer.poll(0.0, _at_most(left))
         if not records:
             return
-        wanted = [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
+        names = [TopicPartition(record.topic, record.partition) for record in records]
+        wanted = [record for name, record in zip(names, records, strict=True) if record.offset < ends.get(name, 0)]
         write(wanted)
+        sys.stdout.flush()
         left = None if left is None else left - len(wanted)
-        for partition in {TopicPartition(record.topic, record.partition) for record in records} & unread:
-            if consumer.position(partition) >= ends[partition]:
-                unread.remove(partition)
-                consumer.pause(partition)
-
-
-def _may_have_records(consumer: Consumer, partition: TopicPartition, end: int) -> bool:
-    """False at the end. A position beyond it is read, so that the log reports it as out of range."""
-    return consumer.position(partition) != end
-
-
-def _hint_where_nothing_can_come(arguments: argparse.Namespace) -> None:
-    if not arguments.from_beginning and arguments.from_time is None and arguments.offset is None:
-        complain("note", "starting at the end, where nothing can come without --follow; or use --from-beginning")
+        for name in set(names):
+            end = ends.setdefault(name, 0)  # a partition added since
+            if consumer.position(name) >= end:
+                consumer.seek(name, end)  # a group commits the position: only what was printed
+                consumer.pause(name)
 
 
 # In a group
@@ -207,7 +198,7 @@ def _consume_in_group(arguments: argparse.Namespace, write: Writer) -> int:
                 else:
                     consumer.subscribe(arguments.topics)
                     _hint_where_a_group_begins(log, arguments)
-                    _read_share_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
+                    _read_to_end(consumer, consumer.end_offsets(partitions), write, arguments.max_records)
                 consumer.commit()  # here a failure becomes an exit code, but not on close
         except Terminated:
             raise
@@ -242,29 +233,6 @@ def _hint_where_a_group_begins(log: Log, arguments: argparse.Namespace) -> None:
             f"group {arguments.group!r} had committed nothing, and begins at the end; pylog groups reset has it go on from "
             "another place, as --from-beginning would have",
         )
-
-
-def _read_share_to_end(
-    consumer: Consumer, ends: dict[TopicPartition, int], write: Writer, max_records: int | None
-) -> None:
-    """This member's current share, up to the ends at the start."""
-    left = max_records
-    while left != 0:
-        records = consumer.poll(0.0, _at_most(left))
-        if not records:
-            return
-        names = [TopicPartition(record.topic, record.partition) for record in records]
-        wanted = [
-            record for name, record in zip(names, records, strict=True) if record.offset < ends.get(name, record.offset)
-        ]
-        write(wanted)
-        sys.stdout.flush()
-        left = None if left is None else left - len(wanted)
-        for name in set(names):
-            end = ends.setdefault(name, 0)  # a partition added since
-            if consumer.position(name) >= end:
-                consumer.seek(name, end)  # do not commit what was not printed
-                consumer.pause(name)
 
 
 def _writer(arguments: argparse.Namespace) -> Writer:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.cli.dumped_records import Item, Render, committed_item, record_item
 from pylog.cli.exits import OK, PROBLEM, UsageError
 from pylog.cli.options import Commands, json_option
-from pylog.cli.output import count_text, print_json, print_line, time_text
+from pylog.cli.output import count_text, print_answer, time_text
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import Record
@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "dump", parents=[json_option()], help="show what stands in segment files, indexes and checkpoints",
         description="Show the batches of segment files and the entries of indexes, snapshots, seals, commit slots and "
-        "checkpoints; of a directory, all of them. Works on Kafka's files, and goes on behind damage.",
+        "checkpoints; of a directory, all of them. Works on Kafka's files, and goes on after damage.",
     )  # fmt: skip
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a file, a partition directory, or a log")
     parser.add_argument("--records", action="store_true", help="the records of each batch, too")
@@ -53,11 +53,8 @@ def _run(arguments: argparse.Namespace) -> int:
         for path in _files(filesystem, given):
             for item in dump_file(filesystem, path, render):
                 damaged = damaged or item["type"] == "damage"
-                text = item.pop("text")
-                if arguments.json:
-                    print_json({"type": item.pop("type"), "file": path, **item})
-                else:
-                    print_line(text)
+                text, kind = item.pop("text"), item.pop("type")
+                print_answer(arguments.json, {"type": kind, "file": path, **item}, text)
     return PROBLEM if damaged else OK
 
 
@@ -174,25 +171,16 @@ def _batch(file: ReadableFile, position: int, header: BatchHeader, render: Rende
 
     fields: Item = {
         "position": position,
-        "size_bytes": header.size_bytes,
-        "base_offset": header.base_offset,
-        "last_offset": header.last_offset,
-        "count": header.count,
+        **_attributes(header, "size_bytes", "base_offset", "last_offset", "count"),
         "compression": codec_name(header.codec),
         "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
-        "base_timestamp_ms": header.base_timestamp_ms,
-        "max_timestamp_ms": header.max_timestamp_ms,
-        "leader_epoch": header.leader_epoch,
-        "producer_id": header.producer_id,
-        "producer_epoch": header.producer_epoch,
-        "base_sequence": header.base_sequence,
-        "last_sequence": header.last_sequence,
+        **_attributes(header, "base_timestamp_ms", "max_timestamp_ms", "leader_epoch"),
+        **_attributes(header, "producer_id", "producer_epoch", "base_sequence", "last_sequence"),
         "transactional": header.is_transactional,
         "control": header.is_control,
         "control_type": None,
         "coordinator_epoch": None,
-        "delete_horizon_ms": header.delete_horizon_ms,
-        "crc": header.crc,
+        **_attributes(header, "delete_horizon_ms", "crc"),
     }
     view = BatchView(file.pread(header.size_bytes, position), header) if render or header.is_control else None
     problem = None
@@ -212,6 +200,10 @@ def _batch(file: ReadableFile, position: int, header: BatchHeader, render: Rende
             problem = str(damage)
     if problem is not None:
         yield _damage(position, position + header.size_bytes, problem, "")
+
+
+def _attributes(of: object, *names: str) -> Item:
+    return {name: getattr(of, name) for name in names}
 
 
 def _batch_text(fields: Item) -> str:
@@ -295,23 +287,19 @@ def _small_file(filesystem: FileSystem, file: ReadableFile, path: str, kind: str
 
 
 def _snapshot(data: bytes, path: str) -> Iterator[Item]:
-    from pylog.partition.producers.state import ProducerStates
+    from pylog.partition.producers.state import BatchTrace, ProducerStates
 
     for producer_id, entry in sorted(ProducerStates.decode(data, path).entries.items()):
-        last = entry.batches[-1] if entry.batches else None
+        last = entry.batches[-1] if entry.batches else BatchTrace(-1, -1, -1, -1, -1)
         fields: Item = {
             "producer_id": producer_id,
             "producer_epoch": entry.epoch,
-            "first_sequence": last.first_sequence if last else -1,
-            "last_sequence": last.last_sequence if last else -1,
-            "first_offset": last.first_offset if last else -1,
-            "last_offset": last.last_offset if last else -1,
-            "timestamp_ms": last.timestamp_ms if last else -1,
+            **last._asdict(),
             "coordinator_epoch": entry.coordinator_epoch,
             "transaction_start": entry.transaction_start,
         }
         text = f"  producer {producer_id} epoch {entry.epoch}"
-        if last:
+        if entry.batches:
             text += f", last batch: sequence {last.first_sequence}-{last.last_sequence}"
             text += f", offsets {last.first_offset}-{last.last_offset}"
         if entry.transaction_start is not None:

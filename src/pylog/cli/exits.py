@@ -4,28 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from pylog.errors import (
-    ConfigError,
-    CorruptRecord,
-    DeliveryTimeout,
-    FormatVersionError,
-    GroupNotFound,
-    InvalidPartition,
-    InvalidTimestamp,
-    InvalidTopicName,
-    LogLocked,
-    LogNotFound,
-    NoOffsetForPartition,
-    NotAppended,
-    OffsetOutOfRange,
-    OutcomeUnknown,
-    PylogError,
-    ReadOnlyLog,
-    SerializationError,
-    StorageError,
-    TopicNotFound,
-    UnsafeDirectory,
-)
+from pylog import errors
 
 OK = 0
 PROBLEM = 1
@@ -40,24 +19,16 @@ BROKEN_PIPE = 141
 TERMINATED = 143
 
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
-    (
-        (
-            LogNotFound,
-            TopicNotFound,
-            InvalidPartition,
-            OffsetOutOfRange,
-            NoOffsetForPartition,
-            GroupNotFound,
-            FileNotFoundError,
-        ),
-        NOT_FOUND,
+_CODES: dict[int, tuple[type[Exception], ...]] = {  # the first that fits
+    NOT_FOUND: (
+        errors.LogNotFound, errors.TopicNotFound, errors.InvalidPartition, errors.OffsetOutOfRange,
+        errors.NoOffsetForPartition, errors.GroupNotFound, FileNotFoundError,
     ),
-    ((LogLocked, ReadOnlyLog, UnsafeDirectory, DeliveryTimeout), LOCKED),
-    ((CorruptRecord, FormatVersionError), CORRUPT),
-    ((StorageError, OSError), STORAGE),
-    ((ConfigError, InvalidTopicName, SerializationError, InvalidTimestamp), USAGE),
-)
+    LOCKED: (errors.LogLocked, errors.ReadOnlyLog, errors.UnsafeDirectory, errors.DeliveryTimeout),
+    CORRUPT: (errors.CorruptRecord, errors.FormatVersionError),
+    STORAGE: (errors.StorageError, OSError),
+    USAGE: (errors.ConfigError, errors.InvalidTopicName, errors.SerializationError, errors.InvalidTimestamp),
+}  # fmt: skip
 
 
 class UsageError(Exception):
@@ -73,13 +44,12 @@ class Terminated(KeyboardInterrupt):
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code of a command that ended with this error."""
     if isinstance(error, UsageError):
         return USAGE
     if isinstance(error, InputError):
         return USAGE if error.__cause__ is None else code_of(error.__cause__)
     if isinstance(error, OSError) and error.errno in _FORBIDDEN:
         return LOCKED
-    if type(error) in (NotAppended, OutcomeUnknown) and isinstance(error.__cause__, PylogError):
+    if type(error) in (errors.NotAppended, errors.OutcomeUnknown) and isinstance(error.__cause__, errors.PylogError):
         return code_of(error.__cause__)  # the cause has the reason
-    return next((code for kinds, code in _CODES if isinstance(error, kinds)), PROBLEM)
+    return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), PROBLEM)

@@ -6,13 +6,11 @@ import argparse
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from pylog.cli.exits import OK, InputError, UsageError
-from pylog.cli.options import TIME_FORMS, Commands, log_options, moment_ms, open_log, whole_number
+from pylog.cli.options import TIME_FORMS, Commands, log_options, moment_ms, open_input, open_log, whole_number
 from pylog.cli.output import complain, count_text, print_json, print_table
 from pylog.errors import GroupNotFound
 from pylog.model import TopicPartition
@@ -74,11 +72,14 @@ def _run(arguments: argparse.Namespace) -> int:
             **_target(arguments, given, log.clock.now_ms()),
         )
         if not changes:
-            raise UsageError(_nothing(arguments, given))
+            nothing = f"group {arguments.group!r} has committed nothing; name topics with --topic"
+            if given is not None:
+                nothing = f"no offset in {arguments.from_file} is wanted"
+            raise UsageError(f"nothing to reset: {nothing}")
         _print(arguments, changes)
-        _tell_of_limits(arguments, given, changes)
+        _warn_of_limits(arguments, given, changes)
         if not arguments.execute:
-            _tell_of_dry_run(log, arguments.group)
+            _note_dry_run(log, arguments.group)
     return OK
 
 
@@ -120,12 +121,6 @@ def _target(arguments: argparse.Namespace, given: dict[TopicPartition, int] | No
     return {"offsets": given} if given is not None else {"shift_by": arguments.shift_by}
 
 
-def _nothing(arguments: argparse.Namespace, given: dict[TopicPartition, int] | None) -> str:
-    if given is not None:
-        return f"nothing to reset: no offset in {arguments.from_file} is wanted"
-    return f"nothing to reset: group {arguments.group!r} has committed nothing; name topics with --topic"
-
-
 def _print(arguments: argparse.Namespace, changes: dict[TopicPartition, OffsetChange]) -> None:
     if arguments.json:
         for name, change in changes.items():
@@ -140,10 +135,8 @@ def _print(arguments: argparse.Namespace, changes: dict[TopicPartition, OffsetCh
     )
 
 
-def _tell_of_limits(
-    arguments: argparse.Namespace,
-    given: dict[TopicPartition, int] | None,
-    changes: dict[TopicPartition, OffsetChange],
+def _warn_of_limits(
+    arguments: argparse.Namespace, given: dict[TopicPartition, int] | None, changes: dict[TopicPartition, OffsetChange]
 ) -> None:
     """Report offsets that were requested but are not in the log."""
 
@@ -161,7 +154,7 @@ def _tell_of_limits(
         complain("warning", f"not in the log, so its beginning or end instead: {', '.join(beyond)}")
 
 
-def _tell_of_dry_run(log: Log, group: str) -> None:
+def _note_dry_run(log: Log, group: str) -> None:
     from pylog.group.admin import GroupAdmin
 
     try:
@@ -180,7 +173,7 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     """The offsets in a file; the last line of a partition counts. ``InputError`` if invalid."""
     from pylog.codec.format import INT64_MAX
 
-    with _opened(path) as file:
+    with open_input(None if path == "-" else path, "name a file") as file:
         data = file.read(_FILE_BYTES_MAX + 1)
     if len(data) > _FILE_BYTES_MAX:
         raise InputError(f"{path}: more than {_FILE_BYTES_MAX} bytes")
@@ -199,14 +192,6 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
             raise InputError(f"{path}: line {line}: expected a topic, a partition and an offset, got {row!r:.200}")
         offsets[TopicPartition(topic, partition)] = offset
     return offsets
-
-
-def _opened(path: str) -> AbstractContextManager[BinaryIO]:
-    if path != "-":
-        return open(path, "rb")
-    if sys.stdin is None:
-        raise UsageError("there is no stdin to read from; name a file")
-    return nullcontext(sys.stdin.buffer)
 
 
 def _csv_rows(path: str, text: str) -> Iterator[tuple[int, list[Any]]]:

@@ -48,7 +48,6 @@ def add_parser(verbs: Commands) -> None:
 
 
 def _seconds(text: str) -> float:
-    """An argparse type."""
     try:
         seconds = float(text)
     except ValueError:
@@ -173,20 +172,11 @@ def _short(partitions: Iterable[TopicPartition]) -> str:
 
 
 def fields(group: GroupDescription) -> dict[str, Any]:
-    """The description for JSON."""
     return {
-        "group": group.group,
-        "state": group.state,
-        "generation": group.generation,
-        "assignor": group.assignor,
+        **group._asdict(),
         "members": [
             {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "pid": member.pid,
-                "joined_ms": member.joined_ms,
+                **member._asdict(),
                 "assigned": [name._asdict() for name in member.assigned],
                 "target": [name._asdict() for name in member.target],
             }

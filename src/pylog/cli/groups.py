@@ -11,7 +11,7 @@ import argparse
 from pylog.cli import group_reset, group_view
 from pylog.cli.exits import OK
 from pylog.cli.options import Commands, log_options, open_log
-from pylog.cli.output import print_json, print_line
+from pylog.cli.output import print_answer
 
 
 def add_parser(commands: Commands) -> None:
@@ -34,18 +34,12 @@ def add_parser(commands: Commands) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     with open_log(arguments) as log:
         for name in log.groups():
-            if arguments.json:
-                print_json({"group": name})
-            else:
-                print_line(name)
+            print_answer(arguments.json, {"group": name}, name)
     return OK
 
 
 def _delete(arguments: argparse.Namespace) -> int:
     with open_log(arguments, writing=True) as log:
         log.delete_group(arguments.group)
-    if arguments.json:
-        print_json({"group": arguments.group, "deleted": True})
-    else:
-        print_line(f"{arguments.group} deleted")
+    print_answer(arguments.json, {"group": arguments.group, "deleted": True}, f"{arguments.group} deleted")
     return OK

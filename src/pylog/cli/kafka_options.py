@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_SERVER = "there is no server: name the directory with --log DIR"
-_TOPIC = "name the topic without an option, as in pylog consume orders"
-_PROPERTIES = "consume has --format and --json for what is printed, produce has --key-separator for keys"
-_SETTINGS = "there are no properties of clients: see --help for the options"
-_VERB = "the command is a word, as in pylog topics create orders, pylog groups describe billing"
-
 HINTS: Mapping[str, str] = {
-    "--bootstrap-server": _SERVER,
-    "--broker-list": _SERVER,
-    "--zookeeper": _SERVER,
-    "--topic": _TOPIC,
+    **dict.fromkeys(
+        ("--bootstrap-server", "--broker-list", "--zookeeper"),
+        "there is no server: name the directory with --log DIR",
+    ),
+    "--topic": "name the topic without an option, as in pylog consume orders",
     "--replication-factor": "there are no replicas: leave it out",
     "--max-messages": "here it is --max-records",
     "--timeout-ms": "leave it out: without --follow, consume stops at the end",
-    "--property": _PROPERTIES,
-    "--formatter-property": _PROPERTIES,
-    "--reader-property": _PROPERTIES,
-    "--producer-property": _SETTINGS,
-    "--consumer-property": _SETTINGS,
-    "--command-config": _SETTINGS,
-    "--command-property": _SETTINGS,
+    **dict.fromkeys(
+        ("--property", "--formatter-property", "--reader-property"),
+        "consume has --format and --json for what is printed, produce has --key-separator for keys",
+    ),
+    **dict.fromkeys(
+        ("--producer-property", "--consumer-property", "--command-config", "--command-property"),
+        "there are no properties of clients: see --help for the options",
+    ),
     "--compression-codec": "here it is --compression",
     "--request-required-acks": "here it is --acks",
-    "--create": _VERB,
-    "--list": _VERB,
-    "--describe": _VERB,
-    "--alter": _VERB,
-    "--delete": _VERB,
-    "--reset-offsets": _VERB,
+    **dict.fromkeys(
+        ("--create", "--list", "--describe", "--alter", "--delete", "--reset-offsets"),
+        "the command is a word, as in pylog topics create orders, pylog groups describe billing",
+    ),
 }
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pylog.cli.exits import UsageError
 
@@ -35,7 +37,6 @@ def log_options() -> argparse.ArgumentParser:
 
 
 def json_option() -> argparse.ArgumentParser:
-    """Only ``--json``."""
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--json", action="store_true", default=_UNSET, help="one JSON object per line")
     return options
@@ -49,6 +50,15 @@ def open_log(arguments: argparse.Namespace, *, writing: bool = False, create: bo
     from pylog.log import Log
 
     return Log(path, create=create, read_only=not writing)
+
+
+def open_input(path: str | None, otherwise: str) -> AbstractContextManager[BinaryIO]:
+    """The file, or stdin for None. ``UsageError`` without stdin: ``otherwise`` is what to do."""
+    if path is not None:
+        return open(path, "rb")
+    if sys.stdin is None:
+        raise UsageError(f"there is no stdin to read from; {otherwise}")
+    return nullcontext(sys.stdin.buffer)
 
 
 def whole_number(least: int | None = None) -> Any:
@@ -110,7 +120,6 @@ def topic_config(pairs: list[str]) -> dict[str, Any]:
 
 
 def _typed(option: str, value: str, default: object) -> object:
-    """``value`` in the option's type."""
     if isinstance(default, bool):
         if value not in ("true", "false"):
             raise UsageError(f"--config {option}={value}: expected true or false")

@@ -96,8 +96,12 @@ def print_line(text: str) -> None:
 
 
 def print_json(fields: dict[str, Any]) -> None:
-    """One JSON line on stdout."""
     sys.stdout.write(json_line(fields) + "\n")
+
+
+def print_answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
+    """One line on stdout: JSON, or safe text."""
+    sys.stdout.write((json_line(fields) if as_json else safe(text)) + "\n")
 
 
 def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -120,7 +124,6 @@ def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """``table_lines`` on stdout."""
     sys.stdout.write("".join([line + "\n" for line in table_lines(titles, rows)]))
 
 

@@ -1,7 +1,7 @@
 """``pylog produce``: lines or JSON objects from stdin or a file become records of a topic.
 
 Every line read is sent before the command ends: at the end of the input, on Ctrl-C, or at a refused
-line. It always prints the number of acknowledged records (tally.py) and the first failure's line.
+line. It always prints the number of acknowledged records (delivery_report.py) and the first failure's line.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import io
 import json
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from pylog.cli.delivery_report import DeliveryReport
 from pylog.cli.exits import OK, UsageError
 from pylog.cli.formats import unescaped
-from pylog.cli.options import Commands, header_pair, log_options, open_log, whole_number
+from pylog.cli.options import Commands, header_pair, log_options, open_input, open_log, whole_number
 from pylog.cli.progress import Meter
-from pylog.cli.tally import Tally
 from pylog.errors import PylogError, RecordTooLarge, StorageError
 from pylog.model import Header
 
@@ -57,13 +55,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--input-format", choices=("lines", "json"), default="lines")
     parser.add_argument("--key-separator", metavar="TEXT", help="what stands before it is the key; \\t is a tab")
     parser.add_argument(
-        "--header",
-        type=header_pair,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+        "--header", type=header_pair, action="append", default=[], metavar="NAME=VALUE",
         help="for every record; may be repeated",
-    )
+    )  # fmt: skip
     parser.add_argument("--partition", type=whole_number(0), metavar="N", help="default: by the key, or in turn")
     parser.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="default: the topic's")
     parser.add_argument(
@@ -81,19 +75,19 @@ def _run(arguments: argparse.Namespace) -> int:
         limit_bytes = log.describe_topic(arguments.topic).config.max_message_bytes + _SPARE_LINE_BYTES
         if arguments.input_format == "json":
             limit_bytes *= _JSON_GROWTH
-        tally = Tally(arguments.topic)
-        with _opened(arguments.file) as (file, total_bytes), Meter("producing", total_bytes) as meter:
+        report = DeliveryReport(arguments.topic)
+        with open_input(arguments.file, "name a --file") as file, Meter("producing", _size(file)) as meter:
             try:
                 with Producer(log, acks=arguments.acks, compression=arguments.compression) as producer:
                     try:
-                        _send_all(producer, _lines(file, limit_bytes, meter), limit_bytes, read_line, tally)
+                        _send_all(producer, _lines(file, limit_bytes, meter), limit_bytes, read_line, report)
                     finally:
                         producer.flush()
-                        tally.finish()
+                        report.finish()
             finally:
                 meter.pause()
-                tally.print(arguments.json)
-    failure = tally.failure()
+                report.print(arguments.json)
+    failure = report.failure()
     if failure is not None:
         raise failure
     return OK
@@ -101,11 +95,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _send_all(
     producer: Producer, lines: Iterator[tuple[int, bytes]], limit_bytes: int, read_line: Callable[[bytes], Input],
-    tally: Tally,
+    report: DeliveryReport,
 ) -> None:  # fmt: skip
     """Send up to the first refused line. A previous line's batch may have failed: check each time."""
     for number, line in lines:
-        if not tally.take_in():
+        if not report.collect():
             return
         try:
             if len(line) > limit_bytes:
@@ -113,32 +107,18 @@ def _send_all(
                     f"longer than {limit_bytes} bytes, more than the topic's max_message_bytes allow; raise it with alter_topic",
                     limit_bytes=limit_bytes,
                 )
-            value, key, headers, timestamp_ms, partition = read_line(line)
-            delivery = producer.send(
-                tally.topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
-            )
+            delivery = producer.send(report.topic, **read_line(line)._asdict())
         except (PylogError, UsageError) as error:
-            tally.refuse(number, error)
+            report.refuse(number, error)
             return
-        tally.add(number, delivery)
+        report.add(number, delivery)
 
 
 # Input
 
 
-@contextmanager
-def _opened(path: str | None) -> Iterator[tuple[IO[bytes], int | None]]:
-    """The input, and its size if it is a regular file."""
-    if path is not None:
-        with open(path, "rb") as file:
-            yield file, _size(file)
-        return
-    if sys.stdin is None:
-        raise UsageError("there is no stdin to read from; name a --file")
-    yield sys.stdin.buffer, _size(sys.stdin.buffer)
-
-
-def _size(file: IO[bytes]) -> int | None:
+def _size(file: BinaryIO) -> int | None:
+    """The size of a regular file."""
     try:
         status = os.fstat(file.fileno())
     except (OSError, io.UnsupportedOperation):
@@ -146,7 +126,7 @@ def _size(file: IO[bytes]) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _lines(file: IO[bytes], limit_bytes: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
+def _lines(file: BinaryIO, limit_bytes: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
     """The lines by number, from 1, without newlines; of a long one ``limit_bytes`` and one more."""
     number = 0
     while True:

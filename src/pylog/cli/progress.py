@@ -70,13 +70,9 @@ class Meter:
             progress.DownloadColumn(binary_units=True),
             progress.TransferSpeedColumn(),
             progress.TimeRemainingColumn(),
-            console=console.Console(file=self._stream),
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            get_time=self._clock.monotonic,
-        )
+            console=console.Console(file=self._stream), get_time=self._clock.monotonic,
+            auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False,
+        )  # fmt: skip
         self._task = bar.add_task(self._doing, total=self._total_bytes, completed=self._done_bytes)
         bar.start()
         self._bar = bar

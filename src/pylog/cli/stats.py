@@ -8,6 +8,7 @@ greatest timestamp comes from the time indexes and those headers.
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pylog.cli.exits import OK, code_of
@@ -74,6 +75,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _statistics(filesystem: FileSystem, partition: Partition) -> tuple[dict[str, Any], MissingCodec | None]:
     """The figures of a partition, and the library that is missing to read the first record."""
+    from pylog.codec.compression import codec_name
+
     segments = partition.segments
     earliest, latest = partition.earliest_offset, partition.latest_offset
     first, missing = [], None
@@ -95,16 +98,10 @@ def _statistics(filesystem: FileSystem, partition: Partition) -> tuple[dict[str,
         "first_timestamp_ms": first[0].timestamp_ms if first else None,
         "newest_timestamp_ms": _newest_timestamp_ms(filesystem, segments, sample),
         "records_per_batch": round(sum(header.count for header in data) / len(data), 1) if data else None,
-        "compression": _codecs(data),
+        "compression": [codec_name(codec) for codec in sorted({header.codec for header in data})],
         "sampled_batches": len(data),
     }
     return row, missing
-
-
-def _codecs(headers: list[BatchHeader]) -> list[str]:
-    from pylog.codec.compression import codec_name
-
-    return [codec_name(codec) for codec in sorted({header.codec for header in headers})]
 
 
 def _newest_headers(filesystem: FileSystem, partition: Partition, active: SegmentInfo) -> list[BatchHeader]:
@@ -115,20 +112,15 @@ def _newest_headers(filesystem: FileSystem, partition: Partition, active: Segmen
 
     start = 0
     try:
-        index = OffsetIndexReader(
-            filesystem.open_readable(active.path.removesuffix(LOG) + OFFSET_INDEX), active.base_offset
-        )
-        start = index.floor(partition.latest_offset - SAMPLED_OFFSETS).position
-        index.close()
+        file = filesystem.open_readable(active.path.removesuffix(LOG) + OFFSET_INDEX)
+        with closing(OffsetIndexReader(file, active.base_offset)) as index:
+            start = index.floor(partition.latest_offset - SAMPLED_OFFSETS).position
     except FileNotFoundError:
         pass
-    file = filesystem.open_readable(active.path)
-    try:
+    with closing(filesystem.open_readable(active.path)) as file:
         end = min(active.size_bytes, file.size())
         scan = SegmentScan(file, start, end, next_offset=0, dense=False, check_crc=False)
         return [header for _, header in scan]
-    finally:
-        file.close()
 
 
 def _newest_timestamp_ms(
@@ -141,27 +133,19 @@ def _newest_timestamp_ms(
     newest = max((header.max_timestamp_ms for header in sample), default=-1)
     for segment in segments:
         try:
-            index = TimeIndexReader(
-                filesystem.open_readable(segment.path.removesuffix(LOG) + TIME_INDEX), segment.base_offset
-            )
+            file = filesystem.open_readable(segment.path.removesuffix(LOG) + TIME_INDEX)
         except FileNotFoundError:
             continue
-        last = index.last()
-        index.close()
+        with closing(TimeIndexReader(file, segment.base_offset)) as index:
+            last = index.last()
         newest = max(newest, last.timestamp_ms if last is not None else -1)
     return newest if newest >= 0 else None
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
     return (
-        f"{row['topic']}-{row['partition']}",
-        row["earliest_offset"],
-        row["latest_offset"],
-        row["last_stable_offset"],
-        size_text(row["size_bytes"]),
-        row["segments"],
-        time_text(row["first_timestamp_ms"]),
-        time_text(row["newest_timestamp_ms"]),
-        "-" if row["records_per_batch"] is None else row["records_per_batch"],
-        ",".join(row["compression"]) or "-",
-    )
+        f"{row['topic']}-{row['partition']}", row["earliest_offset"], row["latest_offset"], row["last_stable_offset"],
+        size_text(row["size_bytes"]), row["segments"],
+        time_text(row["first_timestamp_ms"]), time_text(row["newest_timestamp_ms"]),
+        "-" if row["records_per_batch"] is None else row["records_per_batch"], ",".join(row["compression"]) or "-",
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pylog.cli.exits import OK, UsageError, code_of
 from pylog.cli.options import Commands, log_options, open_log, topic_config, whole_number
-from pylog.cli.output import complain, count_text, print_json, print_line, print_table
+from pylog.cli.output import complain, count_text, print_answer, print_table
 from pylog.errors import CorruptRecord, StorageError, TopicExists, TopicNotFound
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> None:
     alter.add_argument("topic", metavar="TOPIC")
     alter.add_argument("--config", action="append", default=[], metavar="OPTION=VALUE", help=_CONFIG_HELP)
     alter.add_argument(
-        "--partitions", type=whole_number(1), metavar="N", help="grow to so many; keys hash anew over them"
+        "--partitions", type=whole_number(1), metavar="N", help="grow to so many; keys are then hashed over all of them"
     )
     alter.set_defaults(run=_alter)
 
@@ -55,11 +55,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def _add_exclusion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--exclude-internal",
-        action="store_true",
-        help="without topics of pylog's or Kafka's own, as __consumer_offsets",
-    )
+    text = "without topics of pylog's or Kafka's own, as __consumer_offsets"
+    parser.add_argument("--exclude-internal", action="store_true", help=text)
 
 
 def _create(arguments: argparse.Namespace) -> int:
@@ -67,23 +64,19 @@ def _create(arguments: argparse.Namespace) -> int:
     with open_log(arguments, writing=True, create=True) as log:
         try:
             topic = log.create_topic(arguments.topic, partitions=arguments.partitions, **config)
+            happened = "created"
         except TopicExists as error:
             if not arguments.if_not_exists or error.existing != arguments.topic:
                 raise
-            topic = log.describe_topic(arguments.topic)
-            _report(arguments, topic, "is there already")
-        else:
-            _report(arguments, topic, "created")
+            topic, happened = log.describe_topic(arguments.topic), "is there already"
+    _report(arguments, topic, happened)
     return OK
 
 
 def _list(arguments: argparse.Namespace) -> int:
     with open_log(arguments) as log:
         for name in _shown(arguments, log.topics()):
-            if arguments.json:
-                print_json({"topic": name})
-            else:
-                print_line(name)
+            print_answer(arguments.json, {"topic": name}, name)
     return OK
 
 
@@ -106,11 +99,10 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 
 def _print_topic(topic: TopicDescription, as_json: bool) -> None:
-    if as_json:
-        print_json(_fields(topic))
-    else:
-        here = "" if topic.present is None else f" (here: {', '.join(map(str, topic.present))})"
-        print_line(f"{topic.name}  {count_text(topic.partitions, 'partition')}{here}  id {topic.id or '-'}")
+    here = "" if topic.present is None else f" (here: {', '.join(map(str, topic.present))})"
+    text = f"{topic.name}  {count_text(topic.partitions, 'partition')}{here}  id {topic.id or '-'}"
+    print_answer(as_json, _fields(topic), text)
+    if not as_json:
         print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
 
 
@@ -134,18 +126,13 @@ def _delete(arguments: argparse.Namespace) -> int:
             if not arguments.if_exists:
                 raise
             return OK
-    if arguments.json:
-        print_json({"topic": arguments.topic, "deleted": True})
-    else:
-        print_line(f"{arguments.topic} deleted")
+    print_answer(arguments.json, {"topic": arguments.topic, "deleted": True}, f"{arguments.topic} deleted")
     return OK
 
 
 def _report(arguments: argparse.Namespace, topic: TopicDescription, happened: str) -> None:
-    if arguments.json:
-        print_json(_fields(topic))
-    else:
-        print_line(f"{topic.name} {happened} ({count_text(topic.partitions, 'partition')})")
+    text = f"{topic.name} {happened} ({count_text(topic.partitions, 'partition')})"
+    print_answer(arguments.json, _fields(topic), text)
 
 
 def _fields(topic: TopicDescription) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pylog.cli.exits import OK, PROBLEM
 from pylog.cli.options import Commands, log_options, open_log
-from pylog.cli.output import count_text, print_json, print_line, size_text
+from pylog.cli.output import count_text, print_answer, print_json, print_line, size_text
 from pylog.cli.progress import Meter
 
 if TYPE_CHECKING:
@@ -67,24 +67,17 @@ def _segment_bytes(log: Log, topics: list[str]) -> int:
 def _print_problem(as_json: bool, found: Problem) -> None:
     from pylog.partition.verify import UNCHECKED
 
-    if as_json:
-        print_json({
-            "type": "not_checked" if found.kind == UNCHECKED else "problem",
-            "topic": found.topic, "partition": found.partition, "kind": found.kind, "file": found.path,
-            "position": found.position, "first_offset": found.first_offset, "end_offset": found.end_offset,
-            "problem": found.problem,
-        })  # fmt: skip
-    else:
-        print_line(str(found._replace(path=os.path.basename(found.path))))
+    names = {"path": "file"}
+    fields = {names.get(name, name): value for name, value in found._asdict().items()}
+    kind = "not_checked" if found.kind == UNCHECKED else "problem"
+    print_answer(as_json, {"type": kind, **fields}, str(found._replace(path=os.path.basename(found.path))))
 
 
 def _print_summary(as_json: bool, report: VerifyReport, problems: int, unchecked: Counter[str]) -> None:
     if as_json:
         print_json({
             "type": "summary", "problems": problems, "not_checked": unchecked.total(),
-            "partitions": report.partitions, "segments": report.segments,
-            "unsealed_segments": report.unsealed_segments, "batches": report.batches, "records": report.records,
-            "size_bytes": report.size_bytes, "unfinished_bytes": report.unfinished_bytes, "notes": report.notes,
+            **{name: value for name, value in vars(report).items() if name != "problems"},
         })  # fmt: skip
         return
     if report.unfinished_bytes:

@@ -37,16 +37,16 @@ MUTANTS = (
     Mutant(
         "a sink takes a forgotten producer for one that has written nothing",
         "spark/sink/publishing.py",
-        "                expected = (view.header.last_sequence + 1) & MAX_SEQUENCE\n",
-        "                pass\n",
+        "            expected = (view.header.last_sequence + 1) & MAX_SEQUENCE\n",
+        "            pass\n",
         "a commit that is taken up again days later is in the log twice",
         (f"{_COMMIT}::test_a_producer_that_was_forgotten_is_found_again_in_the_log",),
     ),
     Mutant(
         "a sink's sequences do not wrap",
         "spark/sink/publishing.py",
-        "        return (self.share.first_sequence + self._passed) & MAX_SEQUENCE\n",
-        "        return self.share.first_sequence + self._passed\n",
+        "        sequence = (part.share.first_sequence + passed) & MAX_SEQUENCE\n",
+        "        sequence = part.share.first_sequence + passed\n",
         "a query's 2**31st record of a partition is its last",
         (f"{_COMMIT}::test_sequences_go_on_from_the_beginning_behind_the_last_there_is",),
     ),
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "a sink decides before the names of the files are durable",
         "spark/sink/commit.py",
-        "        place.filesystem.sync_directory(place.directory)  # the names of the files\n",
+        "        directory.filesystem.sync_directory(directory.path)  # the names of the files\n",
         "",
         "a loss of power leaves a commit that can't be carried out",
         (_SAVES,),
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         "a save forgets its commit before that is durable",
         "spark/sink/commit.py",
-        "        if place.is_save:  # no state would show that an intent, back after a power failure, was carried out\n",
+        "        if directory.is_save:  # no state would show that an intent, back after a power failure, was carried out\n",
         "        if False:\n",
         "after a loss of power an intent comes back whose files are gone",
         (_SAVES,),

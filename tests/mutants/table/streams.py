@@ -99,8 +99,8 @@ MUTANTS = (
     Mutant(
         "a stream takes a segment of its limit for all there is",
         "spark/source/stream.py",
-        "*offsets, self._options.limits.bytes_max + 1)",
-        "*offsets, self._options.limits.bytes_max)",
+        "*offsets, limits.bytes_max + 1)",
+        "*offsets, limits.bytes_max)",
         "one micro-batch takes the whole backlog",
         (f"{_STREAM}::test_a_limit_that_a_segment_fills_ends_there",),
     ),

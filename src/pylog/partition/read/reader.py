@@ -182,10 +182,10 @@ class PartitionReader:
             yield from fetched.batches
 
     def fetches(
-        self, start: int, end: int, *, max_bytes: int = FETCH_BYTES, isolation_level: str = READ_UNCOMMITTED
+        self, start: int | Cursor, end: int, *, max_bytes: int = FETCH_BYTES, isolation_level: str = READ_UNCOMMITTED
     ) -> Iterator[Fetched]:
         """The same, in the pieces in which they are read. A piece may be empty: its batches have no records left."""
-        cursor = Cursor(start)
+        cursor = start if isinstance(start, Cursor) else Cursor(start)
         while cursor.offset < end:
             fetched = self.fetch(cursor, max_bytes=max_bytes, isolation_level=isolation_level, visibility=WRITTEN)
             yield fetched

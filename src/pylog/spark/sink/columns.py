@@ -6,15 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from pylog.errors import ConfigError
 
@@ -49,11 +41,8 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         if not isinstance(kind, kinds) or (name == "headers" and not _is_headers(kind)):
             raise ConfigError(
                 f"column {name!r} is {kind.simpleString()}, expected {expected}",
-                option="schema",
-                column=name,
-                type=kind.simpleString(),
-                expected=expected,
-            )
+                option="schema", column=name, type=kind.simpleString(), expected=expected,
+            )  # fmt: skip
 
 
 def _is_headers(kind: DataType) -> bool:

@@ -35,9 +35,9 @@ LEFTOVER_NS = 7 * 86_400 * 1_000_000_000
 class SinkCommit:
     """Commits for one sink."""
 
-    def __init__(self, log: Log, place: SinkDirectory, timeout_ms: int) -> None:
+    def __init__(self, log: Log, directory: SinkDirectory, timeout_ms: int) -> None:
         self._log = log
-        self._place = place
+        self._directory = directory
         self._timeout_ms = timeout_ms
         self._decided_ns: int | None = None  # by the filesystem's clock
 
@@ -47,50 +47,50 @@ class SinkCommit:
         ``OutcomeUnknown``: the commit is decided. A later commit finishes it once the cause is
         fixed. Any other error: nothing was written, and nothing will be.
         """
-        if files or self._place.is_there():
-            while_holding_sink(self._place, partial(self._commit, batch_id, files), self._timeout_ms / 1000)
+        if files or self._directory.is_there():
+            while_holding_sink(self._directory, partial(self._commit, batch_id, files), self._timeout_ms / 1000)
         try:
-            finish_others(self._log, self._place, self._timeout_ms, self._decided_ns)
+            finish_others(self._log, self._directory, self._timeout_ms, self._decided_ns)
         except own(PylogError) as error:  # the commit itself stands
             logger.warning("could not look for what other sinks have not finished: %s", error)
 
     def abort(self, files: Collection[Staged]) -> None:
         """Remove undecided files: Spark also aborts a commit if only its answer was lost."""
-        if self._place.is_there():
+        if self._directory.is_there():
             with suppress(FileNotFoundError):
-                while_holding_sink(self._place, partial(self._abort, files), self._timeout_ms / 1000)
+                while_holding_sink(self._directory, partial(self._abort, files), self._timeout_ms / 1000)
 
     # The steps, with the lock held
 
     def _commit(self, batch_id: int, files: Sequence[Staged]) -> None:
         state = self.recover()
         if state is not None and batch_id <= state.batch_id:
-            self._tell_of(batch_id, state.batch_id)
+            self._report_repeated(batch_id, state.batch_id)
             self._clean(batch_id)
         elif files:
             producer_id = self._log.manager.next_producer_id() if state is None else state.producer_id
-            self._publish(prepare(self._log, self._place, batch_id, producer_id, files, self._timeout_ms))
+            self._publish(prepare(self._log, self._directory, batch_id, producer_id, files, self._timeout_ms))
 
-    def _tell_of(self, batch_id: int, last: int) -> None:
+    def _report_repeated(self, batch_id: int, last: int) -> None:
         """Only the last batch comes again after a crash; an earlier one may differ."""
         if batch_id == last:
-            logger.info("batch %d of %s is in the log already", batch_id, self._place.sink_id)
+            logger.info("batch %d of %s is in the log already", batch_id, self._directory.sink_id)
             return
         logger.warning(
             "batch %d of query %s is passed over, the log has its batches up to %d: was its checkpoint set back, or does another "
-            "driver run it? What it reads anew is written with a new checkpointLocation only",
+            "driver run it? What it reads again is written with a new checkpointLocation only",
             batch_id,
-            self._place.sink_id,
+            self._directory.sink_id,
             last,
         )
 
     def _publish(self, intent: Intent) -> None:
-        place = self._place
-        place.filesystem.sync_directory(place.directory)  # the names of the files
-        publication = Publication(self._log, place, intent, self._timeout_ms)
+        directory = self._directory
+        directory.filesystem.sync_directory(directory.path)  # the names of the files
+        publication = Publication(self._log, directory, intent, self._timeout_ms)
         try:
-            write_intent(place, intent)
-            self._decided_ns = place.filesystem.modified_ns(place.intent)
+            write_intent(directory, intent)
+            self._decided_ns = directory.filesystem.modified_ns(directory.intent)
             publication.run(again=False)
             self._published(intent)
         except own(Exception) as error:  # even MemoryError: the caller must know whether it is decided
@@ -102,105 +102,108 @@ class SinkCommit:
     def _withdrawn(self, error: Exception) -> Exception:
         """Nothing is in the log: undo the decision. Returns the error to raise."""
         try:
-            self._place.filesystem.remove(self._place.intent)
+            self._directory.filesystem.remove(self._directory.intent)
         except own(StorageError):
             return self._unfinished(error)
         try:
-            self._place.filesystem.sync_directory(self._place.directory)
+            self._directory.filesystem.sync_directory(self._directory.path)
         except own(StorageError) as second:
             return OutcomeUnknown(
-                f"nothing was written: {error}; but the disk may still hold what was decided ({second}), and after a loss of "
-                "power it would be carried out: look into the log then, before you write again",
-                path=self._place.intent,
-                cause=str(error),
-            )
+                f"nothing was written: {error}; but the disk may still hold what was decided ({second}), and after a power "
+                "failure it would be carried out: look into the log then, before you write again",
+                path=self._directory.intent, cause=str(error),
+            )  # fmt: skip
         return error
 
     def _unfinished(self, error: Exception) -> OutcomeUnknown:
-        what = "this save" if self._place.is_save else "this batch"
+        what = "this save" if self._directory.is_save else "this batch"
         cause = str(error) or type(error).__name__
-        advice = "don't run it again" if self._place.is_save else "start the query again from its checkpoint"
+        advice = "don't run it again" if self._directory.is_save else "start the query again from its checkpoint"
         return OutcomeUnknown(
             f"{what} is decided, but not all of it may be in the log yet: {cause}. Put that right, and {advice}: the rest "
             "follows with the next commit of any sink to this log, or with pylog.spark.finish_commits(path)",
-            path=self._place.intent,
-            cause=cause,
-        )
+            path=self._directory.intent, cause=cause,
+        )  # fmt: skip
 
     def recover(self) -> SinkState | None:
         """Finish a begun commit. Returns what is published; None if nothing is recorded."""
-        place = self._place
-        intent, state = read_intent(place), read_state(place)
+        directory = self._directory
+        intent, state = read_intent(directory), read_state(directory)
         if intent is None:
             return state
         if state is None or state.batch_id < intent.batch_id:
-            Publication(self._log, place, intent, self._timeout_ms).run(again=True)
+            Publication(self._log, directory, intent, self._timeout_ms).run(again=True)
         return self._published(intent)
 
     def _published(self, intent: Intent) -> SinkState:
         """All of it is in the log and synced: record that, then remove the intent."""
-        place = self._place
+        directory = self._directory
         state = SinkState(intent.batch_id, intent.producer_id)
-        if not place.is_save:
-            write_state(place, state)
-        place.filesystem.remove(place.intent)
-        if place.is_save:  # no state would show that an intent, back after a power failure, was carried out
-            place.filesystem.sync_directory(place.directory)
+        if not directory.is_save:
+            write_state(directory, state)
+        directory.filesystem.remove(directory.intent)
+        if directory.is_save:  # no state would show that an intent, back after a power failure, was carried out
+            directory.filesystem.sync_directory(directory.path)
         self._clean(intent.batch_id)
         return state
 
     def _clean(self, batch_id: int) -> None:
         """Remove files up to this batch: of failed or lost attempts, or of a batch in the log."""
-        for name in self._place.staged_names():
+        for name in self._directory.staged_names():
             if batch_of(name) <= batch_id:
-                self._place.filesystem.remove(self._place.staged(name))
+                self._directory.filesystem.remove(self._directory.file(name))
         self._leave()
 
     def _leave(self) -> None:
         """Remove the directory of a save, and its lock, unless a task is still staging there."""
-        place = self._place
-        if place.is_save and not place.staged_names():
-            place.filesystem.remove(f"{place.intent}.tmp")
-            place.filesystem.remove(place.lock)
+        directory = self._directory
+        if directory.is_save and not directory.staged_names():
+            directory.filesystem.remove(f"{directory.intent}.tmp")
+            directory.filesystem.remove(directory.lock)
             with suppress(StorageError):  # a task has just begun to stage
-                place.filesystem.remove_directory(place.directory)
+                directory.filesystem.remove_directory(directory.path)
 
     def _abort(self, files: Collection[Staged]) -> None:
-        intent = read_intent(self._place)
+        intent = read_intent(self._directory)
         decided = () if intent is None else intent.files
         for staged in files:
             if staged not in decided:
-                self._place.filesystem.remove(self._place.staged(staged.name))
+                self._directory.filesystem.remove(self._directory.file(staged.name))
         if intent is None:
             self._leave()
 
     def leftovers(self, now_ns: int) -> list[str]:
         """Unchanged for ``LEFTOVER_NS``: staged files, or the directory of an empty save."""
-        place = self._place
-        paths = [place.staged(name) for name in place.staged_names()]
-        if place.is_save and not paths:
-            paths = [place.directory]
-        return [path for path in paths if place.filesystem.modified_ns(path) < now_ns - LEFTOVER_NS]
+        directory = self._directory
+        paths = [directory.file(name) for name in directory.staged_names()]
+        if directory.is_save and not paths:
+            paths = [directory.path]
+        return [path for path in paths if directory.filesystem.modified_ns(path) < now_ns - LEFTOVER_NS]
 
     def sweep(self, leftovers: Collection[str]) -> None:
-        """Remove the leftovers."""
         for path in leftovers:
-            if path != self._place.directory:
-                self._place.filesystem.remove(path)
+            if path != self._directory.path:
+                self._directory.filesystem.remove(path)
         self._leave()
 
 
-def finish_others(log: Log, place: SinkDirectory, timeout_ms: int, now_ns: int | None = None) -> int:
+def finish_others(log: Log, directory: SinkDirectory, timeout_ms: int, now_ns: int | None = None) -> int:
     """Finish other sinks' decided commits if their lock is free. Returns how many failed.
 
     With ``now_ns`` also remove their old leftovers.
     """
     failed = 0
-    for name in _others(place):
-        other = place._replace(sink_id=name)
+    try:
+        names = directory.filesystem.names(directory.sinks)
+    except own(FileNotFoundError):
+        return 0
+    for name in names:
+        if not is_sink_id(name) or name == directory.sink_id:
+            continue
+        other = directory.other(name)
         sink = SinkCommit(log, other, timeout_ms)
         try:
-            if place.filesystem.exists(other.intent):
+            if directory.filesystem.exists(other.intent):
                 while_holding_sink(other, sink.recover, 0)
             elif now_ns is not None and (leftovers := sink.leftovers(now_ns)):
                 while_holding_sink(other, partial(sink.sweep, leftovers), 0)
@@ -210,11 +213,3 @@ def finish_others(log: Log, place: SinkDirectory, timeout_ms: int, now_ns: int |
             failed += 1
             logger.warning("what sink %s has decided could not be finished: %s", name, error)
     return failed
-
-
-def _others(place: SinkDirectory) -> list[str]:
-    try:
-        names = place.filesystem.names(place.sinks)
-    except own(FileNotFoundError):
-        return []
-    return [name for name in names if is_sink_id(name) and name != place.sink_id]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pylog.catalog import Layout
 from pylog.clock import Clock
@@ -23,13 +23,14 @@ _SINK_ID = re.compile(r"(save-)?[0-9a-f-]{32,36}")
 _STAGED = re.compile(r"([0-9]{1,19})-[0-9]{1,19}-[0-9a-f]{32}\.staged")
 
 
-class SinkDirectory(NamedTuple):
-    """The directory of one sink."""
+class SinkDirectory:
+    """The directory of one sink, in the directory of all sinks."""
 
-    filesystem: FileSystem
-    clock: Clock
-    sinks: str  # the directory of all sinks
-    sink_id: str
+    def __init__(self, filesystem: FileSystem, clock: Clock, sinks: str, sink_id: str) -> None:
+        self.filesystem, self.clock, self.sinks, self.sink_id = filesystem, clock, sinks, sink_id
+        self.is_save = sink_id.startswith(_SAVE)  # for one ``save``, which commits once
+        self.path = f"{sinks}/{sink_id}"
+        self.lock, self.state, self.intent = map(self.file, ("lock", "state", "intent"))
 
     @classmethod
     def of(cls, filesystem: FileSystem, clock: Clock, root: str, sink_id: str) -> SinkDirectory:
@@ -38,29 +39,12 @@ class SinkDirectory(NamedTuple):
             raise ConfigError(f"{sink_id!r:.80} is no id of a sink", option="sink_id", value=sink_id)
         return cls(filesystem.within(root), clock, Layout(root).sinks, sink_id)
 
-    @property
-    def directory(self) -> str:
-        return f"{self.sinks}/{self.sink_id}"
+    def other(self, sink_id: str) -> SinkDirectory:
+        """The directory of another sink in this log."""
+        return SinkDirectory(self.filesystem, self.clock, self.sinks, sink_id)
 
-    @property
-    def lock(self) -> str:
-        return f"{self.directory}/lock"
-
-    @property
-    def state(self) -> str:
-        return f"{self.directory}/state"
-
-    @property
-    def intent(self) -> str:
-        return f"{self.directory}/intent"
-
-    @property
-    def is_save(self) -> bool:
-        """Whether this sink is for one ``save``, which commits once."""
-        return self.sink_id.startswith(_SAVE)
-
-    def staged(self, name: str) -> str:
-        return f"{self.directory}/{name}"
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
 
     def new_staged_name(self, batch_id: int, task_attempt: int) -> str:
         """A unique name that cannot be guessed."""
@@ -68,14 +52,13 @@ class SinkDirectory(NamedTuple):
 
     def staged_names(self) -> list[str]:
         """The files that tasks have staged here, finished or not."""
-        return [name for name in self.filesystem.names(self.directory) if is_staged_name(name)]
+        return [name for name in self.filesystem.names(self.path) if is_staged_name(name)]
 
     def make(self) -> None:
-        """Create the directory durably."""
-        make_directory_durably(self.filesystem, self.directory)
+        make_directory_durably(self.filesystem, self.path)
 
     def is_there(self) -> bool:
-        return self.filesystem.is_directory(self.directory)
+        return self.filesystem.is_directory(self.path)
 
 
 def new_save_id(filesystem: FileSystem) -> str:
@@ -91,29 +74,27 @@ def is_staged_name(name: object) -> bool:
 
 
 def batch_of(staged_name: str) -> int:
-    """The batch for which a file was staged."""
     found = _STAGED.fullmatch(staged_name)
     assert found is not None  # the caller has checked the name
     return int(found[1])
 
 
-def while_holding_sink(place: SinkDirectory, work: Callable[[], T], timeout_s: float) -> T:
+def while_holding_sink(directory: SinkDirectory, work: Callable[[], T], timeout_s: float) -> T:
     """Call ``work`` under the sink's lock. ``LogLocked``, without a call, after the timeout.
 
     ``FileNotFoundError`` if the sink and its lock were removed.
     """
-    deadline = place.clock.monotonic() + timeout_s
+    deadline = directory.clock.monotonic() + timeout_s
     while True:
-        lock = place.filesystem.lock(place.lock)
+        lock = directory.filesystem.lock(directory.lock)
         try:
             try:
-                if not acquire(lock, place.clock, deadline - place.clock.monotonic()):
+                if not acquire(lock, directory.clock, deadline - directory.clock.monotonic()):
                     raise LogLocked(
-                        f"{place.lock} stayed locked for {timeout_s:g} s: another driver commits for this sink, or one was "
-                        "stopped in the midst of it; find out which process holds it",
-                        path=place.lock,
-                        timeout_s=timeout_s,
-                    )
+                        f"{directory.lock} stayed locked for {timeout_s:g} s: another driver commits for this sink, or one was "
+                        "stopped during a commit; find out which process holds it",
+                        path=directory.lock, timeout_s=timeout_s,
+                    )  # fmt: skip
                 if lock.is_in_place():
                     return work()
             finally:

@@ -52,7 +52,7 @@ class SinkState(NamedTuple):
     producer_id: int
 
 
-def write_intent(place: SinkDirectory, intent: Intent) -> None:
+def write_intent(directory: SinkDirectory, intent: Intent) -> None:
     """The commit point: durable on return. ``NotAppended`` if the intent is too large."""
     content = {
         "batch_id": intent.batch_id,
@@ -65,15 +65,14 @@ def write_intent(place: SinkDirectory, intent: Intent) -> None:
         raise NotAppended(
             f"a commit of {len(intent.files)} tasks to {len(intent.shares)} partitions is too large to be noted down; write with "
             "fewer tasks (coalesce)",
-            size_bytes=len(data),
-            limit_bytes=LIMIT_BYTES,
-        )
-    write_atomically(place.filesystem, place.intent, data)
+            size_bytes=len(data), limit_bytes=LIMIT_BYTES,
+        )  # fmt: skip
+    write_atomically(directory.filesystem, directory.intent, data)
 
 
-def read_intent(place: SinkDirectory) -> Intent | None:
+def read_intent(directory: SinkDirectory) -> Intent | None:
     """None if there is no intent. ``CorruptSegment``, ``FormatVersionError``."""
-    content = _read(place.filesystem, place.intent)
+    content = _read(directory.filesystem, directory.intent)
     if content is None:
         return None
     try:
@@ -81,9 +80,9 @@ def read_intent(place: SinkDirectory) -> Intent | None:
         shares = tuple(Share(Target(*entry[:3]), *entry[3:]) for entry in content["shares"])
         intent = Intent(content["batch_id"], content["producer_id"], files, shares)
     except own(KeyError, TypeError) as error:
-        raise _damaged(place.intent, f"it is no commit ({error!r})") from error
+        raise _damaged(directory.intent, f"it is no commit ({error!r})") from error
     for problem in _problems(intent):
-        raise _damaged(place.intent, problem)
+        raise _damaged(directory.intent, problem)
     return intent
 
 
@@ -113,19 +112,19 @@ def _is_share(share: Share) -> bool:
     )
 
 
-def write_state(place: SinkDirectory, state: SinkState) -> None:
+def write_state(directory: SinkDirectory, state: SinkState) -> None:
     """Durable on return."""
-    write_atomically(place.filesystem, place.state, _encoded(state._asdict()))
+    write_atomically(directory.filesystem, directory.state, _encoded(state._asdict()))
 
 
-def read_state(place: SinkDirectory) -> SinkState | None:
+def read_state(directory: SinkDirectory) -> SinkState | None:
     """None if there is no state. ``CorruptSegment``, ``FormatVersionError``."""
-    content = _read(place.filesystem, place.state)
+    content = _read(directory.filesystem, directory.state)
     if content is None:
         return None
     state = SinkState(content.get("batch_id", -1), content.get("producer_id", -1))
     if not all(_is(number, _INT63) for number in state):
-        raise _damaged(place.state, f"it can't say {state}")
+        raise _damaged(directory.state, f"it can't say {state}")
     return state
 
 
@@ -155,16 +154,13 @@ def _read(filesystem: FileSystem, path: str) -> dict[str, Any] | None:
     if content.get("version") != VERSION:
         raise FormatVersionError(
             f"{path} has version {content.get('version')!r:.80}, this pylog knows {VERSION}; upgrade pylog",
-            path=path,
-            version=content.get("version"),
-            expected=VERSION,
-        )
+            path=path, version=content.get("version"), expected=VERSION,
+        )  # fmt: skip
     return content
 
 
 def _damaged(path: str, problem: str) -> CorruptSegment:
     return CorruptSegment(
         f"{path} is damaged: {problem}; restore it from a copy. Without it the sink forgets what it has published",
-        path=path,
-        position=0,
-    )
+        path=path, position=0,
+    )  # fmt: skip

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from pylog.errors import ConfigError
@@ -15,19 +14,12 @@ from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.spark.source.offset_options import wrong
 from pylog.spark.source.options import SUPPORTED as OF_THE_SOURCE
-from pylog.spark.source.options import absolute_path, boolean, count, refuse_a_brokers
+from pylog.spark.source.options import absolute_path, boolean, count, no_option, refuse_a_brokers
 
 SUPPORTED = (
-    "path",
-    "topic",
-    "autoCreateTopics",
-    "compression",
-    "compressionLevel",
-    "partitioner",
-    "partitionerOverride",
-    "batchBytes",
-    "deliveryTimeoutMs",
-)
+    "path", "topic", "autoCreateTopics", "compression", "compressionLevel", "partitioner", "partitionerOverride",
+    "batchBytes", "deliveryTimeoutMs",
+)  # fmt: skip
 SPARKS_OWN = ("checkpointLocation", "queryName")
 KAFKAS = {
     "kafka.compression.type": "compression",
@@ -90,10 +82,10 @@ def _refuse_others(given: Mapping[str, str]) -> None:
     for name in sorted(given.keys() - known - {name.lower() for name in SPARKS_OWN}):
         if name == "paths":
             raise wrong("path", given[name], "one path")
-        raise ConfigError(_why_not(name, theirs, known), option=theirs.get(name, name), value=given[name])
+        raise ConfigError(_why_not(name, theirs), option=theirs.get(name, name), value=given[name])
 
 
-def _why_not(name: str, theirs: Mapping[str, str], known: set[str]) -> str:
+def _why_not(name: str, theirs: Mapping[str, str]) -> str:
     for option, why in WITHOUT_EFFECT.items():
         if name == option.lower():
             return f"option {option!r} has no effect on a sink: {why}. Remove it"
@@ -101,10 +93,7 @@ def _why_not(name: str, theirs: Mapping[str, str], known: set[str]) -> str:
         return f"option {name!r} is for a broker, and here is none: here it is {KAFKAS[name]!r}"
     if name in theirs:
         return f"option {theirs[name]!r} is the source's, not the sink's; remove it"
-    meant = [
-        f"; did you mean {other!r}?" for other in SUPPORTED if other.lower() in get_close_matches(name, known, n=1)
-    ]
-    return f"no option {name!r} of the sink{''.join(meant) or '; there are ' + ', '.join(SUPPORTED)}"
+    return no_option(name, SUPPORTED, " of the sink")
 
 
 def _topic(given: Mapping[str, str]) -> str | None:

@@ -15,9 +15,6 @@ from pylog.codec.batch import number
 from pylog.codec.format import MAX_SEQUENCE
 from pylog.errors import CorruptSegment, InvalidPartition, NotAppended, PylogError, TopicNotFound
 from pylog.interrupts import own
-from pylog.limits import FETCH_BYTES
-from pylog.partition.read.reader import Cursor
-from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.spark.sink.directory import SinkDirectory
 from pylog.spark.sink.intents import Intent, Share
 from pylog.spark.sink.staging import Staged, StagedBatch, Target, staged_batches
@@ -32,7 +29,7 @@ PRODUCER_EPOCH = 0
 
 
 def prepare(
-    log: Log, place: SinkDirectory, batch_id: int, producer_id: int, files: Iterable[Staged], timeout_ms: int
+    log: Log, directory: SinkDirectory, batch_id: int, producer_id: int, files: Iterable[Staged], timeout_ms: int
 ) -> Intent:
     """The intent for a commit of these files. Reads them all: damage is found before the decision.
 
@@ -40,7 +37,7 @@ def prepare(
     """
     files = tuple(files)
     records: dict[Target, int] = {}
-    for batch in _batches(place, files):
+    for batch in _batches(directory, files):
         records[batch.target] = records.get(batch.target, 0) + batch.header.count
     shares = []
     for target, count in records.items():
@@ -48,25 +45,23 @@ def prepare(
             raise NotAppended(
                 f"{count} records for {target.topic}-{target.partition} in one commit, {MAX_SEQUENCE} are possible: write "
                 "them in several",
-                topic=target.topic,
-                partition=target.partition,
-            )
+                topic=target.topic, partition=target.partition,
+            )  # fmt: skip
         partition = _partition(log, target)
         if partition is None:
             raise TopicNotFound(
-                f"{target.topic!r} was deleted, or deleted and created anew, since its records were staged; nothing was written: "
-                "write again",
-                topic=target.topic,
-                partition=target.partition,
-            )
+                f"{target.topic!r} was deleted, or deleted and created again, since its records were staged; "
+                "nothing was written: write again",
+                topic=target.topic, partition=target.partition,
+            )  # fmt: skip
         first = partition.next_sequence(producer_id, timeout_ms) or 0
         shares.append(Share(target, first, count, partition.latest_offset))
     return Intent(batch_id, producer_id, files, tuple(shares))
 
 
-def _batches(place: SinkDirectory, files: Iterable[Staged]) -> Iterator[StagedBatch]:
+def _batches(directory: SinkDirectory, files: Iterable[Staged]) -> Iterator[StagedBatch]:
     for staged in files:
-        yield from staged_batches(place, staged)
+        yield from staged_batches(directory, staged)
 
 
 def _partition(log: Log, target: Target) -> PartitionLog | None:
@@ -81,9 +76,9 @@ def _partition(log: Log, target: Target) -> PartitionLog | None:
 class Publication:
     """One attempt to append a commit."""
 
-    def __init__(self, log: Log, place: SinkDirectory, intent: Intent, timeout_ms: int) -> None:
+    def __init__(self, log: Log, directory: SinkDirectory, intent: Intent, timeout_ms: int) -> None:
         self._log = log
-        self._place = place
+        self._directory = directory
         self._intent = intent
         self._timeout_ms = timeout_ms
         self.may_have_begun = False  # whether records may be in the log
@@ -95,7 +90,7 @@ class Publication:
         """
         self.may_have_begun = again
         parts = {share.target: self._part(share, again) for share in self._intent.shares}
-        for batch in _batches(self._place, self._intent.files):
+        for batch in _batches(self._directory, self._intent.files):
             part = parts.get(batch.target)
             if part is None:
                 raise self._disagreement(
@@ -118,7 +113,7 @@ class Publication:
         producer_id = self._intent.producer_id
         expected = partition.next_sequence(producer_id, self._timeout_ms)
         if expected is None:
-            expected = _behind_last_found(partition, producer_id, share)
+            expected = _after_last_found(partition, producer_id, share)
         there = (expected - share.first_sequence) & MAX_SEQUENCE
         if there > share.records:
             raise self._disagreement(
@@ -128,10 +123,12 @@ class Publication:
         return there
 
     def _append(self, part: _PartitionPart, batch: StagedBatch) -> None:
-        if part.is_there(batch.header.count):
+        passed = part.passed
+        part.passed += batch.header.count
+        if part.partition is None or passed < part.there:
             return
-        assert part.partition is not None  # otherwise is_there counts every batch
-        number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, part.sequence)
+        sequence = (part.share.first_sequence + passed) & MAX_SEQUENCE
+        number(batch.data, self._intent.producer_id, PRODUCER_EPOCH, sequence)
         had_begun, self.may_have_begun = self.may_have_begun, True
         try:
             result = part.partition.append_batch(
@@ -142,11 +139,13 @@ class Publication:
             if not self._is_gone(part):
                 raise
             return
-        part.appended(batch.header.count, result.last_offset + 1)
+        part.end_offset = result.last_offset + 1
 
     def _sync(self, part: _PartitionPart) -> None:
+        if part.partition is None or part.end_offset < 0:
+            return
         try:
-            part.sync()
+            part.partition.sync(part.end_offset)
         except own(PylogError):
             if not self._is_gone(part):
                 raise
@@ -161,42 +160,21 @@ class Publication:
 
     def _disagreement(self, problem: str) -> CorruptSegment:
         return CorruptSegment(
-            f"{self._place.intent} does not fit the log: {problem}. Was one of them restored from a copy, without the other? "
+            f"{self._directory.intent} does not fit the log: {problem}. Was one of them restored from a copy, without the other? "
             "Move the file away to give that commit up",
-            path=self._place.intent,
-            position=0,
-        )
+            path=self._directory.intent, position=0,
+        )  # fmt: skip
 
 
 class _PartitionPart:
-    """A publication's records for one partition."""
+    """A publication's records for one partition; its partition is None if the topic is gone."""
 
     def __init__(self, share: Share, partition: PartitionLog | None, there: int) -> None:
         self.share = share
-        self._there = there
-        self._passed = 0
-        self._end_offset = -1 if partition is None or not there else partition.latest_offset
         self.partition = partition
-
-    def is_there(self, count: int) -> bool:
-        """Whether the next batch, of ``count`` records, is in the log or is not wanted any more."""
-        if self.partition is not None and self._passed >= self._there:
-            return False
-        self._passed += count
-        return True
-
-    @property
-    def sequence(self) -> int:
-        """The next batch's first sequence."""
-        return (self.share.first_sequence + self._passed) & MAX_SEQUENCE
-
-    def appended(self, count: int, end_offset: int) -> None:
-        self._passed += count
-        self._end_offset = end_offset
-
-    def sync(self) -> None:
-        if self.partition is not None and self._end_offset >= 0:
-            self.partition.sync(self._end_offset)
+        self.there = there  # this many records are in the log already
+        self.passed = 0  # this many are done
+        self.end_offset = -1 if partition is None or not there else partition.latest_offset
 
 
 def _warn_of_deletion(share: Share) -> None:
@@ -205,17 +183,10 @@ def _warn_of_deletion(share: Share) -> None:
     )
 
 
-def _behind_last_found(partition: PartitionLog, producer_id: int, share: Share) -> int:
+def _after_last_found(partition: PartitionLog, producer_id: int, share: Share) -> int:
     """The sequence after the producer's last batch since the share's start; else its first."""
     expected = share.first_sequence
-    cursor = Cursor(max(share.start_offset, partition.earliest_offset))
-    end = partition.latest_offset
-    while cursor.offset < end:
-        fetched = partition.fetch(cursor, max_bytes=FETCH_BYTES, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
-        for view in fetched.batches:
-            if view.header.producer_id == producer_id:
-                expected = (view.header.last_sequence + 1) & MAX_SEQUENCE
-        if fetched.cursor.offset <= cursor.offset:
-            break
-        cursor = fetched.cursor
+    for view in partition.batches(max(share.start_offset, partition.earliest_offset), partition.latest_offset):
+        if view.header.producer_id == producer_id:
+            expected = (view.header.last_sequence + 1) & MAX_SEQUENCE
     return expected

@@ -76,25 +76,21 @@ class Sink:
         return sink
 
     def open(self, *, create: bool = False) -> Log:
-        """Open the log."""
         from pylog.log import Log
 
         return Log(
-            self.options.path,
-            create=create,
-            auto_create_topics=self.options.auto_create_topics,
-            filesystem=self.filesystem,
-            clock=self.clock,
-        )
+            self.options.path, create=create, auto_create_topics=self.options.auto_create_topics,
+            filesystem=self.filesystem, clock=self.clock,
+        )  # fmt: skip
 
-    def place(self, sink_id: str) -> SinkDirectory:
+    def directory_of(self, sink_id: str) -> SinkDirectory:
         return SinkDirectory.of(self.filesystem, self.clock, self.options.path, sink_id)
 
     # In a task
 
     def stage(self, batches: Iterable[pa.RecordBatch], sink_id: str, batch_id: int, task_attempt: int) -> TaskMessage:
         """Encode as ``Producer.send_arrow`` does, into this attempt's file. Durable on return."""
-        file = StagedFile(self.place(sink_id), batch_id, task_attempt)
+        file = StagedFile(self.directory_of(sink_id), batch_id, task_attempt)
         try:
             with closing(self.open()) as log:
                 self._encode(batches, log, file)
@@ -108,13 +104,9 @@ class Sink:
         from pylog.producer import Producer
 
         producer = Producer(
-            StagedLog(log.manager, file),
-            acks=1,
-            enable_idempotence=False,
-            linger_ms=_NEVER_MS,
-            delivery_timeout_ms=_NEVER_MS,
-            **self.options.producer,
-        )
+            StagedLog(log.manager, file), acks=1, enable_idempotence=False,
+            linger_ms=_NEVER_MS, delivery_timeout_ms=_NEVER_MS, **self.options.producer,
+        )  # fmt: skip
         with producer:
             for batch in batches:
                 for topic, rows in tables(batch, self.options.topic):
@@ -136,7 +128,7 @@ class Sink:
             self._commits(log, sink_id).abort(_staged(messages))
 
     def _commits(self, log: Any, sink_id: str) -> SinkCommit:
-        return SinkCommit(log, self.place(sink_id), self.options.delivery_timeout_ms)
+        return SinkCommit(log, self.directory_of(sink_id), self.options.delivery_timeout_ms)
 
 
 def _located(error: PylogError, topic: str, rows: pa.RecordBatch) -> PylogError:
@@ -198,8 +190,8 @@ def finish_commits(path: str) -> int:
     sink = Sink(SinkOptions.parse({"path": str(path)}))
     with closing(sink.open()) as log:
         log.manager.require_writable()
-        nobody = sink.place(new_save_id(sink.filesystem))
-        return finish_others(log, nobody, sink.options.delivery_timeout_ms)
+        no_sink = sink.directory_of(new_save_id(sink.filesystem))
+        return finish_others(log, no_sink, sink.options.delivery_timeout_ms)
 
 
 def _context() -> TaskContext:

@@ -61,9 +61,9 @@ class Staged(NamedTuple):
 class StagedFile:
     """One task attempt's file, for one thread. The first batch creates it: no rows, no file."""
 
-    def __init__(self, place: SinkDirectory, batch_id: int, task_attempt: int) -> None:
-        self._place = place
-        self.name = place.new_staged_name(batch_id, task_attempt)
+    def __init__(self, directory: SinkDirectory, batch_id: int, task_attempt: int) -> None:
+        self._directory = directory
+        self.name = directory.new_staged_name(batch_id, task_attempt)
         self._file: AppendableFile | None = None
         self._end = self._crc = 0
         self._targets: dict[Target, int] = {}
@@ -90,8 +90,8 @@ class StagedFile:
 
     def _write(self, data: bytes | bytearray) -> None:
         if self._file is None:
-            self._place.make()
-            self._file = self._place.filesystem.open_appendable(self._place.staged(self.name))
+            self._directory.make()
+            self._file = self._directory.filesystem.open_appendable(self._directory.file(self.name))
             if self._file.size():
                 raise NotAppended(f"{self._file.path} is there already")
             self._write(_HEAD.pack(MAGIC, VERSION))
@@ -113,10 +113,9 @@ class StagedFile:
         return Staged(self.name, self._end, self._crc)
 
     def discard(self) -> None:
-        """Remove the file."""
         if self._file is not None:
             self._file.close()
-            self._place.filesystem.remove(self._place.staged(self.name))
+            self._directory.filesystem.remove(self._directory.file(self.name))
 
 
 class StagedLog:
@@ -191,14 +190,14 @@ class StagedBatch(NamedTuple):
     data: bytearray
 
 
-def staged_batches(place: SinkDirectory, staged: Staged) -> Iterator[StagedBatch]:
+def staged_batches(directory: SinkDirectory, staged: Staged) -> Iterator[StagedBatch]:
     """The batches of a file in order, each checked. ``CorruptSegment`` if the file has changed.
 
     The checksum is compared at the end: to use nothing of a damaged file, read it through first.
     """
-    path = place.staged(staged.name)
+    path = directory.file(staged.name)
     try:
-        file = place.filesystem.open_readable(path)
+        file = directory.filesystem.open_readable(path)
     except own(FileNotFoundError) as error:
         raise CorruptSegment(f"{path}, which a task has staged, is gone", path=path, position=0) from error
     try:
@@ -268,7 +267,5 @@ class _Reader:
     def _damaged(self, problem: str) -> NoReturn:
         raise CorruptSegment(
             f"{self._file.path}, which a task has staged, is damaged before position {self._at}: {problem}",
-            path=self._file.path,
-            position=self._at,
-            problem=problem,
-        )
+            path=self._file.path, position=self._at, problem=problem,
+        )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -17,13 +16,14 @@ from pylog.spark.source.filters import Wanted, wanted_by
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import (
     check_complete,
+    existing,
     readable_offsets,
     report_missing_offsets,
     resolve_offset,
     select_partitions,
     start_offset,
 )
-from pylog.spark.source.ranges import PartitionRange, PartitionRanges, record_batches
+from pylog.spark.source.ranges import PartitionRange, read_task
 from pylog.spark.source.splits import coalesce, sized, split
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -41,9 +41,7 @@ class BatchReader(DataSourceReader):
         return coalesce(plan(self._options, self._wanted), self._options.splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, PartitionRanges):
-            return chain.from_iterable(record_batches(piece, self._columns) for piece in partition.ranges)
-        return iter(())  # Spark makes a partition if the plan has none
+        return read_task(partition, self._columns)
 
 
 class FilteringReader(BatchReader):
@@ -102,19 +100,10 @@ def _range(source: PartitionSource, reader: PartitionReader, options: SourceOpti
         start_offset(reader, partition, there, options),
         resolve_offset(reader, partition, there, options.ending, there.end),
     )
-    start = min(max(wanted.start, there.start), there.end)
-    end = min(max(wanted.end, start), there.end)
+    found = existing(wanted, there)
     by_time = options.starting.is_time
-    is_start_lost = start != wanted.start and not by_time
-    is_end_lost = end != wanted.end and not options.ending.is_time and not (by_time and wanted.end < start)
+    is_start_lost = found.start != wanted.start and not by_time
+    is_end_lost = found.end != wanted.end and not options.ending.is_time and not (by_time and wanted.end < found.start)
     if is_start_lost or is_end_lost:
         report_missing_offsets(partition, wanted, there, published.high_watermark, options)
-    return PartitionRange(
-        source,
-        published,
-        start,
-        end,
-        options.isolation_level,
-        options.fail_on_data_loss,
-        skip_damage=options.skip_damage,
-    )
+    return PartitionRange.of(source, published, found, options)

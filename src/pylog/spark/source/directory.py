@@ -48,7 +48,7 @@ class PartitionSource(NamedTuple):
         found = re.search(rb"topic_id: *([!-~]{1,64})", self.identity)
         return found[1].decode() if found else ""
 
-    def place(self) -> PartitionDirectory:
+    def partition_directory(self) -> PartitionDirectory:
         filesystem = OsFileSystem()
         if not self.is_kafka:
             filesystem = filesystem.within(self.directory)
@@ -74,16 +74,12 @@ class PartitionSource(NamedTuple):
 
     def reader(self, published: CommitState | None = None) -> PartitionReader:
         """Reads what is ``published`` (default: now), not later appends. The caller closes it."""
-        directory = self.place()
-        there = PublishedOnce(published or self._view_of(directory).current())
+        directory = self.partition_directory()
+        there = PublishedOnce(published or self.view(directory).current())
         return PartitionReader(directory, there, dense=not self.is_kafka)
 
-    def view(self) -> PublishedView:
-        """A view of what is published."""
-        return self._view_of(self.place())
-
-    def _view_of(self, directory: PartitionDirectory) -> PublishedView:
-        return PublishedView(directory, foreign=self.is_kafka, log_start=self.log_start)
+    def view(self, directory: PartitionDirectory | None = None) -> PublishedView:
+        return PublishedView(directory or self.partition_directory(), foreign=self.is_kafka, log_start=self.log_start)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:
@@ -100,15 +96,23 @@ class LogDirectory:
     def __init__(self, path: str) -> None:
         """``LogNotFound`` if the path is not one of the three kinds; ``FormatVersionError``."""
         self._filesystem: FileSystem = OsFileSystem()
-        filesystem, layout = self._filesystem, Layout(path)
-        if not filesystem.is_directory(path):
-            raise LogNotFound(f"there is no directory {path!r}", path=path)
+        self._layout = Layout(path)
         self._alone: TopicPartition | None = None
-        manifest, is_kafka = detect_kind(filesystem, layout)
-        if manifest is not None or is_kafka:
-            self._use(layout, is_kafka=is_kafka)
-        else:
+        self._log_starts: dict[tuple[str, int], int] = {}
+        self._catalog: Catalog | KafkaCatalog
+        if not self._filesystem.is_directory(path):
+            raise LogNotFound(f"there is no directory {path!r}", path=path)
+        manifest, self._is_kafka = detect_kind(self._filesystem, self._layout)
+        if manifest is None and not self._is_kafka:
             self._use_alone(path)
+        root = self._layout.root
+        if self._is_kafka:
+            self._catalog = KafkaCatalog(self._filesystem, self._layout)
+            self._log_starts = read_offsets(self._filesystem, f"{root}/{LOG_START}")
+        else:
+            if not self._alone:
+                self._filesystem = self._filesystem.within(root)
+            self._catalog = Catalog(self._filesystem, SystemClock(), self._layout, TopicConfig())
 
     def _use_alone(self, path: str) -> None:
         root, _, name = path.rpartition("/")
@@ -119,27 +123,13 @@ class LogDirectory:
                 f"{path!r} is neither a log (it has no .pylog), nor a Kafka broker's log directory, nor one partition's",
                 path=path,
             )
-        self._use(Layout(root), is_kafka=COMMIT_SLOTS not in names)
-
-    def _use(self, layout: Layout, *, is_kafka: bool) -> None:
-        self._layout = layout
-        self._is_kafka = is_kafka
-        self._catalog: Catalog | KafkaCatalog
-        if is_kafka:
-            self._catalog = KafkaCatalog(self._filesystem, layout)
-            self._log_starts = read_offsets(self._filesystem, f"{layout.root}/{LOG_START}")
-        else:
-            if not self._alone:
-                self._filesystem = self._filesystem.within(layout.root)
-            self._catalog = Catalog(self._filesystem, SystemClock(), layout, TopicConfig())
-            self._log_starts = {}
+        self._layout, self._is_kafka = Layout(root), COMMIT_SLOTS not in names
 
     def version(self) -> int | None:
         """A number that changes if a topic is created, altered or deleted; None if unknown."""
         return None if self._is_kafka or self._alone else self._catalog.version()
 
     def topics(self) -> list[str]:
-        """The topics' names, sorted."""
         return [self._alone.topic] if self._alone else sorted(self._catalog.names())
 
     def partitions(self, topic: str) -> list[PartitionSource]:
@@ -154,10 +144,8 @@ class LogDirectory:
         if number not in numbers:
             raise InvalidPartition(
                 f"topic {topic!r} has no partition {number} in {self._layout.root}, but {', '.join(map(str, numbers))}",
-                topic=topic,
-                partition=number,
-                partitions=[*numbers],
-            )
+                topic=topic, partition=number, partitions=[*numbers],
+            )  # fmt: skip
         return self._source(topic_partition, topic_id)
 
     def _described(self, topic: str) -> tuple[Sequence[int], str]:

@@ -12,22 +12,8 @@ from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
+from pyspark.sql import datasource as ds
+from pyspark.sql.datasource import Filter
 
 from pylog.model import TopicPartition
 
@@ -41,17 +27,17 @@ _EVERYTHING = ((-_END, _END),)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
-    EqualTo: lambda value, other: value == other,
-    EqualNullSafe: lambda value, other: value == other,
-    GreaterThan: lambda value, other: value > other,
-    GreaterThanOrEqual: lambda value, other: value >= other,
-    LessThan: lambda value, other: value < other,
-    LessThanOrEqual: lambda value, other: value <= other,
-    StringStartsWith: lambda value, other: value.startswith(other),
-    StringEndsWith: lambda value, other: value.endswith(other),
-    StringContains: lambda value, other: other in value,
+    ds.EqualTo: lambda value, other: value == other,
+    ds.EqualNullSafe: lambda value, other: value == other,
+    ds.GreaterThan: lambda value, other: value > other,
+    ds.GreaterThanOrEqual: lambda value, other: value >= other,
+    ds.LessThan: lambda value, other: value < other,
+    ds.LessThanOrEqual: lambda value, other: value <= other,
+    ds.StringStartsWith: lambda value, other: value.startswith(other),
+    ds.StringEndsWith: lambda value, other: value.endswith(other),
+    ds.StringContains: lambda value, other: other in value,
 }
-_OF_TEXT = (StringStartsWith, StringEndsWith, StringContains)
+_OF_TEXT = (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
 
 
 class Wanted(NamedTuple):
@@ -76,10 +62,10 @@ class Wanted(NamedTuple):
     def and_of(self, it: Filter) -> tuple[Wanted, bool]:
         """Narrowed by one more filter, and whether Spark need not apply that filter."""
         column = _column(it)
-        if isinstance(_positive(it), IsNull | IsNotNull):
+        if isinstance(_positive(it), ds.IsNull | ds.IsNotNull):
             if column not in _NEVER_NULL:
                 return self, False
-            return self if isinstance(it, IsNotNull) or it == Not(IsNull((column,))) else self._replace(
+            return self if isinstance(it, ds.IsNotNull) or it == ds.Not(ds.IsNull((column,))) else self._replace(
                 offsets=()
             ), True
         if column in ("topic", "partition") and _is_of(it, str if column == "topic" else int):
@@ -110,7 +96,7 @@ def wanted_by(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
 
 
 def _positive(it: Filter) -> Any:
-    return it.child if isinstance(it, Not) else it
+    return it.child if isinstance(it, ds.Not) else it
 
 
 def _column(it: Filter) -> str:
@@ -120,13 +106,13 @@ def _column(it: Filter) -> str:
 
 def _values(it: Filter) -> Sequence[Any]:
     positive = _positive(it)
-    return positive.value if isinstance(positive, In) else [positive.value]
+    return positive.value if isinstance(positive, ds.In) else [positive.value]
 
 
 def _is_of(it: Filter, kind: type) -> bool:
     """Whether this is a known comparison with values of the column's own type, or null."""
     positive = _positive(it)
-    if type(positive) is not In and (
+    if type(positive) is not ds.In and (
         type(positive) not in _COMPARISONS or (type(positive) in _OF_TEXT and kind is not str)
     ):
         return False
@@ -140,29 +126,29 @@ def _is_local(value: Any) -> bool:
 
 def _holds(it: Filter, value: Any) -> bool:
     """Whether the filter is true of a value that is not null."""
-    positive, is_negated = _positive(it), isinstance(it, Not)
+    positive, is_negated = _positive(it), isinstance(it, ds.Not)
     others = _values(it)
-    if isinstance(positive, In):
+    if isinstance(positive, ds.In):
         is_in = value in others
         return is_in if not is_negated else not (is_in or None in others)
     if others[0] is None:
-        return is_negated and isinstance(positive, EqualNullSafe)
+        return is_negated and isinstance(positive, ds.EqualNullSafe)
     return _COMPARISONS[type(positive)](value, others[0]) is not is_negated
 
 
 def _spans(it: Filter, number: Callable[[Any], int]) -> list[Span]:
     """The numbers for which the filter is true."""
-    positive, is_negated = _positive(it), isinstance(it, Not)
-    if None in _values(it) and not isinstance(positive, In):
-        return [*_EVERYTHING] if is_negated and isinstance(positive, EqualNullSafe) else []
+    positive, is_negated = _positive(it), isinstance(it, ds.Not)
+    if None in _values(it) and not isinstance(positive, ds.In):
+        return [*_EVERYTHING] if is_negated and isinstance(positive, ds.EqualNullSafe) else []
     if None in _values(it) and is_negated:
         return []
     numbers = sorted({number(value) for value in _values(it) if value is not None})
     spans = [(at, at + 1) for at in numbers]
-    if isinstance(positive, GreaterThan | GreaterThanOrEqual):
-        spans = [(numbers[0] + isinstance(positive, GreaterThan), _END)]
-    elif isinstance(positive, LessThan | LessThanOrEqual):
-        spans = [(-_END, numbers[0] + isinstance(positive, LessThanOrEqual))]
+    if isinstance(positive, ds.GreaterThan | ds.GreaterThanOrEqual):
+        spans = [(numbers[0] + isinstance(positive, ds.GreaterThan), _END)]
+    elif isinstance(positive, ds.LessThan | ds.LessThanOrEqual):
+        spans = [(-_END, numbers[0] + isinstance(positive, ds.LessThanOrEqual))]
     return _others(spans) if is_negated else _joined(spans)
 
 

@@ -63,9 +63,8 @@ def check_order(starting: OffsetOption, ending: OffsetOption) -> None:
             topic, partition = topic_partition
             raise ConfigError(
                 f"{starting.option} has {start} for {topic}-{partition}, behind its {end} in {ending.option}",
-                option=starting.option,
-                value=start,
-            )
+                option=starting.option, value=start,
+            )  # fmt: skip
     if starting.is_time and starting.each is ending.each is None and ending.everywhere < starting.everywhere:
         raise wrong(starting.option, starting.everywhere, f"a time before {ending.option}={ending.everywhere}")
 

@@ -29,29 +29,13 @@ from pylog.spark.source.offset_options import (
 )
 
 SUPPORTED = (
-    "path",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "splitBytes",
-    "includeHeaders",
-    "failOnDataLoss",
-    "isolationLevel",
-    "onCorruption",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "maxTriggerDelay",
-)
+    "path", "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy",
+    "minPartitions", "maxRecordsPerPartition", "splitBytes",
+    "includeHeaders", "failOnDataLoss", "isolationLevel", "onCorruption",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay",
+)  # fmt: skip
 OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
@@ -150,18 +134,19 @@ class SourceOptions:
 
 
 def _refuse_others(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in SUPPORTED}
-    spelled = {name.lower(): name for name in SUPPORTED}
-    refuse_a_brokers(given.keys() - known, "the log is read from 'path'")
-    for name in sorted(given.keys() - known):
+    others = sorted(given.keys() - {name.lower() for name in SUPPORTED})
+    refuse_a_brokers(others, "the log is read from 'path'")
+    for name in others:
         if name == "paths":
             raise wrong("path", given[name], "one path; read several logs one by one and union them")
-        meant = [f"; did you mean {spelled[other]!r}?" for other in get_close_matches(name, known, n=1)]
-        raise ConfigError(
-            f"no option {name!r}{''.join(meant) or '; there are ' + ', '.join(SUPPORTED)}",
-            option=name,
-            value=given[name],
-        )
+        raise ConfigError(no_option(name, SUPPORTED), option=name, value=given[name])
+
+
+def no_option(name: str, supported: Iterable[str], of: str = "") -> str:
+    """What to say of an unknown option: the most similar one, or all."""
+    spelled = {other.lower(): other for other in supported}
+    meant = [f"; did you mean {spelled[other]!r}?" for other in get_close_matches(name, spelled, n=1)]
+    return f"no option {name!r}{of}{''.join(meant) or '; there are ' + ', '.join(supported)}"
 
 
 def refuse_a_brokers(names: Iterable[str], here: str) -> None:

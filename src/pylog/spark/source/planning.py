@@ -43,24 +43,25 @@ def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> Non
     """By-partition options must name exactly the query's partitions, as in Spark's Kafka source."""
     if asked.each is None:
         return
-    for problem, wrong in (
-        ("lacks", set(partitions) - set(asked.each)),
-        ("has", set(asked.each) - set(partitions)),
-    ):
+    for problem, wrong in (("lacks", set(partitions) - set(asked.each)), ("has", set(asked.each) - set(partitions))):
         if wrong:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(wrong))
             words = "" if asked.is_time else " (-2 earliest, -1 latest)"
             raise ConfigError(
                 f"{asked.option} {problem} {names}; it must name exactly the partitions that are read{words}",
-                option=asked.option,
-                partitions=sorted(wrong),
-            )
+                option=asked.option, partitions=sorted(wrong),
+            )  # fmt: skip
 
 
 def readable_offsets(published: CommitState, isolation_level: str) -> OffsetRange:
-    """The offsets that can be read."""
     first = published.log_start_offset
     return OffsetRange(first, max(first, visible_end(published, isolation_level, WRITTEN)))
+
+
+def existing(wanted: OffsetRange, there: OffsetRange) -> OffsetRange:
+    """The part of ``wanted`` that exists."""
+    start = min(max(wanted.start, there.start), there.end)
+    return OffsetRange(start, min(max(wanted.end, start), there.end))
 
 
 def start_offset(
@@ -76,12 +77,8 @@ def start_offset(
     raise OffsetOutOfRange(
         f"no record of {topic}-{partition} is as late as {options.starting.option} {wanted}; "
         "startingOffsetsByTimestampStrategy=latest starts at the end",
-        topic=topic,
-        partition=partition,
-        timestamp_ms=wanted,
-        earliest=there.start,
-        latest=there.end,
-    )
+        topic=topic, partition=partition, timestamp_ms=wanted, earliest=there.start, latest=there.end,
+    )  # fmt: skip
 
 
 def resolve_offset(
@@ -104,18 +101,14 @@ def report_missing_offsets(
     elif max(wanted) <= visible_end:
         cause = "a transaction among the last of them is not decided yet"
     else:
-        cause = "the last of them were never written, or were before the topic was created anew"
+        cause = "the last of them were never written, or were before the topic was created again"
     topic, partition = topic_partition
     report_loss(
         f"offsets {wanted.start} to {wanted.end} of {topic}-{partition} were asked for, "
         f"{options.isolation_level} can read {there.start} to {there.end}: {cause}",
         topic_partition,
-        fails=options.fail_on_data_loss,
-        wanted=wanted,
-        earliest=there.start,
-        latest=there.end,
-        cause=cause,
-    )
+        fails=options.fail_on_data_loss, wanted=wanted, earliest=there.start, latest=there.end, cause=cause,
+    )  # fmt: skip
 
 
 def report_loss(what: str, topic_partition: TopicPartition, *, fails: bool, **facts: Any) -> None:

@@ -9,8 +9,10 @@ transaction markers, aborted records) are neither.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -20,16 +22,17 @@ from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
+from pylog.model import OffsetRange
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.read.reader import Cursor, PartitionReader
-from pylog.partition.read.visibility import WRITTEN
+from pylog.partition.read.reader import Cursor, Fetched, PartitionReader
 from pylog.segment.naming import LOG
 from pylog.spark.source.directory import PartitionSource, identity_of
+from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import report_loss
 
 logger = logging.getLogger("pylog.spark")
 
-_FETCH_LEAST_BYTES = 64 << 10
+_SPARE_BYTES = 64 << 10  # the size of a range is approximate
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,27 @@ class PartitionRange(InputPartition):
     size_bytes: int = 0
     skip_damage: bool = False
 
+    @classmethod
+    def of(
+        cls, source: PartitionSource, published: CommitState, offsets: OffsetRange, options: SourceOptions
+    ) -> PartitionRange:
+        return cls(
+            source, published, *offsets, options.isolation_level, options.fail_on_data_loss,
+            skip_damage=options.skip_damage,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class PartitionRanges(InputPartition):
     """What one task reads: ranges of one or several partitions, in order."""
 
     ranges: tuple[PartitionRange, ...]
+
+
+def read_task(task: InputPartition, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of a task's ranges. If a plan has none, Spark makes a task of its own."""
+    ranges = task.ranges if isinstance(task, PartitionRanges) else ()
+    return chain.from_iterable(record_batches(planned, columns) for planned in ranges)
 
 
 def record_batches(planned: PartitionRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -73,9 +91,8 @@ class _RangeReader:
     def __init__(self, planned: PartitionRange) -> None:
         self._planned = planned
         self._source = planned.source
-        self._place = planned.source.place()
+        self._directory = planned.source.partition_directory()
         self._reader = self._reader_of(planned.published)
-        self._read_bytes = 0
 
     def _reader_of(self, published: CommitState) -> PartitionReader:
         if self._planned.skip_damage:  # after damage it may resume in the batch that holds the log start
@@ -89,72 +106,74 @@ class _RangeReader:
         """The batches of the range, in order."""
         if not self._check_identity(self._planned.start):
             return
-        cursor = Cursor(self._planned.start)
-        while cursor.offset < self._planned.end:
-            views, cursor = self._next(cursor)
-            yield from filter(self._is_readable, views) if self._planned.skip_damage else views
+        for offset, fetched in self._fetches():
+            if self._source.is_kafka and (not fetched.batches or fetched.batches[0].base_offset > offset):
+                self._check_gap(offset)
+            yield from filter(self._is_readable, fetched.batches) if self._planned.skip_damage else fetched.batches
         self._check_identity(self._planned.end)
 
-    def _next(self, cursor: Cursor) -> tuple[list[BatchView], Cursor]:
-        try:
-            fetched = self._reader.fetch(
-                cursor, max_bytes=self._fetch_bytes(), isolation_level=self._planned.isolation_level, visibility=WRITTEN
-            )
-        except own(CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
-            return [], self._behind_what_was_lost(cursor.offset, error)
-        self._read_bytes += sum(view.header.size_bytes for view in fetched.batches)
-        if fetched.cursor.offset <= cursor.offset:
-            damage = CorruptSegment(
-                f"the log ends there, but when the query was planned it went on to offset {self._planned.end}",
-                offset=cursor.offset,
-            )
-            return [], self._behind_damage(cursor.offset, damage)
-        if self._source.is_kafka and (not fetched.batches or fetched.batches[0].base_offset > cursor.offset):
-            self._check_gap(cursor.offset)
-        return fetched.batches, fetched.cursor
+    def _fetches(self) -> Iterator[tuple[int, Fetched]]:
+        """The reader's fetches, each with its start. They continue after tolerated loss and damage."""
+        cursor, end = Cursor(self._planned.start), self._planned.end
+        while cursor.offset < end:
+            try:
+                for fetched in self._reader.fetches(
+                    cursor, end, max_bytes=self._fetch_bytes(), isolation_level=self._planned.isolation_level
+                ):
+                    if fetched.cursor.offset <= cursor.offset:
+                        raise CorruptSegment(
+                            f"the log ends there, but when the query was planned it went on to offset {end}",
+                            offset=cursor.offset,
+                        )
+                    yield cursor.offset, fetched
+                    cursor = fetched.cursor
+            except own(CorruptSegment, OffsetOutOfRange, TopicNotFound) as error:
+                cursor = self._after_loss(cursor.offset, error)
 
     def _fetch_bytes(self) -> int:
-        """About the rest of the range at most: later bytes are of no use."""
-        rest = self._planned.size_bytes - self._read_bytes
-        return min(FETCH_BYTES, max(rest, _FETCH_LEAST_BYTES)) if self._planned.size_bytes else FETCH_BYTES
+        """Fetches of equal size, which reach the end of the range, but hardly past it."""
+        if not self._planned.size_bytes:
+            return FETCH_BYTES
+        all_bytes = self._planned.size_bytes + _SPARE_BYTES
+        return all_bytes // math.ceil(all_bytes / FETCH_BYTES)
 
     # Loss
 
     def _check_identity(self, offset: int) -> bool:
         """Whether this is the partition that was planned."""
-        now = identity_of(self._place.filesystem, self._source.directory)
+        now = identity_of(self._directory.filesystem, self._source.directory)
         is_same = self._source.identity in (b"", now)
         if not is_same:
             self._report_loss(offset, self._why_another())
         return is_same
 
     def _why_another(self) -> str:
-        if not self._place.filesystem.is_directory(self._source.directory):
-            error = self._place.gone()
+        if not self._directory.filesystem.is_directory(self._source.directory):
+            error = self._directory.gone()
             if not isinstance(error, TopicNotFound):
                 return str(error)
-        return "the topic was deleted, or deleted and created anew, since the query was planned"
+        return "the topic was deleted, or deleted and created again, since the query was planned"
 
     def _check_gap(self, offset: int) -> None:
         """Report what retention removed before Kafka's first segment. Later gaps are normal."""
         try:
-            first = min(self._place.segments().bases, default=offset)
+            first = min(self._directory.segments().bases, default=offset)
         except own(FileNotFoundError):
             return  # everything is gone: _check_identity reports why
         if first > offset:
             self._report_loss(offset, f"retention has removed what is before offset {first}")
 
-    def _behind_what_was_lost(self, offset: int, error: PylogError) -> Cursor:
+    def _after_loss(self, offset: int, error: PylogError) -> Cursor:
         """Where to continue after ``error`` if the query tolerates that loss; else raise."""
         if not self._check_identity(offset):
             return Cursor(self._planned.end)
         try:
             now = self._source.published()
         except own(CorruptSegment, TopicNotFound):
-            return self._behind_damage(offset, error)
+            return self._after_damage(offset, error)
         first = now.log_start_offset
         if first <= offset:
-            return Cursor(offset) if self._goes_on_with(now) else self._behind_damage(offset, error)
+            return Cursor(offset) if self._goes_on_with(now) else self._after_damage(offset, error)
         self._report_loss(offset, f"retention has removed what is before offset {first}")
         return Cursor(first)
 
@@ -172,15 +191,12 @@ class _RangeReader:
             f"offset {offset} of {topic}-{partition} was lost: {cause} "
             f"(planned were offsets {self._planned.start} to {self._planned.end} of {self._source.directory!r})",
             self._source.topic_partition,
-            fails=self._planned.fail_on_data_loss,
-            offset=offset,
-            cause=cause,
-            path=self._source.directory,
-        )
+            fails=self._planned.fail_on_data_loss, offset=offset, cause=cause, path=self._source.directory,
+        )  # fmt: skip
 
     # Damage
 
-    def _behind_damage(self, offset: int, error: PylogError) -> Cursor:
+    def _after_damage(self, offset: int, error: PylogError) -> Cursor:
         """Where to continue after damage that the query tolerates; else raise."""
         if not self._planned.skip_damage or not isinstance(error, CorruptSegment):
             raise error
@@ -200,15 +216,8 @@ class _RangeReader:
         return True
 
     def _report_damage(self, offset: int, following: int, error: CorruptRecord) -> None:
-        topic, partition = self._source.topic_partition
-        logger.warning(
-            "%s; offsets %d to %d of %s-%d are passed over",
-            self.located(error),
-            offset,
-            following - 1,
-            topic,
-            partition,
-        )
+        skipped = (offset, following - 1, *self._source.topic_partition)
+        logger.warning("%s; offsets %d to %d of %s-%d are passed over", self.located(error), *skipped)
 
     def located(self, damage: CorruptRecord) -> CorruptSegment:
         """The same damage with topic, partition, offset and file."""
@@ -217,6 +226,6 @@ class _RangeReader:
         path = damage.facts.get("path")
         if path is None:
             base = self._reader.segments(self._reader.published.current()).floor(offset)
-            path = self._source.directory if base is None else self._place.file_path(base, LOG)
+            path = self._source.directory if base is None else self._directory.file_path(base, LOG)
         facts = {**damage.facts, "topic": topic, "partition": partition, "offset": offset, "path": path}
         return CorruptSegment(f"{topic}-{partition} is damaged at offset {offset}, file {path}: {damage}", **facts)

@@ -60,14 +60,11 @@ def _pieces(whole: PartitionRange, piece_bytes: int, rest_bytes: int, offsets_ma
         if cuts and reader.size_bytes(cuts[-1], whole.end) < rest_bytes:
             del cuts[-1]
         for start, end in pairwise([whole.start, *cuts, whole.end]):
-            for first, last in pairwise([start, *_every(start, end, offsets_max), end]):
+            every = range(start + offsets_max, end, offsets_max) if offsets_max else ()
+            for first, last in pairwise([start, *every, end]):
                 yield sized(reader, whole, first, last)
 
 
 def sized(reader: PartitionReader, whole: PartitionRange, start: int, end: int) -> PartitionRange:
     """A part of a range, with its approximate stored ``size_bytes``."""
     return replace(whole, start=start, end=end, size_bytes=max(reader.size_bytes(start, end), 1))
-
-
-def _every(start: int, end: int, offsets_max: int) -> range:
-    return range(start + offsets_max, end, offsets_max) if offsets_max else range(0)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -33,12 +32,13 @@ from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import (
     check_complete,
+    existing,
     readable_offsets,
     report_loss,
     report_missing_offsets,
     start_offset,
 )
-from pylog.spark.source.ranges import PartitionRange, PartitionRanges, record_batches
+from pylog.spark.source.ranges import PartitionRange, read_task
 from pylog.spark.source.schema import arrow_schema
 from pylog.spark.source.splits import coalesce, sized, split
 from pylog.spark.source.stream_offsets import Positions
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._took_s: float | None = None
-        self._told: set[str] = set()  # missing names that were warned of
+        self._warned: set[str] = set()  # missing names that were warned of
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -103,18 +103,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of a batch from ``start``; ``start`` itself if nothing is there to read."""
         positions, there = stream_offsets.decode(start), self._watched.published()
         ids, known_ids = _ids(there), stream_offsets.ids(start)
-        anew = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
+        recreated = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
         readable = {p: self._readable(published) for p, (_, published) in there.items()}
         self._latest = stream_offsets.encode({p: offsets.end for p, offsets in readable.items()}, ids)
-        self._check_for_loss(positions, anew, there, readable)
-        stands = self._stands(positions | anew, there, readable)
-        ends = self._aimed_at(stands, {p: max(offsets.end, stands.get(p, 0)) for p, offsets in readable.items()})
+        self._check_for_loss(positions, recreated, there, readable)
+        starts = self._starts(positions | recreated, there, readable)
+        ends = self._up_to_target(starts, {p: max(offsets.end, starts.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
-            ends = self._limited(stands, ends, readable)
+            ends = self._limited(starts, ends, readable, there)
         if start == self._initial:  # Spark must record where the query started, even without records
             return stream_offsets.encode(ends, ids, positions)
-        if anew:
-            return stream_offsets.encode(ends, ids, anew)
+        if recreated:
+            return stream_offsets.encode(ends, ids, recreated)
         is_known = all(known_ids.get(topic) == ids.get(topic) for topic in ids)
         return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
 
@@ -126,16 +126,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return readable_offsets(published, self._options.isolation_level)
 
     def _check_for_loss(
-        self, positions: Positions, anew: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]
+        self, positions: Positions, recreated: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]
     ) -> None:
         for topic_partition, position in positions.items():
             if topic_partition not in there:
                 self._report_loss(topic_partition, position, "it is not there any more, or the options don't select it")
-            elif topic_partition in anew:
-                self._report_loss(topic_partition, position, "the topic was deleted, and created anew")
+            elif topic_partition in recreated:
+                self._report_loss(topic_partition, position, "the topic was deleted, and created again")
             elif there[topic_partition][1].high_watermark < position:
                 end = readable[topic_partition].end
-                self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created anew")
+                self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created again")
         self._check_for_missing()
 
     def _check_for_missing(self) -> None:
@@ -143,12 +143,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._watched.missing and self._options.fail_on_data_loss:
             raise self._watched.missing[0]
         missing = {str(error) for error in self._watched.missing}
-        for problem in sorted(missing - self._told):
+        for problem in sorted(missing - self._warned):
             logger.warning("%s; going on with what there is", problem)
-        self._told = missing
+        self._warned = missing
 
     @staticmethod
-    def _stands(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
+    def _starts(positions: Positions, there: There, readable: Mapping[TopicPartition, OffsetRange]) -> Positions:
         """The next batch's start in existing partitions: the end of a truncated one."""
         return {
             p: position if position <= there[p][1].high_watermark else readable[p].end
@@ -156,16 +156,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if p in there
         }
 
-    def _aimed_at(self, stands: Positions, ends: Positions) -> Positions:
+    def _up_to_target(self, starts: Positions, ends: Positions) -> Positions:
         """With the AvailableNow trigger: no further than what existed when the query began."""
         target = self._target
         if target is None:
             return ends
-        known = target.keys() | stands.keys()
-        return {p: max(min(end, target.get(p, 0)), stands.get(p, 0)) for p, end in ends.items() if p in known}
+        known = target.keys() | starts.keys()
+        return {p: max(min(end, target.get(p, 0)), starts.get(p, 0)) for p, end in ends.items() if p in known}
 
     def _limited(
-        self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange]
+        self, positions: Positions, ends: Positions, readable: Mapping[TopicPartition, OffsetRange], there: There
     ) -> Positions:
         """Apply the limits. Offsets that are gone do not count."""
         limits = self._options.limits
@@ -173,35 +173,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             p: (min(max(positions.get(p, 0), readable[p].start), end), end) for p, end in ends.items()
         }
         count = sum(end - start for start, end in new.values())
-        may_wait = self._target is None and not self._has_waited(limits.delay_s)
+        # the first batch does not wait, as in Spark's Kafka source
+        has_waited = self._took_s is None or self._clock.monotonic() - self._took_s >= limits.delay_s
+        may_wait = self._target is None and not has_waited
         if may_wait and count < limits.offsets_min:
             return {p: positions[p] for p in ends if p in positions}
         if count:
             self._took_s = self._clock.monotonic()
-        by_count = share_of_offsets(new, limits)
-        by_bytes = share_of_bytes(new, limits, self._weigh, self._cut)
+
+        def weigh(topic_partition: TopicPartition, offsets: Range) -> int:
+            source, published = there[topic_partition]
+            with closing(source.reader(published)) as reader:  # one byte more shows that there is more
+                return max(reader.size_bytes(*offsets, limits.bytes_max + 1), 1)
+
+        def cut(topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
+            source, published = there[topic_partition]
+            with closing(source.reader(published)) as reader:
+                return reader.first_cut(*offsets, wanted_bytes)
+
+        by_count, by_bytes = share_of_offsets(new, limits), share_of_bytes(new, limits, weigh, cut)
         return {p: min(by_count[p], by_bytes[p]) for p in ends}
-
-    def _has_waited(self, delay_s: float) -> bool:
-        """The first batch does not wait, as in Spark's Kafka source."""
-        return self._took_s is None or self._clock.monotonic() - self._took_s >= delay_s
-
-    def _weigh(self, topic_partition: TopicPartition, offsets: Range) -> int:
-        there = self._watched.published_of(topic_partition)
-        if there is None:
-            return 0
-        source, published = there
-        with closing(source.reader(published)) as reader:  # one byte more shows that there is more
-            return max(reader.size_bytes(*offsets, self._options.limits.bytes_max + 1), 1)
-
-    def _cut(self, topic_partition: TopicPartition, offsets: Range, wanted_bytes: int) -> int:
-        there = self._watched.published_of(topic_partition)
-        start, end = offsets
-        if there is None:
-            return end
-        source, published = there
-        with closing(source.reader(published)) as reader:
-            return reader.first_cut(start, end, wanted_bytes)
 
     # What a batch reads
 
@@ -220,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 source, published = there
                 if _differ({topic_partition.topic: source.known_id}, planned_ids, topic_partition.topic):
-                    self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created anew")
+                    self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created again")
                     continue
                 offsets = self._checked(topic_partition, published, wanted)
                 if offsets.start < offsets.end:
@@ -229,37 +220,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return coalesce(split(planned, splitting), splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, PartitionRanges):
-            return iter(())  # Spark makes a partition if the plan has none
-        columns = arrow_schema(self._schema, include_headers=self._options.include_headers)
-        return chain.from_iterable(record_batches(piece, columns) for piece in partition.ranges)
+        return read_task(partition, arrow_schema(self._schema, include_headers=self._options.include_headers))
 
     def _checked(self, topic_partition: TopicPartition, published: CommitState, wanted: OffsetRange) -> OffsetRange:
         there = readable_offsets(published, self._options.isolation_level)
-        start = min(max(wanted.start, there.start), there.end)
-        end = min(max(wanted.end, start), there.end)
-        if (start, end) != (wanted.start, wanted.end):
+        found = existing(wanted, there)
+        if found != wanted:
             report_missing_offsets(topic_partition, wanted, there, published.high_watermark, self._options)
-        return OffsetRange(start, end)
+        return found
 
     def _range(self, source: PartitionSource, published: CommitState, offsets: OffsetRange) -> PartitionRange:
-        options = self._options
-        whole = PartitionRange(
-            source, published, offsets.start, offsets.end, options.isolation_level, options.fail_on_data_loss,
-            skip_damage=options.skip_damage,
-        )  # fmt: skip
         with closing(source.reader(published)) as reader:
-            return sized(reader, whole, offsets.start, offsets.end)
+            return sized(reader, PartitionRange.of(source, published, offsets, self._options), *offsets)
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition
         report_loss(
             f"the query is to read {topic}-{partition} from offset {position} on: {cause}",
             topic_partition,
-            fails=self._options.fail_on_data_loss,
-            offset=position,
-            cause=cause,
-        )
+            fails=self._options.fail_on_data_loss, offset=position, cause=cause,
+        )  # fmt: skip
 
 
 def _ids(there: There) -> dict[str, str]:
@@ -274,10 +254,9 @@ def _differ(ids: Mapping[str, str], known: Mapping[str, str], topic: str) -> boo
 def _start(source: PartitionSource, published: CommitState, options: SourceOptions) -> int:
     there = readable_offsets(published, options.isolation_level)
     with closing(source.reader(published)) as reader:
-        wanted = start_offset(reader, source.topic_partition, there, options)
-    start = min(max(wanted, there.start), there.end)
-    if start != wanted:
-        report_missing_offsets(
-            source.topic_partition, OffsetRange(wanted, wanted), there, published.high_watermark, options
-        )
-    return start
+        start = start_offset(reader, source.topic_partition, there, options)
+    wanted = OffsetRange(start, start)
+    found = existing(wanted, there)
+    if found != wanted:
+        report_missing_offsets(source.topic_partition, wanted, there, published.high_watermark, options)
+    return found.start

@@ -62,31 +62,23 @@ def starts(start: Mapping[str, Any], end: Mapping[str, Any]) -> Positions:
 
 
 def ids(offsets: Mapping[str, Any]) -> dict[str, str]:
-    """The ids of the topics in ``offsets``."""
     found = offsets.get(IDS, {})
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise _no_offsets(found)
     return found
 
 
-def _no_offsets(found: object) -> ConfigError:
+def _no_offsets(found: object, of: str = "", expected: str = "topic and partition", **facts: str) -> ConfigError:
     return ConfigError(
-        f"the checkpoint has {found!r}, expected offsets by topic and partition; it is of another source, or damaged: start with "
-        "a new checkpointLocation",
-        option="checkpointLocation",
-        value=found,
-    )
+        f"the checkpoint has {found!r}{of}, expected offsets by {expected}; it is of another source, or damaged: "
+        "start with a new checkpointLocation",
+        option="checkpointLocation", value=found, **facts,
+    )  # fmt: skip
 
 
 def _of_topic(topic: str, numbers: object) -> Positions:
     if not isinstance(numbers, dict) or not all(
         re.fullmatch("0|[1-9][0-9]{0,9}", number) and is_int(offset, 0) for number, offset in numbers.items()
     ):
-        raise ConfigError(
-            f"the checkpoint has {numbers!r} for topic {topic!r}, expected offsets by partition; it is of another source, "
-            "or damaged: start with a new checkpointLocation",
-            option="checkpointLocation",
-            topic=topic,
-            value=numbers,
-        )
+        raise _no_offsets(numbers, f" for topic {topic!r}", "partition", topic=topic)
     return {TopicPartition(topic, int(number)): offset for number, offset in numbers.items()}

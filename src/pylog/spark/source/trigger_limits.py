@@ -35,19 +35,13 @@ def share_of_bytes(
 
     Larger lags than the limit count the same, so that a backlog costs no more than a batch.
     """
+    ends = {partition: end for partition, (_, end) in new.items()}
     if not limits.bytes_max:
-        return {partition: end for partition, (_, end) in new.items()}
-    sizes = {
-        partition: min(weigh(partition, offsets), limits.bytes_max + 1)
-        for partition, offsets in new.items()
-        if offsets[0] < offsets[1]
-    }
+        return ends
+    lagging = {partition: offsets for partition, offsets in new.items() if offsets[0] < offsets[1]}
+    sizes = {p: min(weigh(p, offsets), limits.bytes_max + 1) for p, offsets in lagging.items()}
     total = sum(sizes.values())
-    if total <= limits.bytes_max:
-        return {partition: end for partition, (_, end) in new.items()}
-    return {
-        partition: cut(partition, offsets, max(1, limits.bytes_max * sizes[partition] // total))
-        if partition in sizes
-        else offsets[1]
-        for partition, offsets in new.items()
-    }
+    if total > limits.bytes_max:
+        for p, offsets in lagging.items():
+            ends[p] = cut(p, offsets, max(1, limits.bytes_max * sizes[p] // total))
+    return ends

@@ -7,7 +7,7 @@ one read per partition. Kafka's directories have neither and are listed and asse
 from __future__ import annotations
 
 from pylog.errors import InvalidPartition, PylogError, TopicNotFound
-from pylog.interrupts import own, suppress
+from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.spark.source.directory import LogDirectory, PartitionSource
@@ -45,11 +45,8 @@ class WatchedPartitions:
     def published(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
         """All partitions that exist now."""
         self.refresh()
-        found = {}
-        for topic_partition, partition in self._watched.items():
-            with suppress(TopicNotFound):  # deleted since it was listed
-                found[topic_partition] = partition.source, partition.published()
-        return found
+        found = {topic_partition: self.published_of(topic_partition) for topic_partition in self._watched}
+        return {topic_partition: there for topic_partition, there in found.items() if there is not None}
 
     def refresh(self) -> None:
         """List again if the catalog may have changed since."""

@@ -8,7 +8,9 @@ Operation A comes before operation B by an edge
 - *realtime*: if A was completed before B was invoked.
 
 Kafka does not isolate writes from one another, so cycles of ww edges (G0) are allowed. In a cycle
-with a wr edge but no ww edge (G1c) information flowed backwards, which is never allowed.
+with a wr edge but no ww edge (G1c) information flowed backwards, which is never allowed: with
+process edges an answer was read before the question was sent, with realtime edges a record was read
+before it was sent.
 
 The search is linear. If an edge leads backwards, it finds the strongly connected components
 (Tarjan, 1972).
@@ -18,94 +20,68 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pylog.testing.checker.anomaly import Anomaly
-from pylog.testing.checker.index import NEVER, NOBODY, Index
+from pylog.testing.checker.anomaly import Finding
+from pylog.testing.checker.index import NO_LINE, NO_OPERATION, Index
 
 Edge = tuple[int, int]
-
-
-def g0(index: Index) -> Iterator[Anomaly]:
-    """A cycle of ww edges."""
-    yield from _cycles("G0", index, _neighbours(index))
-
-
-def g0_process(index: Index) -> Iterator[Anomaly]:
-    """A cycle of ww and process edges."""
-    yield from _cycles("G0-process", index, _neighbours(index), _successors)
-
-
-def g0_realtime(index: Index) -> Iterator[Anomaly]:
-    """A cycle of ww and realtime edges."""
-    yield from _cycles("G0-realtime", index, _neighbours(index), _successors, _realtime)
-
-
-def g1c(index: Index) -> Iterator[Anomaly]:
-    """A cycle of wr edges: two transactions read each other's records."""
-    yield from _cycles("G1c", index, index.flows)
-
-
-def g1c_process(index: Index) -> Iterator[Anomaly]:
-    """A cycle of wr and process edges: an answer was read before the question was sent."""
-    yield from _cycles("G1c-process", index, index.flows, _successors)
-
-
-def g1c_realtime(index: Index) -> Iterator[Anomaly]:
-    """A cycle of wr and realtime edges: a record was read before it was sent."""
-    yield from _cycles("G1c-realtime", index, index.flows, _successors, _realtime)
-
-
 Edges = Callable[[Index], Iterable[Edge]]
 
 
-def _cycles(kind: str, index: Index, edges: list[Edge], *more: Edges) -> Iterator[Anomaly]:
-    """One anomaly for each component that needs the last kind of edges; the others are weaker."""
-    if _lead_forwards(index, edges):
-        return
-    weaker: set[int] = set()
-    if more:
-        weaker = {node for nodes in _components(index, edges, more[:-1]) for node in nodes}
-    for nodes in _components(index, edges, more):
-        if weaker.isdisjoint(nodes):
-            processes = sorted({index.processes[node] for node in nodes})
-            lines = sorted(index.asked[node] for node in nodes)
-            text = f"{len(nodes)} operations of processes {processes[:9]}, asked for in lines {lines[:9]}"
-            yield Anomaly(kind, text)
+def cycles(first: Edges, *more: Edges) -> Callable[[Index], Iterator[Finding]]:
+    """Finds components that need the last kind of edges; without it they are of a weaker kind."""
+
+    def find(index: Index) -> Iterator[Finding]:
+        edges = list(first(index))
+        if _lead_forwards(index, edges, to_readers=first is wr):
+            return
+        weaker: set[int] = set()
+        if more:
+            weaker = {node for nodes in _components(index, edges, more[:-1]) for node in nodes}
+        for nodes in _components(index, edges, more):
+            if weaker.isdisjoint(nodes):
+                processes = sorted({index.processes[node] for node in nodes})
+                lines = sorted(index.asked[node] for node in nodes)
+                yield Finding(f"{len(nodes)} operations of processes {processes[:9]}, asked for in lines {lines[:9]}")
+
+    return find
 
 
-def _lead_forwards(index: Index, edges: list[Edge]) -> bool:
+def _lead_forwards(index: Index, edges: list[Edge], *, to_readers: bool) -> bool:
     """Whether all edges lead to later moments: then no cycle exists. An operation's moment is its
     completion if it reads, else its invocation; process and realtime edges always lead forwards."""
-    readers = set() if edges is not index.flows else {reader for _, reader in edges}
+    readers = {reader for _, reader in edges} if to_readers else set()
     moment = [done if node in readers else index.asked[node] for node, done in enumerate(index.done)]
     return all(moment[earlier] < moment[later] for earlier, later in edges)
 
 
-def _neighbours(index: Index) -> list[Edge]:
-    edges: list[Edge] = []
+def wr(index: Index) -> Iterable[Edge]:
+    return index.flows
+
+
+def ww(index: Index) -> Iterator[Edge]:
     for partition in index.partitions.values():
-        before = NOBODY
+        before = NO_OPERATION
         for offset in partition.offsets():
             node = partition.node[partition.at[offset]]
-            if node not in (before, NOBODY):
-                if before != NOBODY:
-                    edges.append((before, node))
+            if node not in (before, NO_OPERATION):
+                if before != NO_OPERATION:
+                    yield before, node
                 before = node
-    return edges
 
 
-def _successors(index: Index) -> Iterator[Edge]:
+def process(index: Index) -> Iterator[Edge]:
     last: dict[int, int] = {}
-    for node, process in enumerate(index.processes):
-        before = last.get(process)
-        if before is not None and index.done[before] != NEVER:
+    for node, number in enumerate(index.processes):
+        before = last.get(number)
+        if before is not None and index.done[before] != NO_LINE:
             yield before, node
-        last[process] = node
+        last[number] = node
 
 
-def _realtime(index: Index) -> Iterator[Edge]:
+def realtime(index: Index) -> Iterator[Edge]:
     """Edges from completed operations to those invoked later, without those that others imply."""
     events = [(line, 1, node) for node, line in enumerate(index.asked)]
-    events += [(line, 0, node) for node, line in enumerate(index.done) if line != NEVER]
+    events += [(line, 0, node) for node, line in enumerate(index.done) if line != NO_LINE]
     over: set[int] = set()  # the last completed ones: every other is before one of these
     before: dict[int, tuple[int, ...]] = {}
     for _, asked, node in sorted(events):

@@ -7,6 +7,7 @@ lost it. A commit counts if it is answered ``ok``, and is compared with the stat
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -53,23 +54,13 @@ class GroupIndex:
         self._owned: dict[int, set[tuple[str, str, int]]] = {}
         self._latest: dict[tuple[str, str], tuple[int, int]] = {}  # owner and generation
         self._was_stopped: set[int] = set()  # since its last report
-        self._known: dict[tuple[str, str], Known] = {}
+        self._known: defaultdict[tuple[str, str], Known] = defaultdict(Known)
         self._asked: dict[tuple[int, str], Known] = {}
 
-    def _learn(
-        self,
-        group: str,
-        partition: str,
-        *,
-        generation: int = NOTHING,
-        committed: int | None = None,
-        reach: int = NOTHING,
-    ) -> None:
-        known = self._known.get((group, partition), Known())
+    def _learn(self, group: str, partition: str, reach: int, generation: int = NOTHING) -> None:
+        known = self._known[group, partition]
         self._known[group, partition] = Known(
-            max(known.generation, generation),
-            known.committed if committed is None else committed,
-            max(known.reach, reach),
+            max(known.generation, generation), known.committed, max(known.reach, reach)
         )
 
     def stop(self, process: int) -> None:
@@ -97,27 +88,26 @@ class GroupIndex:
                 owned.add(key)
             else:
                 self.overlaps.append(Overlap(group, partition, generation, (owner, process)))
-            self._learn(group, partition, generation=generation, reach=NOTHING if position is None else position)
+            self._learn(group, partition, NOTHING if position is None else position, generation)
 
     def poll(self, process: int, partition: str, last_offset: int) -> None:
         self._was_stopped.discard(process)
         group = self._group_of.get(process)
         if group is not None:
-            self._learn(group, partition, reach=last_offset + 1)
+            self._learn(group, partition, last_offset + 1)
 
     def ask(self, process: int, group: str, positions: Positions) -> None:
         for partition in positions:
-            self._asked[process, partition] = self._known.get((group, partition), Known())
+            self._asked[process, partition] = self._known[group, partition]
 
     def commit(self, process: int, group: str, generation: int, positions: Positions) -> None:
-        """Record an accepted commit."""
         for partition, position in positions.items():
             offset = position or 0
-            now = self._known.get((group, partition), Known())
-            known = self._asked.pop((process, partition), now)
+            known = self._asked.pop((process, partition), self._known[group, partition])
             if generation:
                 self._compare(Commit("", process, group, partition, offset, 0), generation, known)
-            self._learn(group, partition, generation=generation, committed=offset, reach=offset)
+            self._learn(group, partition, offset, generation)
+            self._known[group, partition] = self._known[group, partition]._replace(committed=offset)
 
     def _compare(self, commit: Commit, generation: int, known: Known) -> None:
         if generation < known.generation:

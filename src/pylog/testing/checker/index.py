@@ -14,7 +14,7 @@ from pylog.testing import history
 from pylog.testing.checker.group_index import GroupIndex
 from pylog.testing.history import COMMIT, DELETE, FAIL, INFO, INVOKE, OK, POLL, Operation, Pair
 
-NOWHERE = NOBODY = NEVER = -1
+NO_OFFSET = NO_OPERATION = NO_LINE = -1
 IS_UNKNOWN, IS_ACKNOWLEDGED, IS_REFUSED = range(3)
 
 
@@ -57,10 +57,10 @@ class PartitionIndex:
         self.repeats: set[tuple[int, int]] = set()  # (value, another offset of it)
         self.altered: set[int] = set()  # offsets of values with a wrong checksum
         self.batches: list[tuple[int, int]] = []  # atomic: first number and count
-        self.acked_max = self.read_max = NOWHERE
+        self.acked_max = self.read_max = NO_OFFSET
         self.deleted_to = 0
         self.has_final = False
-        self.final_from = NOWHERE
+        self.final_from = NO_OFFSET
         self._offsets: list[int] = []
 
     def id_of(self, value: int) -> int:
@@ -93,13 +93,13 @@ class PartitionIndex:
         if self.at.setdefault(offset, number) != number:
             self.conflicts.add((offset, number))
         first = self.first_at[number]
-        if first == NOWHERE:
+        if first == NO_OFFSET:
             self.first_at[number] = offset
         elif first != offset:
             self.repeats.add((number, offset))
 
     def read(self, number: int, offset: int, final: bool) -> None:
-        if self.read_at[number] == NOWHERE:
+        if self.read_at[number] == NO_OFFSET:
             self.read_at[number] = offset
             self.read_max = max(self.read_max, self.first_at[number])
         if final:
@@ -107,7 +107,7 @@ class PartitionIndex:
 
     def gone_to(self) -> int:
         """Records before it may be gone: deleted on request, and not in the final log."""
-        return self.deleted_to if self.final_from == NOWHERE else min(self.deleted_to, self.final_from)
+        return self.deleted_to if self.final_from == NO_OFFSET else min(self.deleted_to, self.final_from)
 
     def offsets(self) -> list[int]:
         """All offsets with a value, ascending."""
@@ -122,13 +122,13 @@ class Actor:
     def __init__(self) -> None:
         self.cursor: dict[str, int] = {}  # the last offset read, or the one before the next
         self.acked: dict[str, tuple[int, int]] = {}  # the last acknowledgement: offset, operation
-        self.node = NOBODY  # the last operation invoked
+        self.node = NO_OPERATION  # the last operation invoked
         self.polls = False  # whether that is a poll without an answer
         self.asks = ""  # the function it waits for
         self.deleting: dict[str, int | None] = {}  # invoked, not answered yet
         self.since = 0.0  # its last event; this clock stands while any process is stopped
         self.time = 0.0  # its last event, on the clock of the history
-        self.event = NEVER
+        self.event = NO_LINE
         self.hungry: dict[str, float] = {}  # partition with records -> since when it gets none
 
 
@@ -208,7 +208,7 @@ class Index:
             if actor.asks:
                 self._waited(process, actor.asks, end - actor.since)
         for partition, number, reader in self._late:
-            if partition.node[number] != NOBODY:
+            if partition.node[number] != NO_OPERATION:
                 self.flows.append((partition.node[number], reader))
 
     # What was asked
@@ -222,7 +222,7 @@ class Index:
     def _node(self, process: int, asked: int) -> int:
         self.processes.append(process)
         self.asked.append(asked)
-        self.done.append(NEVER)
+        self.done.append(NO_LINE)
         return len(self.done) - 1
 
     def _ask(self, op: Operation, actor: Actor) -> None:
@@ -276,14 +276,16 @@ class Index:
     def _was_not_asked(self, op: Operation, actor: Actor) -> bool:
         """Whether the history lacks the invocation of this completion."""
         sent = ((self.partition(name), pairs[0][1]) for name, pairs in op.sent.items() if pairs)
-        new = any(value is not None and partition.node[partition.id_of(value)] == NOBODY for partition, value in sent)
-        return new or actor.node == NOBODY or (op.f == POLL and not actor.polls)
+        new = any(
+            value is not None and partition.node[partition.id_of(value)] == NO_OPERATION for partition, value in sent
+        )
+        return new or actor.node == NO_OPERATION or (op.f == POLL and not actor.polls)
 
     def _sent(self, op: Operation, actor: Actor, partition: PartitionIndex, pairs: Sequence[Pair]) -> None:
         for offset, value in pairs:
             assert value is not None
             number = partition.id_of(value)
-            if partition.node[number] == NOBODY:
+            if partition.node[number] == NO_OPERATION:
                 partition.attribute(number, actor.node, op.process)
             node = partition.node[number]
             if op.type == FAIL:
@@ -293,7 +295,7 @@ class Index:
             partition.outcome[number] = IS_ACKNOWLEDGED
             if offset is None:
                 continue
-            before, by = actor.acked.get(partition.name, (offset - 1, NOBODY))
+            before, by = actor.acked.get(partition.name, (offset - 1, NO_OPERATION))
             if offset != before + 1 and (by == node or offset <= before):
                 self.sends_back.append(Jump(op.process, partition.name, before, offset, by == node))
             actor.acked[partition.name] = (offset, node)
@@ -307,9 +309,9 @@ class Index:
         before = actor.cursor.get(name)
         if op.final and ok:
             partition.has_final = True
-            if pairs and partition.final_from == NOWHERE:
+            if pairs and partition.final_from == NO_OFFSET:
                 partition.final_from = pairs[0][0] or 0
-        inside, writer = False, NOBODY
+        inside, writer = False, NO_OPERATION
         for offset, value in pairs:
             assert offset is not None
             if before is not None and offset != before + 1:
@@ -325,7 +327,7 @@ class Index:
             self.polled += 1
             partition.read(number, offset, op.final)
             sender = partition.node[number]
-            if sender == NOBODY:
+            if sender == NO_OPERATION:
                 self._late.append((partition, number, node))
             elif sender == node:
                 self.own_reads.append((op.process, name, partition.values[number]))

@@ -1,29 +1,21 @@
 """Anomalies of order: of reads, of acknowledgements, and of the log.
 
 Offsets that no process ever saw (transaction markers, compacted records) and deleted offsets are
-not a gap: only skipped records count.
+not a gap: only skipped records count. ``inside``: within one operation, else from one to the next.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from pylog.testing.checker.anomaly import Anomaly
-from pylog.testing.checker.index import NOBODY, NOWHERE, Index, Jump
+from pylog.testing.checker.anomaly import Finding
+from pylog.testing.checker.index import NO_OFFSET, NO_OPERATION, Index, Jump, PartitionIndex
+from pylog.testing.checker.records import Located
 
 
-def poll_skip(index: Index) -> Iterator[Anomaly]:
+def skips(index: Index, *, inside: bool) -> Iterator[Finding]:
     """A process continued reading after records that it had not read."""
-    yield from _skips(index, "poll-skip", inside=False)
-
-
-def int_poll_skip(index: Index) -> Iterator[Anomaly]:
-    """One poll skipped records in its middle."""
-    yield from _skips(index, "int-poll-skip", inside=True)
-
-
-def _skips(index: Index, kind: str, *, inside: bool) -> Iterator[Anomaly]:
     for jump in index.jumps:
         if jump.inside == inside and jump.after > jump.before:
             partition = index.partitions[jump.partition]
@@ -34,81 +26,57 @@ def _skips(index: Index, kind: str, *, inside: bool) -> Iterator[Anomaly]:
                 text = (
                     f"process {jump.process} went on from offset {jump.before} to {jump.after}, past {missed} records"
                 )
-                yield Anomaly(kind, text, jump.partition, jump.after)
+                yield Finding(text, jump.partition, jump.after)
 
 
-def nonmonotonic_poll(index: Index) -> Iterator[Anomaly]:
+def reads_back(index: Index, *, inside: bool) -> Iterator[Finding]:
     """A process read a record again, or an earlier one, without seeking."""
-    yield from _read_back(index, "nonmonotonic-poll", inside=False)
+    return _jumps(index.jumps, "read", inside=inside, back=True)
 
 
-def int_nonmonotonic_poll(index: Index) -> Iterator[Anomaly]:
-    """One poll returned a record twice, or an earlier one after a later one."""
-    yield from _read_back(index, "int-nonmonotonic-poll", inside=True)
-
-
-def _read_back(index: Index, kind: str, *, inside: bool) -> Iterator[Anomaly]:
-    for jump in index.jumps:
-        if jump.inside == inside and jump.after <= jump.before:
-            yield _went(kind, jump, "read")
-
-
-def nonmonotonic_send(index: Index) -> Iterator[Anomaly]:
+def sends_back(index: Index, *, inside: bool) -> Iterator[Finding]:
     """A process sent a record after another and got an earlier offset, or the same."""
-    for jump in index.sends_back:
-        if not jump.inside and jump.after <= jump.before:
-            yield _went("nonmonotonic-send", jump, "was acknowledged")
+    return _jumps(index.sends_back, "was acknowledged", inside=inside, back=True)
 
 
-def int_nonmonotonic_send(index: Index) -> Iterator[Anomaly]:
-    """A record of one operation got an earlier offset than the one before it, or the same."""
-    for jump in index.sends_back:
-        if jump.inside and jump.after <= jump.before:
-            yield _went("int-nonmonotonic-send", jump, "was acknowledged")
-
-
-def int_send_skip(index: Index) -> Iterator[Anomaly]:
+def send_skips(index: Index) -> Iterator[Finding]:
     """Records of one operation have others between them. Kafka allows this."""
-    for jump in index.sends_back:
-        if jump.inside and jump.after > jump.before:
-            yield _went("int-send-skip", jump, "was acknowledged")
+    return _jumps(index.sends_back, "was acknowledged", inside=True, back=False)
 
 
-def _went(kind: str, jump: Jump, did: str) -> Anomaly:
-    text = f"process {jump.process} {did} offset {jump.before}, then offset {jump.after}"
-    return Anomaly(kind, text, jump.partition, jump.after)
+def _jumps(jumps: Iterable[Jump], did: str, *, inside: bool, back: bool) -> Iterator[Finding]:
+    for jump in jumps:
+        if jump.inside == inside and (jump.after <= jump.before) == back:
+            text = f"process {jump.process} {did} offset {jump.before}, then offset {jump.after}"
+            yield Finding(text, jump.partition, jump.after)
 
 
-def order_per_producer(index: Index) -> Iterator[Anomaly]:
+def order_per_producer(partition: PartitionIndex) -> Located:
     """In the log, a record is after one that its process sent later."""
-    for partition in index.partitions.values():
-        last: dict[int, int] = {}
-        for offset in partition.offsets():
-            number = partition.at[offset]
-            process = partition.process[number]
-            if partition.node[number] == NOBODY:
-                continue
-            before = last.get(process, NOWHERE)
-            if number < before:
-                values = partition.values
-                text = f"value {values[number]} of process {process} is at offset {offset}, behind {values[before]}, sent later"
-                yield Anomaly("order-per-producer", text, partition.name, offset)
-            last[process] = max(before, number)
+    last: dict[int, int] = {}
+    values = partition.values
+    for offset in partition.offsets():
+        number = partition.at[offset]
+        process = partition.process[number]
+        if partition.node[number] == NO_OPERATION:
+            continue
+        before = last.get(process, NO_OFFSET)
+        if number < before:
+            text = f"value {values[number]} of process {process} is at offset {offset}"
+            yield f"{text}, after {values[before]}, sent later", offset
+        last[process] = max(before, number)
 
 
-def realtime_order(index: Index) -> Iterator[Anomaly]:
+def realtime_order(partition: PartitionIndex) -> Located:
     """A record got an offset before one that any process had acknowledged before it was sent."""
-    for partition in index.partitions.values():
-        for number, offset in enumerate(partition.acked_at):
-            if NOWHERE < offset <= partition.floor[number]:
-                text = (
-                    f"value {partition.values[number]} got offset {offset}, though offset {partition.floor[number]} was "
-                    "acknowledged before it was sent"
-                )
-                yield Anomaly("realtime-order", text, partition.name, offset)
+    for number, offset in enumerate(partition.acked_at):
+        floor = partition.floor[number]
+        if NO_OFFSET < offset <= floor:
+            text = f"value {partition.values[number]} got offset {offset}"
+            yield f"{text}, though offset {floor} was acknowledged before it was sent", offset
 
 
-def stuck(index: Index) -> Iterator[Anomaly]:
+def stuck(index: Index) -> Iterator[Finding]:
     """A live process waited too long for an answer, or for existing records, without any stop."""
     for wait in index.waits:
-        yield Anomaly("stuck", f"process {wait.process} waited {wait.seconds:.1f} s for {wait.what}")
+        yield Finding(f"process {wait.process} waited {wait.seconds:.1f} s for {wait.what}")

@@ -4,57 +4,65 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from pylog.testing.checker import cycles, groups, order, records
-from pylog.testing.checker.anomaly import Anomaly
-from pylog.testing.checker.index import IS_ACKNOWLEDGED, IS_REFUSED, Index
+from pylog.testing.checker import groups, order, records
+from pylog.testing.checker.anomaly import Anomaly, Finding
+from pylog.testing.checker.cycles import cycles, process, realtime, wr, ww
+from pylog.testing.checker.index import IS_ACKNOWLEDGED, IS_REFUSED, Index, PartitionIndex
 from pylog.testing.history import Operation
 
 SHOWN_MAX = 20
 STUCK_S = 5.0
 
 
+Find = Callable[[Index], Iterator[Finding]]
+
+
 class Kind(NamedTuple):
     """A kind of anomaly. If Kafka's model allows it, it is reported but is not a failure."""
 
-    find: Callable[[Index], Iterator[Anomaly]]
+    find: Find
     allowed: bool = False
 
 
+def _in_each(find: Callable[[PartitionIndex], records.Located]) -> Kind:
+    """A kind that is found in one partition."""
+    return Kind(lambda index: (Finding(text, p.name, at) for p in index.partitions.values() for text, at in find(p)))
+
+
 KINDS: dict[str, Kind] = {
-    "inconsistent-offsets": Kind(records.inconsistent_offsets),
-    "duplicate": Kind(records.duplicate),
-    "lost-write": Kind(records.lost_write),
-    "unseen": Kind(records.unseen),
-    "aborted-read": Kind(records.aborted_read),
+    "inconsistent-offsets": _in_each(records.inconsistent_offsets),
+    "duplicate": _in_each(records.duplicate),
+    "lost-write": _in_each(records.lost_write),
+    "unseen": _in_each(records.unseen),
+    "aborted-read": _in_each(records.aborted_read),
     "precommitted-read": Kind(records.precommitted_read),
-    "corrupt-value": Kind(records.corrupt_value),
-    "vanished-read": Kind(records.vanished_read),
-    "torn-batch": Kind(records.torn_batch),
+    "corrupt-value": _in_each(records.corrupt_value),
+    "vanished-read": _in_each(records.vanished_read),
+    "torn-batch": _in_each(records.torn_batch),
     "torn-transaction": Kind(records.torn_transaction),
-    "retention-early": Kind(records.retention_early),
-    "poll-skip": Kind(order.poll_skip),
-    "nonmonotonic-poll": Kind(order.nonmonotonic_poll),
-    "int-poll-skip": Kind(order.int_poll_skip),
-    "int-nonmonotonic-poll": Kind(order.int_nonmonotonic_poll),
-    "nonmonotonic-send": Kind(order.nonmonotonic_send),
-    "int-nonmonotonic-send": Kind(order.int_nonmonotonic_send),
-    "int-send-skip": Kind(order.int_send_skip, allowed=True),
-    "order-per-producer": Kind(order.order_per_producer),
-    "realtime-order": Kind(order.realtime_order),
-    "zombie-commit": Kind(groups.zombie_commit),
-    "commit-regression": Kind(groups.commit_regression),
-    "commit-ahead": Kind(groups.commit_ahead),
+    "retention-early": _in_each(records.retention_early),
+    "poll-skip": Kind(partial(order.skips, inside=False)),
+    "nonmonotonic-poll": Kind(partial(order.reads_back, inside=False)),
+    "int-poll-skip": Kind(partial(order.skips, inside=True)),
+    "int-nonmonotonic-poll": Kind(partial(order.reads_back, inside=True)),
+    "nonmonotonic-send": Kind(partial(order.sends_back, inside=False)),
+    "int-nonmonotonic-send": Kind(partial(order.sends_back, inside=True)),
+    "int-send-skip": Kind(order.send_skips, allowed=True),
+    "order-per-producer": _in_each(order.order_per_producer),
+    "realtime-order": _in_each(order.realtime_order),
+    **{kind: Kind(partial(groups.commits, kind=kind)) for kind in groups.CONTRADICTIONS},
     "group-overlap": Kind(groups.group_overlap),
     "stuck": Kind(order.stuck),
-    "G0": Kind(cycles.g0, allowed=True),
-    "G0-process": Kind(cycles.g0_process, allowed=True),
-    "G0-realtime": Kind(cycles.g0_realtime, allowed=True),
-    "G1c": Kind(cycles.g1c),
-    "G1c-process": Kind(cycles.g1c_process),
-    "G1c-realtime": Kind(cycles.g1c_realtime),
+    "G0": Kind(cycles(ww), allowed=True),
+    "G0-process": Kind(cycles(ww, process), allowed=True),
+    "G0-realtime": Kind(cycles(ww, process, realtime), allowed=True),
+    "G1c": Kind(cycles(wr)),
+    "G1c-process": Kind(cycles(wr, process)),
+    "G1c-realtime": Kind(cycles(wr, process, realtime)),
 }
 
 
@@ -99,11 +107,10 @@ def check(operations: Iterable[Operation], *, stuck_s: float = STUCK_S) -> Verdi
     counts: dict[str, int] = {}
     shown: list[Anomaly] = []
     for name, kind in KINDS.items():
-        found = kind.find(index)
-        for anomaly in found:
+        for finding in kind.find(index):
             counts[name] = counts.get(name, 0) + 1
             if counts[name] <= SHOWN_MAX:
-                shown.append(anomaly)
+                shown.append(Anomaly(name, *finding))
     outcomes = Counter(chain.from_iterable(partition.outcome for partition in index.partitions.values()))
     acknowledged, refused = outcomes[IS_ACKNOWLEDGED], outcomes[IS_REFUSED]
     return Verdict(counts, shown, index.operations, acknowledged, refused, index.polled, index.lag_max_s)

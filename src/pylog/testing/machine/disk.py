@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import NamedTuple
 
 PAGE_BYTES = 4096
@@ -90,7 +91,7 @@ class File:
         elif behaviour != "dirty":
             raise ValueError(f"a sync fails as dirty, clean or lost, not as {behaviour!r}")
 
-    def copy(self) -> File:
+    def __deepcopy__(self, _memo: object) -> File:
         made = File(self.number, self.durable)
         made.content[:] = self.content
         made.changes, made.lost_pages, made.modified_ns = list(self.changes), set(self.lost_pages), self.modified_ns
@@ -129,7 +130,6 @@ class Directory:
 
 
 def apply_rename(entries: dict[str, File | Directory], change: Rename) -> None:
-    """Apply a change to ``entries``."""
     if change.removed is not None:
         entries.pop(change.removed, None)
     if change.added is not None and change.node is not None:
@@ -193,10 +193,6 @@ class Disk:
         except OSError:
             return None
 
-    def walk(self) -> Iterator[tuple[str, File | Directory]]:
-        """All nodes reachable now or after a power failure: each once, with one path."""
-        return walk(self.root)
-
     def contents(self) -> dict[str, bytes | None]:
         """The cached bytes of every file by path; None for a directory."""
         found: dict[str, bytes | None] = {}
@@ -213,26 +209,7 @@ class Disk:
 
     def copy(self) -> Disk:
         """An independent copy, including the page cache."""
-        made: dict[int, File | Directory] = {}
-        for _, node in self.walk():
-            made[id(node)] = node.copy() if isinstance(node, File) else Directory(node.number)
-        for _, node in self.walk():
-            if isinstance(node, Directory):
-                twin = made[id(node)]
-                assert isinstance(twin, Directory)
-                twin.durable = {name: made[id(child)] for name, child in node.durable.items()}
-                twin.entries = {name: made[id(child)] for name, child in node.entries.items()}
-                twin.changes = [c._replace(node=made[id(c.node)] if c.node is not None else None) for c in node.changes]
-                twin.modified_ns = node.modified_ns
-        root = made[id(self.root)]
-        assert isinstance(root, Directory)
-        disk = Disk(root, self.numbers)
-        disk.sequence = self.sequence
-        for file in self.removed:  # some are reachable by a durable name
-            twin = made.get(id(file)) or file.copy()
-            assert isinstance(twin, File)
-            disk.removed.append(twin)
-        return disk
+        return deepcopy(self)
 
 
 def parts_of(path: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection
+from contextlib import suppress
 
 from pylog.errors import StorageError
 from pylog.storage import AppendableFile, FileLock, ReadableFile
@@ -57,13 +58,6 @@ class SimulatedFileSystem:
             raise storage_error(action, path, error) from error
         return directory, name
 
-    def _parent_if_there(self, action: str, path: str) -> tuple[Directory | None, str]:
-        """Like ``_parent``, but None without a parent: then a removal has nothing to do."""
-        try:
-            return self._parent(action, path)
-        except FileNotFoundError:
-            return None, ""
-
     def _change(self, directory: Directory, removed: str | None, added: str | None, node: File | Directory) -> None:
         directory.apply(Rename(self._machine.disk.next_sequence(), removed, added, node))
         directory.modified_ns = self._machine.file_time_ns()
@@ -77,10 +71,8 @@ class SimulatedFileSystem:
             raise StorageError(
                 f"{path!r} is a directory, expected a regular file; "
                 "move it away, and put the file back from a copy if there was one",
-                path=path,
-                kind="a directory",
-                expected="a regular file",
-            )
+                path=path, kind="a directory", expected="a regular file",
+            )  # fmt: skip
         return OpenFile(self._process, path, node)
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
@@ -170,9 +162,8 @@ class SimulatedFileSystem:
             raise storage_error("rename", source, OSError(errno.ENOTDIR, "Not a directory"))
         if isinstance(there, Directory) and there.entries and there is not node:
             raise storage_error("rename", source, OSError(errno.ENOTEMPTY, "Directory not empty"))
-        if parts_of(target)[: len(parts_of(source))] == parts_of(source) and len(parts_of(target)) > len(
-            parts_of(source)
-        ):
+        from_parts, to_parts = parts_of(source), parts_of(target)
+        if len(to_parts) > len(from_parts) and to_parts[: len(from_parts)] == from_parts:
             raise storage_error("rename", source, OSError(errno.EINVAL, "Invalid argument"))
         if isinstance(there, File) and there is not node:
             self._machine.disk.removed.append(there)
@@ -184,24 +175,26 @@ class SimulatedFileSystem:
 
     def remove(self, path: str) -> None:
         self._process.step("remove" if self._machine.disk.look(path) is not None else "exists", path)
-        parent, name = self._parent_if_there("remove", path)
-        node = parent.entries.get(name) if parent is not None else None
-        if isinstance(node, Directory):
-            raise storage_error("remove", path, OSError(errno.EISDIR, "Is a directory"))
-        if parent is not None and node is not None:
-            self._machine.disk.removed.append(node)
-            self._change(parent, name, None, node)
+        with suppress(FileNotFoundError):  # without a parent there is nothing to do
+            parent, name = self._parent("remove", path)
+            node = parent.entries.get(name)
+            if isinstance(node, Directory):
+                raise storage_error("remove", path, OSError(errno.EISDIR, "Is a directory"))
+            if node is not None:
+                self._machine.disk.removed.append(node)
+                self._change(parent, name, None, node)
 
     def remove_directory(self, path: str) -> None:
         self._process.step("rmdir", path)
-        parent, name = self._parent_if_there("remove the directory", path)
-        node = parent.entries.get(name) if parent is not None else None
-        if isinstance(node, File):
-            raise storage_error("remove the directory", path, OSError(errno.ENOTDIR, "Not a directory"))
-        if node is not None and node.entries:
-            raise storage_error("remove the directory", path, OSError(errno.ENOTEMPTY, "Directory not empty"))
-        if parent is not None and node is not None:
-            self._change(parent, name, None, node)
+        with suppress(FileNotFoundError):  # without a parent there is nothing to do
+            parent, name = self._parent("remove the directory", path)
+            node = parent.entries.get(name)
+            if isinstance(node, File):
+                raise storage_error("remove the directory", path, OSError(errno.ENOTDIR, "Not a directory"))
+            if node is not None and node.entries:
+                raise storage_error("remove the directory", path, OSError(errno.ENOTEMPTY, "Directory not empty"))
+            if node is not None:
+                self._change(parent, name, None, node)
 
     def sync_directory(self, path: str) -> None:
         self._process.step("sync_directory", path)

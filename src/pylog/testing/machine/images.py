@@ -47,7 +47,7 @@ class Image(NamedTuple):
 def pending_units(disk: Disk, sector_bytes: int) -> list[Unit]:
     """The changes that are not durable, as units in the order of their first change."""
     units: list[Unit] = []
-    for _, node in disk.walk():
+    for _, node in walk(disk.root):
         if isinstance(node, Directory):
             units += [Unit(node, (change,)) for change in node.changes]
         else:

@@ -2,66 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from random import Random
 
-from pylog.testing.machine.disk import Disk
 from pylog.testing.machine.filesystem import SimulatedFileSystem
 from pylog.testing.machine.images import Image, Left, PowerLoss, disk_of, images, pending_units
-from pylog.testing.machine.process import Process, SimulatedLock, Step
+from pylog.testing.machine.process import Hardware, Process
 
-Hook = Callable[[Process, Step], None]
 SECTOR_BYTES = 512
-_TICK_NS = 4_000_000  # the unit of file times on Linux at 250 ticks a second
 
 
-class Machine:
+class Machine(Hardware):
     """A machine for ``Log``: give it the ``filesystem`` and ``clock`` of a ``process()``.
 
     The same seed and the same calls give the same bytes, names and ids.
     """
-
-    def __init__(self, seed: int = 0, *, disk: Disk | None = None, boot: int = 1, tear_writes: bool = False) -> None:
-        """``tear_writes``: every write is two steps, so that other processes can see half of it."""
-        self.seed = seed
-        self.random = Random(f"{seed} {boot}")
-        self.disk = disk or Disk()
-        self.boot = boot
-        self.tear_writes = tear_writes
-        self.seconds = 0.0
-        self.wall_offset_ms = 0
-        self.before_step: list[Hook] = []
-        self.sleeper: Callable[[float], None] | None = None  # a schedule's; None: move the clock
-        self.processes: list[Process] = []
-        self.locks: dict[int, tuple[Process, SimulatedLock]] = {}
 
     def process(self) -> Process:
         """Start a process."""
         made = Process(self, len(self.processes) + 1, SimulatedFileSystem)
         self.processes.append(made)
         return made
-
-    # For processes
-
-    def sleep(self, seconds: float) -> None:
-        if self.sleeper is not None:
-            self.sleeper(seconds)
-        else:
-            self.seconds += seconds
-
-    def free_locks(self, process: Process) -> None:
-        self.locks = {number: held for number, held in self.locks.items() if held[0] is not process}
-
-    def file_time_ns(self) -> int:
-        """The modification time of a file changed now, in units of the kernel's tick."""
-        return int(self.seconds * 1e9) // _TICK_NS * _TICK_NS + self.boot * 10**15
-
-    def torn(self, size: int) -> Iterable[tuple[int, int]]:
-        """The parts of a write of ``size`` bytes."""
-        if not self.tear_writes or size < 2:
-            return ((0, size),)
-        middle = 1 + (size * 7) // 11
-        return ((0, middle), (middle, size))
 
     # Disasters
 

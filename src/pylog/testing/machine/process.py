@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
+from random import Random
 from threading import Condition  # only as a type
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylog.errors import StorageError
 from pylog.storage import Buffer, FileSystem
@@ -18,11 +19,10 @@ from pylog.storage.os_errors import storage_error
 from pylog.testing.machine.disk import Cut, Disk, File, Write
 
 if TYPE_CHECKING:
-    from random import Random
-
     from pylog.log import Log
 
 _START_MS = 1_700_000_000_000
+_TICK_NS = 4_000_000  # the unit of file times on Linux at 250 ticks a second
 CHANGING = frozenset({"pwrite", "truncate", "sync", "create", "mkdir", "replace", "remove", "rmdir", "sync_directory"})
 
 
@@ -90,28 +90,48 @@ def _answer(step: Step, error: OSError) -> None:
     raise storage_error(_ACTIONS[step.name], step.path, error) from error
 
 
-class Host(Protocol):
-    """The machine as its processes use it."""
+class Hardware:
+    """A machine as its processes use it."""
 
-    seed: int
-    random: Random
-    disk: Disk
-    boot: int
-    seconds: float
-    wall_offset_ms: int
-    before_step: list[Callable[[Process, Step], None]]
-    locks: dict[int, tuple[Process, SimulatedLock]]
+    def __init__(self, seed: int = 0, *, disk: Disk | None = None, boot: int = 1, tear_writes: bool = False) -> None:
+        """``tear_writes``: every write is two steps, so that other processes can see half of it."""
+        self.seed = seed
+        self.random = Random(f"{seed} {boot}")
+        self.disk = disk or Disk()
+        self.boot = boot
+        self.tear_writes = tear_writes
+        self.seconds = 0.0
+        self.wall_offset_ms = 0
+        self.before_step: list[Callable[[Process, Step], None]] = []
+        self.sleeper: Callable[[float], None] | None = None  # a schedule's; None: move the clock
+        self.processes: list[Process] = []
+        self.locks: dict[int, tuple[Process, SimulatedLock]] = {}
 
-    def sleep(self, seconds: float) -> None: ...
-    def free_locks(self, process: Process) -> None: ...
-    def file_time_ns(self) -> int: ...
-    def torn(self, size: int) -> Iterable[tuple[int, int]]: ...
+    def sleep(self, seconds: float) -> None:
+        if self.sleeper is not None:
+            self.sleeper(seconds)
+        else:
+            self.seconds += seconds
+
+    def free_locks(self, process: Process) -> None:
+        self.locks = {number: held for number, held in self.locks.items() if held[0] is not process}
+
+    def file_time_ns(self) -> int:
+        """The modification time of a file changed now, in units of the kernel's tick."""
+        return int(self.seconds * 1e9) // _TICK_NS * _TICK_NS + self.boot * 10**15
+
+    def torn(self, size: int) -> Iterable[tuple[int, int]]:
+        """The parts of a write of ``size`` bytes."""
+        if not self.tear_writes or size < 2:
+            return ((0, size),)
+        middle = 1 + (size * 7) // 11
+        return ((0, middle), (middle, size))
 
 
 class Process:
     """One process. It has no thread of its own: its code runs on the calling thread."""
 
-    def __init__(self, machine: Host, number: int, filesystem: Callable[[Process], FileSystem]) -> None:
+    def __init__(self, machine: Hardware, number: int, filesystem: Callable[[Process], FileSystem]) -> None:
         self.machine = machine
         self.number = number
         self.is_alive = True

@@ -8,10 +8,10 @@ the later lines that are in the log.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pylog.cli.exits import InputError
-from pylog.cli.output import count_text, print_json, print_line
+from pylog.cli.output import count_text, print_answer
 from pylog.errors import OutcomeUnknown, PylogError
 from pylog.model import RecordMetadata
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _UNDECIDED_RECORDS_MAX = 65_536  # asking for a result writes its batch, so ask late
 
 
-class Tally:
+class DeliveryReport:
     """The outcome of the records sent. Stores only undecided ones."""
 
     def __init__(self, topic: str) -> None:
@@ -38,16 +38,16 @@ class Tally:
         """Count one more sent line."""
         self._undecided.append((line, delivery))
 
-    def take_in(self) -> bool:
-        """Take in known outcomes. False after a refused line: send nothing more."""
+    def collect(self) -> bool:
+        """Count known outcomes. False after a refused line: send nothing more."""
         while len(self._undecided) > _UNDECIDED_RECORDS_MAX or (self._undecided and self._undecided[0][1].done()):
-            self._settle(*self._undecided.popleft())
+            self._decide(*self._undecided.popleft())
         return self._error is None
 
     def finish(self) -> None:
-        """Wait for all undecided outcomes and take them in."""
+        """Wait for all undecided outcomes and count them."""
         while self._undecided:
-            self._settle(*self._undecided.popleft())
+            self._decide(*self._undecided.popleft())
 
     def refuse(self, line: int, error: Exception) -> None:
         """Note a line that did not become a record. The first such line counts."""
@@ -67,7 +67,7 @@ class Tally:
         located.__cause__ = self._error
         return located
 
-    def _settle(self, line: int, delivery: Delivery) -> None:
+    def _decide(self, line: int, delivery: Delivery) -> None:
         try:
             self._count(delivery.result())
         except PylogError as error:
@@ -85,22 +85,17 @@ class Tally:
             self.ranges[metadata.partition] = min(first, metadata.offset), max(last, metadata.offset)
 
     def print(self, as_json: bool) -> None:
-        """The answer of the command."""
-        if as_json:
-            offsets = [
-                {"partition": number, "first_offset": first, "last_offset": last}
-                for number, (first, last) in sorted(self.ranges.items())
-            ]
-            answer = {"topic": self.topic, "records": self.records, "partitions": offsets}
-            if self.refused_line is not None:
-                answer["refused_line"] = self.refused_line
-                answer["later_lines"], answer["unknown_lines"] = self._later.runs, self._unknown.runs
-            print_json(answer)
-            return
-        places = ", ".join(
-            f"partition {number}: {first}-{last}" for number, (first, last) in sorted(self.ranges.items())
-        )
-        print_line(f"{count_text(self.records, 'record')} to {self.topic}" + (f" ({places})" if places else ""))
+        ranges = sorted(self.ranges.items())
+        answer: dict[str, Any] = {"topic": self.topic, "records": self.records}
+        answer["partitions"] = [
+            {"partition": n, "first_offset": first, "last_offset": last} for n, (first, last) in ranges
+        ]
+        if self.refused_line is not None:
+            answer["refused_line"] = self.refused_line
+            answer["later_lines"], answer["unknown_lines"] = self._later.runs, self._unknown.runs
+        offsets = ", ".join([f"partition {number}: {first}-{last}" for number, (first, last) in ranges])
+        text = f"{count_text(self.records, 'record')} to {self.topic}" + (f" ({offsets})" if offsets else "")
+        print_answer(as_json, answer, text)
 
 
 class _Lines:
