@@ -143,7 +143,10 @@ class PartitionBuffer:
         self.used_in_period = 0
 
     def is_interrupted(self) -> bool:
-        """Whether a signal handler or a value's ``__bytes__`` interrupted this thread's bulk send."""
+        """Whether a signal handler or a value's ``__bytes__`` interrupted this thread's bulk send.
+
+        What it sends would split the batch. Callers ask ``is_extended`` first, which saves a call.
+        """
         return self.is_extended and is_mine(self.lock)
 
     def make_current(self, batch: ProducerBatch) -> bool:
@@ -179,7 +182,8 @@ class PartitionBuffer:
                 if batch is NO_BATCH:
                     return None
                 self.in_flight, self.open = batch, NO_BATCH
-            self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
+            if self.topic.only is None:
+                self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
         if batch.state is OPEN:
             batch.close()
         return batch
@@ -280,12 +284,6 @@ class IncompleteBatches:
     def buffered_bytes(self) -> int:
         """Encoded records that are not in the log yet."""
         return sum(batch.buffered_bytes() for batch in list(self.batches))
-
-
-def refuse_reentry(buffer: PartitionBuffer) -> None:
-    """Refuse what a signal handler sends during its thread's bulk send: it would split the batch."""
-    if buffer.is_extended and buffer.is_interrupted():
-        raise interrupted(buffer)
 
 
 def interrupted(buffer: PartitionBuffer) -> BufferTimeout:

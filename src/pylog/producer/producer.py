@@ -263,7 +263,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         Its callbacks have run then. Raises TimeoutError after ``timeout`` seconds. The deliveries
         have the failures.
         """
-        require_timeout(timeout)
+        if timeout is not None:
+            require_timeout(timeout)
         if not self._sender.flush(timeout):
             raise TimeoutError(f"{len(self._incomplete.batches)} batches are still under way after {timeout} s")
 

@@ -19,7 +19,7 @@ from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.batch import ProducerBatch
-from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, refuse_reentry
+from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, interrupted
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery
@@ -254,7 +254,8 @@ class BulkSender:
         self, buffer: PartitionBuffer, timestamp_ms: int, request: BulkRequest, start: int, stop: int
     ) -> tuple[ProducerBatch, int, int]:
         """Add records, also not of ``bytes``, to the open batch. Returns it, first index and count."""
-        refuse_reentry(buffer)
+        if buffer.is_extended and buffer.is_interrupted():
+            raise interrupted(buffer)
         with buffer.lock:
             batch = buffer.open
             batch.encoder.close()  # so that no other thread's record comes in between

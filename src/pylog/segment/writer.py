@@ -76,7 +76,7 @@ class SegmentWriter:
         self._stand_at(size_bytes, next_offset)
 
     def _stand_at(self, size_bytes: int, next_offset: int) -> None:
-        if self._offsets.count and not self._times.count:
+        if self._offsets.entries.count and not self._times.entries.count:
             self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
         start = self._offsets.last_position if self._offsets.last_position < size_bytes else 0
@@ -105,7 +105,7 @@ class SegmentWriter:
         return found
 
     def is_due_to_roll(
-        self, header: BatchHeader, *, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
+        self, header: BatchHeader, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
         """Whether the batch must go into a new segment. Kafka's ``LogSegment.shouldRoll`` (format.md, section 6).
 
@@ -113,13 +113,13 @@ class SegmentWriter:
         """
         if self.size_bytes == 0:
             return False
-        if self.size_bytes > segment_bytes - header.size_bytes:
-            return True
-        if header.last_offset + 1 - self.base_offset > MAX_RELATIVE_OFFSET:  # the log's end is kept relative, too
-            return True
-        if self._offsets.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES:
-            return True
-        if self._times.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1:  # one entry is kept for closing
+        relative_end = header.base_offset + header.last_offset_delta + 1 - self.base_offset
+        if (
+            self.size_bytes + header.size_bytes > segment_bytes
+            or relative_end > MAX_RELATIVE_OFFSET  # the log's end is kept relative, too
+            or self._offsets.entries.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES
+            or self._times.entries.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
+        ):
             return True
         if self.first_timestamp_ms < 0:
             return False
@@ -135,15 +135,16 @@ class SegmentWriter:
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
             self._index(position, header)
-        self.size_bytes = position + header.size_bytes
-        self.next_offset = header.last_offset + 1
+        self.size_bytes = position + len(batch)
+        self.next_offset = header.base_offset + header.last_offset_delta + 1
 
     def _repair_indexes(self) -> None:
         """Look at the indexes anew if they may hold what another writer could not take back: entries beyond the end."""
-        is_ahead = self._offsets.count and self._offsets.last_position >= self.size_bytes
-        last_indexed = self._offsets.last_offset if self._offsets.count else self.base_offset - 1
-        is_closed = self._times.count and self._times.last.offset > last_indexed
-        if is_ahead or is_closed or self._offsets.has_changed() or self._times.has_changed():
+        offsets, times = self._offsets.entries, self._times.entries
+        is_ahead = offsets.count and self._offsets.last_position >= self.size_bytes
+        last_indexed = self._offsets.last_offset if offsets.count else self.base_offset - 1
+        is_closed = times.count and self._times.last.offset > last_indexed
+        if is_ahead or is_closed or offsets.has_changed() or times.has_changed():
             self.attach(self.size_bytes, self.next_offset)
 
     def adopt(self, position: int, header: BatchHeader) -> None:
@@ -183,7 +184,7 @@ class SegmentWriter:
         most = size_bytes // HEADER_BYTES  # each entry is of another batch
         self._offsets.cut(size_bytes, next_offset, most)
         # An open segment has no time entry behind its last offset entry: one that is there was written to close it.
-        indexed_end = self._offsets.last_offset + 1 if self._offsets.count else self.base_offset
+        indexed_end = self._offsets.last_offset + 1 if self._offsets.entries.count else self.base_offset
         self._times.cut(min(next_offset, indexed_end), most)
         if self._filesystem.exists(file_path(self._directory, self.base_offset, TRANSACTION_INDEX)):
             index = self._transactions()

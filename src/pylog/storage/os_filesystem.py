@@ -84,8 +84,7 @@ class OsReadableFile:
         opened = self._open or self._open_again("inspect")
         self.is_used = True
         try:
-            # costs half of fstat; no read uses the offset
-            return os.lseek(opened.number, 0, os.SEEK_END)
+            return os.lseek(opened.number, 0, os.SEEK_END)  # costs half of fstat; no read uses the offset
         except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
 
@@ -154,11 +153,13 @@ class OsAppendableFile(OsReadableFile):
     def sync(self) -> None:
         opened = self._open or self._open_again("sync")
         self.is_used = True
-        with translated("sync", self.path):
+        try:
             if _FULL_SYNC is not None:
                 fcntl.fcntl(opened.number, _FULL_SYNC)
             else:
                 os.fdatasync(opened.number)
+        except own(OSError) as error:
+            raise storage_error("sync", self.path, error) from error
 
 
 class OsFileSystem:
@@ -245,9 +246,9 @@ class OsFileSystem:
     def modified_ns(self, path: str) -> int:
         try:
             return os.stat(path).st_mtime_ns
-        except own(FileNotFoundError):
-            raise
         except own(OSError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
             raise storage_error("inspect", path, error) from error
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
@@ -330,12 +331,12 @@ def _looked_at(path: str, look: Callable[[str], os.stat_result]) -> os.stat_resu
     """The status of ``path``; None if it does not exist; ``StorageError`` if that is unknown."""
     try:
         return look(path)
-    except own(ValueError):  # the path contains a null character
-        return None
     except own(OSError) as error:
         if error.errno in _NOTHING_THERE:
             return None
         raise storage_error("inspect", path, error) from error
+    except own(ValueError):  # the path contains a null character
+        return None
 
 
 def _made(name: str, path: str, mode: int, above: int | None) -> bool:

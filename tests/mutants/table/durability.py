@@ -145,8 +145,8 @@ MUTANTS = (
     ),
     Mutant(
         "a sync counts although another process saw the file fail",
-        "partition/write/writer.py",
-        "        if any(map(self.failed_syncs.is_marked, synced)):\n            return False\n",
+        "partition/write/log_end.py",
+        "        if any(map(self._failed_syncs.is_marked, synced)):\n            return False\n",
         "",
         "a durable end is published for pages that a failed sync has dropped",
         (f"{_DURABILITY}::test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again",),
@@ -380,8 +380,8 @@ MUTANTS = (
     ),
     Mutant(
         "what was cut meanwhile is published as durable",
-        "partition/write/writer.py",
-        "(state.log_end_offset < end_offset or state.boot != self._directory.boot)",
+        "partition/write/log_end.py",
+        "state.log_end_offset < end_offset or state.boot != self._directory.boot",
         "state.boot != self._directory.boot",
         "records that a failed sync has taken back are acknowledged as durable",
         (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),

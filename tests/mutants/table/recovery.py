@@ -282,10 +282,10 @@ MUTANTS = (
     ),
     Mutant(
         "an unfinished recovery is taken for published state by who syncs",
-        "partition/write/writer.py",
-        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):\n"
+        "partition/write/log_end.py",
+        "        if state.log_end_offset < end_offset or state.boot != self._directory.boot:\n"
         "            return False\n",
-        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):\n"
+        "        if state.log_end_offset < end_offset or state.boot != self._directory.boot:\n"
         "            return True\n",
         "records are acknowledged as durable, and the published durable end does not say so",
         (f"{_CUT_SHORT}::test_a_sync_that_meets_an_unfinished_recovery_finishes_it_before_it_acknowledges",),

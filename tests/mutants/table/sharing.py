@@ -57,8 +57,8 @@ MUTANTS = (
     Mutant(
         "the lock is released before what was appended is published",
         "partition/write/writer.py",
-        "without two calls\n            self._end.publish_end(grant, state",
-        "without two calls\n            self._lock._to_release.release()\n            self._end.publish_end(grant, state",
+        "            self._end.publish_end(grant, state",
+        "            self._lock._to_release.release()\n            self._end.publish_end(grant, state",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),

@@ -9,6 +9,7 @@ batches among them and cuts the rest. An exception takes the same path as a cras
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from pylog.codec.batch import BatchHeader
 from pylog.codec.format import INT64_MAX, INT64_MIN
@@ -198,11 +199,20 @@ class LogEnd:
         """Publish other fields of the state; the end of the log stays."""
         self._state = grant.publish(state)
 
-    def publish_durable(self, grant: Grant, state: CommitState, durable_offset: int) -> None:
-        """Publish another durable end after ``state``, which is the published one."""
-        published = grant.publish(state.successor(durable_offset=durable_offset))
-        if self._state is not None and self._state.sequence == state.sequence:
-            self._state = published
+    def publish_durable(self, end_offset: int, synced: Collection[int], grant: Grant) -> bool:
+        """See ``PartitionWriter.publish_durable``."""
+        if any(map(self._failed_syncs.is_marked, synced)):
+            return False
+        state = grant.slots.read()
+        if state is None:
+            return True  # the next writer recovers what the segments contain
+        if state.log_end_offset < end_offset or state.boot != self._directory.boot:
+            return False
+        if state.durable_offset < end_offset:
+            published = grant.publish(state.durable_to(end_offset))
+            if self._state is not None and self._state.sequence == state.sequence:
+                self._state = published
+        return True
 
     def fold(self, segment: SegmentWriter, position: int, header: BatchHeader) -> None:
         """Take a batch of the active segment into the producers' state."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
-from pylog.codec.batch import BatchHeader, BatchView, read_header, stamp
+from pylog.codec.batch import BatchView, read_header, stamp
 from pylog.codec.format import CONTROL_BIT, INT64_MAX, LOG_APPEND_TIME_BIT
 from pylog.errors import (
     CorruptSegment,
@@ -86,19 +86,16 @@ class PartitionWriter:
         append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)
-        self._check(header, state, settings, expected_offset)
-        if header.producer_id >= 0 and not header.is_control:
-            earlier = self._end.producers.duplicate_of(header)
+        self._check(len(batch), state, settings, expected_offset)
+        is_control = header.attributes & CONTROL_BIT
+        producers = self._end.producers
+        if header.producer_id >= 0 and not is_control:
+            earlier = producers.duplicate_of(header)
             if earlier is not None:
                 timestamp_ms = -1 if append_time is None else earlier.timestamp_ms
                 return AppendResult(earlier.first_offset, earlier.last_offset, timestamp_ms, True)
-            self._end.producers.check(header)
-        is_due = segment.is_due_to_roll(
-            header,
-            segment_bytes=settings.segment_bytes,
-            segment_ms=settings.segment_ms,
-            now_ms=self._directory.clock.now_ms,
-        )
+        now_ms = self._directory.clock.now_ms
+        is_due = segment.is_due_to_roll(header, settings.segment_bytes, settings.segment_ms, now_ms)
         try:
             if is_due:
                 state, segment = self._end.roll(grant, state, segment)
@@ -107,18 +104,19 @@ class PartitionWriter:
             if least_ms is None or header.attributes & _OTHER_TIMES:
                 least_ms = BatchView(batch, header).least_timestamp_ms()
             segment.append(batch, header)
-            if header.producer_id >= 0:
+            if is_control:
                 self._end.fold(segment, position, header)
             else:
-                self._end.producers.batches_since_snapshot += 1  # what ``fold`` does, without two calls
+                producers.add(header)
             self._end.publish_end(grant, state, segment, min(state.least_timestamp_ms, least_ms))
         except BaseException as error:
             self._end.take_back(grant, error)
             raise
-        return AppendResult(header.base_offset, header.last_offset, -1 if append_time is None else append_time, False)
+        last_offset = header.base_offset + header.last_offset_delta
+        return AppendResult(header.base_offset, last_offset, -1 if append_time is None else append_time, False)
 
     def _check(
-        self, header: BatchHeader, state: CommitState, settings: PartitionSettings, expected_offset: int | None
+        self, size_bytes: int, state: CommitState, settings: PartitionSettings, expected_offset: int | None
     ) -> None:
         if expected_offset is not None and state.log_end_offset != expected_offset:
             raise OffsetConflict(
@@ -131,11 +129,11 @@ class PartitionWriter:
                 f"{self._directory.path} ends at offset {state.log_end_offset}: no offsets are left, they end at {INT64_MAX}",
                 log_end_offset=state.log_end_offset,
             )
-        if header.size_bytes > settings.max_message_bytes:
+        if size_bytes > settings.max_message_bytes:
             raise RecordTooLarge(
-                f"a batch of {header.size_bytes} bytes for {self._directory.topic_partition.topic!r}, whose max_message_bytes is "
+                f"a batch of {size_bytes} bytes for {self._directory.topic_partition.topic!r}, whose max_message_bytes is "
                 f"{settings.max_message_bytes}",
-                size_bytes=header.size_bytes,
+                size_bytes=size_bytes,
                 limit_bytes=settings.max_message_bytes,
             )
 
@@ -235,17 +233,7 @@ class PartitionWriter:
         False where a sync of one of them has failed in another process, or the log was cut: then nothing is known of what was
         synced.
         """
-        return self._lock.holding(timeout_ms, partial(self._publish_durable, end_offset, synced))
-
-    def _publish_durable(self, end_offset: int, synced: Collection[int], grant: Grant) -> bool:
-        if any(map(self.failed_syncs.is_marked, synced)):
-            return False
-        state = grant.slots.read()
-        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):
-            return False
-        if state is not None and state.durable_offset < end_offset:
-            self._end.publish_durable(grant, state, end_offset)
-        return True
+        return self._lock.holding(timeout_ms, partial(self._end.publish_durable, end_offset, synced))
 
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
         """Copy a segment to new synced files after a failed sync. Other writers notice by the version of the list."""
