@@ -1,8 +1,9 @@
-"""Compares durable appends of two checkouts: python -m benchmarks.trees BEFORE AFTER [--directory /tmp --directory /dev/shm]
+"""Compares appends of two checkouts: python -m benchmarks.trees BEFORE AFTER [--directory DIRECTORY]
 
-Each figure is the time of ``send`` of some records and ``flush`` with acks="all". The checkouts take turns in processes
-of their own, so that a busy machine slows both. ``bare`` is a write and an fdatasync of as many bytes: what no Python
-can save. Each checkout needs its compiled codec (``python setup.py build_ext --inplace``).
+Each figure is the time of ``send`` of some records and ``flush``, or of ``send(...).result()``. The
+checkouts take turns in processes of their own, so that a busy machine slows both. ``bare`` is a
+write and an fdatasync of as many bytes: what no Python can save. Each checkout needs its compiled
+codec (``python setup.py build_ext --inplace``).
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
+
+from pylog import Log, Producer
+from pylog.codec.format import HEADER_BYTES
 
 _VALUE_BYTES = 100
 _RECORDS = (1, 100)
@@ -52,25 +58,29 @@ def _bare(directory: str, size_bytes: int, repeats: int) -> tuple[float, float]:
 
 def measure(directory: str, repeats: int) -> dict[str, tuple[float, float]]:
     """All figures of the pylog that this process imports."""
-    from pylog import Log, Producer
-
     figures = {}
     value = bytes(_VALUE_BYTES)
+
+    def work(count: int, producer: Producer) -> None:
+        for _ in range(count):
+            producer.send("t", value)
+        producer.flush()
+
     for count in _RECORDS:
-        with tempfile.TemporaryDirectory(dir=directory) as path, Log(path) as log:
-            log.create_topic("t")
-            with Producer(log, acks="all", linger_ms=60_000) as producer:
-
-                def work(
-                    send: Callable[..., object] = producer.send, flush: Callable[[], object] = producer.flush
-                ) -> None:
-                    for _ in range(count):  # noqa: B023 - called in this round of the loop
-                        send("t", value)
-                    flush()
-
-                figures[f"{count} records"] = _measured(work, repeats)
-        figures[f"{count} records, bare"] = _bare(directory, 70 + count * (_VALUE_BYTES + 8), repeats)
+        with _producer(directory, "all") as producer:
+            figures[f"flush of {count}"] = _measured(partial(work, count, producer), repeats)
+        figures[f"bare of {count}"] = _bare(directory, HEADER_BYTES + count * (_VALUE_BYTES + 8), repeats)
+    with _producer(directory, 1) as producer:
+        figures["result, acks=1"] = _measured(lambda: producer.send("t", value).result(), repeats)
     return figures
+
+
+@contextmanager
+def _producer(directory: str, acks: int | str) -> Iterator[Producer]:
+    with tempfile.TemporaryDirectory(dir=directory) as path, Log(path) as log:
+        log.create_topic("t")
+        with Producer(log, acks=acks, linger_ms=60_000) as producer:
+            yield producer
 
 
 def _in_process(tree: str, directory: str, repeats: int) -> dict[str, tuple[float, float]]:

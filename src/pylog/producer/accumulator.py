@@ -17,13 +17,7 @@ from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.interrupts import own
 from pylog.model import Header
 from pylog.producer.batch import ProducerBatch
-from pylog.producer.buffer import (
-    NO_BATCH,
-    IncompleteBatches,
-    PartitionBuffer,
-    TopicBuffers,
-    interrupted,
-)
+from pylog.producer.buffer import NO_BATCH, IncompleteBatches, PartitionBuffer, TopicBuffers, interrupted
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ProducerConfig
 from pylog.producer.delivery import Delivery
@@ -156,9 +150,7 @@ class Accumulator:
             if self._topics.is_closed:
                 raise self._topics.refusal()
             if buffer.topic.is_abandoned:
-                raise ForkedHandle(
-                    "a signal handler forked in the midst of this send: the parent process sends the record"
-                )
+                raise ForkedHandle("a signal handler forked during this send: the parent process sends the record")
             return delivery if buffer.make_current(batch) else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:
