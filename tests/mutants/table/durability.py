@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         "the new log start is not synced before files go",
         "partition/write/writer.py",
-        "        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed\n",
+        "        grant.sync_slots()  # also an unchanged log start: its own sync may have failed\n",
         "",
         "after a loss of power the log begins at offsets whose segments are gone",
         (f"{_ORDER}::test_the_new_log_start_is_on_the_medium_before_a_file_goes",),
@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         "a log start that is there already is taken to be durable",
         "partition/write/writer.py",
-        "        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed\n",
+        "        grant.sync_slots()  # also an unchanged log start: its own sync may have failed\n",
         "        if offset >= state.log_start_offset:\n            grant.sync_slots()\n",
         "after a loss of power the log begins before the offset that delete_records has returned",
         (

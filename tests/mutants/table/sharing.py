@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "an upgrade of slots is not recorded with the topic",
         "partition/write/lock.py",
-        "                directory.require_slots_version()  # before the first of them is written\n",
+        "                directory.require_slots_version()  # before the first new slot is written\n",
         "                pass\n",
         "a process of version 1 that opens the partition later writes slots of its own over it",
         (f"{_UPGRADE}::test_the_first_writer_keeps_all_that_they_said",),

@@ -1,10 +1,8 @@
-"""The one place that changes a partition: append, roll, delete.
+"""Changes a partition: append, roll, delete.
 
-Every change happens under the partition's lock, held from reading the commit slots to publishing the
-next one. Other processes may have appended in between: ``LogEnd`` follows what they did. An exception
-takes the same path as a crash.
-
-Nothing is synced on the way of an append; ``durability.py`` does that, outside the lock.
+Every change happens under the partition's lock, held from reading the commit slots to publishing
+the next one. ``LogEnd`` follows what other processes did before. An exception takes the same path
+as a crash. An append syncs nothing; ``durability.py`` does that, outside the lock.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from pylog.storage import after_fork_in_child
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
-_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # not those that the producer gave
+_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # the records do not have the producer's times
 
 
 class PartitionWriter:
@@ -67,12 +65,12 @@ class PartitionWriter:
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
-        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded. Without it the batch is looked into.
-        Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the system failed and could not be asked.
+        ``min_timestamp_ms`` is the least timestamp of its records; if None, it is read from the
+        batch. Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the bytes may still be there.
         """
         try:
             result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset, min_timestamp_ms))
-        except own(CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
+        except own(CorruptSegment, StorageError) as error:  # nothing was written, or it was cut again
             raise not_appended(error) from error
         if self._sealer.due:
             self._sealer.go_on()
@@ -138,7 +136,7 @@ class PartitionWriter:
             )
 
     def next_sequence(self, producer_id: int, timeout_ms: int) -> int | None:
-        """The sequence that must come next of a producer, None where any may."""
+        """The producer's next sequence number; None if any is accepted."""
         return self._lock.holding(timeout_ms, partial(self._next_sequence, producer_id))
 
     def _next_sequence(self, producer_id: int, grant: Grant) -> int | None:
@@ -148,19 +146,19 @@ class PartitionWriter:
     # What is published
 
     def recovered(self, timeout_ms: int = RECOVERY_TIMEOUT_MS) -> CommitState:
-        """What is published, after whatever repair that needed."""
+        """What is published, after a repair if one is needed."""
         return self._lock.holding(timeout_ms, self._recovered)
 
     def _recovered(self, grant: Grant) -> CommitState:
         return self._end.current(grant)[0]
 
     def published(self) -> CommitState:
-        """What is published now, without the lock; after a repair if nothing valid is."""
+        """What is published now, without the lock; if nothing valid is, after a repair."""
         slots = self._lock.slots
         state = None if slots is None else slots.read()
         return state if state is not None and state.boot == self._directory.boot else self.recovered()
 
-    # Segments come and go
+    # Segments
 
     def roll(self, timeout_ms: int) -> None:
         """Close the active segment now, unless it is empty."""
@@ -177,9 +175,9 @@ class PartitionWriter:
                 raise
 
     def delete_before(self, offset: int, timeout_ms: int) -> int:
-        """Advance the log start to ``offset`` and remove the segments wholly before it; the new log start offset.
+        """Advance the log start to ``offset`` and remove the segments wholly before it.
 
-        Durable on return: the new log start is synced before any file goes.
+        Returns the new log start offset, which is synced before any file is removed.
         """
         try:
             names = self._directory.names()
@@ -187,12 +185,12 @@ class PartitionWriter:
             raise self._directory.missing(error) from error
         first = Segments.among(names).floor(offset) or 0
         log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first))
-        if log_start == offset:  # also where this was begun before, and could not be finished
+        if log_start == offset:  # also to finish an earlier deletion
             deletion.remove_before(self._directory, self._lock, names, offset, timeout_ms)
         return log_start
 
     def _advance_log_start(self, offset: int, first: int, grant: Grant) -> int:
-        """``first`` is the oldest segment that will be left."""
+        """``first`` is the oldest segment that stays."""
         state, _ = self._end.current(grant)
         if not 0 <= offset <= state.high_watermark:
             raise OffsetOutOfRange(
@@ -202,7 +200,7 @@ class PartitionWriter:
                 earliest=state.log_start_offset,
                 latest=state.high_watermark,
             )
-        if offset >= state.log_start_offset:  # others may have rolled since a deletion was begun, and cut off
+        if offset >= state.log_start_offset:  # also for a deletion that was cut short
             self._make_snapshot_durable(first, state)
         if offset > state.log_start_offset:
             self._end.publish(
@@ -213,11 +211,11 @@ class PartitionWriter:
                     segments_version=next_version(state.segments_version),
                 ),
             )
-        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed
+        grant.sync_slots()  # also an unchanged log start: its own sync may have failed
         return max(offset, state.log_start_offset)
 
     def _make_snapshot_durable(self, offset: int, state: CommitState) -> None:
-        """All that will be left of the producers before. On a full disk, one that was synced with its segment will do."""
+        """Only it keeps the earlier producers. If the disk is full, one synced with its segment is enough."""
         try:
             snapshots.make_durable(self._directory.filesystem, self._directory.path, offset)
         except own(StorageFull) as error:
@@ -228,23 +226,22 @@ class PartitionWriter:
     # For durability.py and partition.py
 
     def publish_durable(self, end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
-        """Publish that everything below ``end_offset`` is on the disk, for which the segments ``synced`` were synced.
+        """Publish that all below ``end_offset`` is on the disk, after syncs of the segments ``synced``.
 
-        False where a sync of one of them has failed in another process, or the log was cut: then nothing is known of what was
-        synced.
+        False if these syncs prove nothing: another process saw one fail, or the log was cut since.
         """
         return self._lock.holding(timeout_ms, partial(self._end.publish_durable, end_offset, synced))
 
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
-        """Copy a segment to new synced files after a failed sync. Other writers notice by the version of the list."""
+        """Copy a segment to new, synced files. The list gets another version, which other writers see."""
         self._lock.holding(timeout_ms, partial(self._rewrite_segment, base))
 
     def _rewrite_segment(self, base: int, grant: Grant) -> None:
         state, _ = self._end.current(grant)
         if not self.failed_syncs.is_marked(base):
-            return  # another process was faster
+            return  # another process has done it
         path = self._directory.file_path(base, LOG)
-        # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
+        # Published before and after: no writer may write to the old file, and no reader may keep it.
         state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         if base == state.active_base:
             rewrite(grant, base, state.written_end, state.log_end_offset)
@@ -257,7 +254,7 @@ class PartitionWriter:
         self.failed_syncs.clear(base)
 
     def close(self) -> None:
-        """Give the files back, then seal what is due. Waits for an append under way."""
+        """Close the files, then seal what is due. Waits for a running append."""
         is_done = True
         try:
             is_done = self._lock.close(self._end.finish)
@@ -268,7 +265,7 @@ class PartitionWriter:
         self._sealer.finish()
 
     def _forget_parent(self) -> None:
-        """In a forked child: another thread of the parent may have been in the middle of anything."""
+        """In a forked child: a thread of the parent may have been in any step."""
         self._lock.forget_parent()
-        self._end.forget()  # what the handler of a signal interrupted must not write any more
+        self._end.forget()  # if a signal handler forked, what it interrupted must not write in the child
         self._sealer.forget_parent()
