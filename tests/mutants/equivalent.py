@@ -23,10 +23,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "LogEnd.roll: base < at < end  ->  base <= at < end",
     ): "no inner snapshot is at the base",
     (
-        "partition/write/writer.py",
-        "PartitionWriter._publish_durable: return True  ->  return None",
+        "partition/write/log_end.py",
+        "LogEnd.publish_durable: return True  ->  return None",
     ): "the next look finds it synced",
-    ("partition/write/writer.py", "PartitionWriter._publish_durable: return False  ->  return None"): "as false",
+    ("partition/write/log_end.py", "LogEnd.publish_durable: return False  ->  return None"): "as false",
     (
         "partition/write/durability.py",
         "Durability.sync: self._durable_offset < end_offset  ->  self._durable_offset <= end_offset",

@@ -19,6 +19,7 @@ from pylog.log import Log
 from pylog.model import Record
 from pylog.producer import Producer
 from pylog.storage import OsFileSystem
+from pylog.storage.os_filesystem import OsAppendableFile
 from pylog.testing import ManualClock
 from tests.producer.fakes import call_in_thread, wait_until
 
@@ -269,6 +270,29 @@ def test_a_send_from_inside_a_bulk_send_tears_nothing_apart(tmp_path: Path) -> N
         assert middle in (b"outer", b"x")
         assert [values[offset] for offset in offsets] == [b"a", b"b", middle, b"c", b"d"]
         assert [value for value in values if value != b"nested"] == [b"first", b"a", b"b", middle, b"c", b"d"]
+
+
+def test_a_flush_within_a_sync_of_the_same_thread_leaves_its_record_to_a_later_one(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal handler does that interrupts a sync: it cannot sync itself, and no record has failed."""
+    with Log(tmp_log_dir) as log, Producer(log, acks="all", linger_ms=60_000) as producer:
+        log.create_topic("t")
+        producer.send("t", b"0").result()
+        inner, sync = [], OsAppendableFile.sync
+
+        def interrupted(file: OsAppendableFile) -> None:
+            if not inner:
+                inner.append(producer.send("t", b"2"))
+                with pytest.raises(TimeoutError):
+                    producer.flush(0)
+            sync(file)
+
+        monkeypatch.setattr(OsAppendableFile, "sync", interrupted)
+        outer = producer.send("t", b"1")
+        producer.flush()
+        assert (outer.result().offset, inner[0].result().offset) == (1, 2)
+        assert log.partition("t", 0).durable_offset == 3
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="this system has no timer for processor time")

@@ -146,7 +146,7 @@ def check_header(header: BatchHeader) -> str | None:
         return f"compression codec {codec}, expected 0 to {len(CODEC_NAMES) - 1}"
     return (
         _check_count(count, last_offset_delta + 1, payload_bytes, codec != NONE)
-        or _check_producer(header)
+        or _check_producer(attributes, header.producer_id, header.producer_epoch, header.base_sequence, count)
         or (f"leader epoch {leader_epoch}" if leader_epoch < NO_LEADER_EPOCH else None)
     )
 
@@ -163,17 +163,20 @@ def _check_count(count: int, offsets: int, payload_bytes: int, is_compressed: bo
     return None
 
 
-def _check_producer(header: BatchHeader) -> str | None:
-    producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+def _check_producer(attributes: int, producer_id: int, epoch: int, sequence: int, count: int) -> str | None:
     if producer_id < NO_PRODUCER_ID or epoch < NO_PRODUCER_EPOCH or sequence < NO_SEQUENCE:
         return f"producer id {producer_id}, epoch {epoch}, base sequence {sequence}: below -1, which means none"
     if producer_id != NO_PRODUCER_ID and epoch == NO_PRODUCER_EPOCH:
         return f"producer id {producer_id} without an epoch"
-    if header.is_transactional and producer_id == NO_PRODUCER_ID:
+    if not attributes & TRANSACTIONAL_BIT:
+        return None
+    if producer_id == NO_PRODUCER_ID:
         return "a transactional batch without a producer id"
-    if header.is_transactional and header.is_control and header.count > 1:
-        return f"an end-of-transaction marker with {header.count} records, expected 1"
-    return None
+    return (
+        f"an end-of-transaction marker with {count} records, expected 1"
+        if attributes & CONTROL_BIT and count > 1
+        else None
+    )
 
 
 class BatchView:
@@ -338,25 +341,15 @@ def write_header(
     base_sequence: int,
 ) -> None:
     """Fill in the header of ``count`` new records: base offset 0, no leader epoch, and the CRC."""
-    header = BatchHeader(
-        0,
-        len(batch) - BATCH_OVERHEAD,
-        NO_LEADER_EPOCH,
-        MAGIC,
-        0,
-        attributes,
-        count - 1,
-        first_timestamp_ms,
-        max_timestamp_ms,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    )
-    reason = _check_producer(header)
+    reason = _check_producer(
+        attributes, producer_id, producer_epoch, base_sequence, count
+    )  # the rest is not the caller's
     if reason is not None:
         raise ConfigError(reason)
-    HEADER_STRUCT.pack_into(batch, 0, *header)
+    HEADER_STRUCT.pack_into(
+        batch, 0, 0, len(batch) - BATCH_OVERHEAD, NO_LEADER_EPOCH, MAGIC, 0, attributes, count - 1,
+        first_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
+    )  # fmt: skip
     _write_crc(batch)
 
 

@@ -58,44 +58,36 @@ class OffsetIndexReader:
 class OffsetIndexWriter:
     """Adds entries as batches are appended."""
 
-    __slots__ = ("_base_offset", "_entries", "last_offset", "last_position")
+    __slots__ = ("_base_offset", "entries", "last_offset", "last_position")
 
     def __init__(self, file: AppendableFile, base_offset: int) -> None:
-        self._entries = EntryWriter(file, ENTRY)
+        self.entries = EntryWriter(file, ENTRY)
         self._base_offset = base_offset
         self.last_offset = base_offset
         self.last_position = 0
         self.refresh()
 
-    @property
-    def count(self) -> int:
-        return self._entries.count
-
-    def has_changed(self) -> bool:
-        """Whether the file's size differs from the entries known here."""
-        return self._entries.has_changed()
-
     def refresh(self) -> None:
-        self._entries.refresh()
-        last = self._entries.last()
+        self.entries.refresh()
+        last = self.entries.last()
         relative, self.last_position = last or (0, 0)
         self.last_offset = self._base_offset + relative
 
     def append(self, offset: int, position: int) -> None:
-        self._entries.append(offset - self._base_offset, position)
+        self.entries.append(offset - self._base_offset, position)
         self.last_offset, self.last_position = offset, position
 
     def cut(self, end_position: int, end_offset: int, most: int | None = None) -> None:
         """Drop invalid entries, those at or after the end of the log, and those after ``most``."""
         limit = end_offset - self._base_offset
-        self._entries.drop_while(
+        self.entries.drop_while(
             lambda entry: entry[1] >= end_position or entry[1] <= 0 or not 0 <= entry[0] < limit, most
         )
         self.refresh()
 
     def clear(self) -> None:
-        self._entries.cut(0)
+        self.entries.cut(0)
         self.refresh()
 
     def close(self) -> None:
-        self._entries.close()
+        self.entries.close()

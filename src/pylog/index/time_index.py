@@ -51,25 +51,17 @@ class TimeIndexReader:
 class TimeIndexWriter:
     """Adds entries as the greatest timestamp grows."""
 
-    __slots__ = ("_base_offset", "_entries", "last")
+    __slots__ = ("_base_offset", "entries", "last")
 
     def __init__(self, file: AppendableFile, base_offset: int) -> None:
-        self._entries = EntryWriter(file, ENTRY)
+        self.entries = EntryWriter(file, ENTRY)
         self._base_offset = base_offset
         self.last = TimestampOffset(-1, base_offset)
         self.refresh()
 
-    @property
-    def count(self) -> int:
-        return self._entries.count
-
-    def has_changed(self) -> bool:
-        """Whether the file's size differs from the entries known here."""
-        return self._entries.has_changed()
-
     def refresh(self) -> None:
-        self._entries.refresh()
-        entry = self._entries.last()
+        self.entries.refresh()
+        entry = self.entries.last()
         self.last = (
             TimestampOffset(entry[0], self._base_offset + entry[1]) if entry else TimestampOffset(-1, self._base_offset)
         )
@@ -79,18 +71,18 @@ class TimeIndexWriter:
         if timestamp_ms > self.last.timestamp_ms and (
             timestamp_ms or relative
         ):  # else the entry is zeros, the end mark
-            self._entries.append(timestamp_ms, relative)
+            self.entries.append(timestamp_ms, relative)
             self.last = TimestampOffset(timestamp_ms, offset)
 
     def cut(self, end_offset: int, most: int | None = None) -> None:
         """Drop entries of offsets at or after the end of the log, and those after ``most``."""
         limit = end_offset - self._base_offset
-        self._entries.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0), most)
+        self.entries.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0), most)
         self.refresh()
 
     def clear(self) -> None:
-        self._entries.cut(0)
+        self.entries.cut(0)
         self.refresh()
 
     def close(self) -> None:
-        self._entries.close()
+        self.entries.close()

@@ -124,6 +124,13 @@ class CommitState(_Fields):
         """The state to publish after this one."""
         return self._replace(sequence=next_sequence(self.sequence), **changes)
 
+    def durable_to(self, offset: int) -> CommitState:
+        """The state to publish after a sync: everything below ``offset`` is on the disk."""
+        sequence, boot, epoch, base, written, end, _, stable, start, high, version, least_ms = self
+        return self._make(
+            (next_sequence(sequence), boot, epoch, base, written, end, offset, stable, start, high, version, least_ms)
+        )
+
     def advanced(self, written_end: int, end: int, last_stable_offset: int, least_timestamp_ms: int) -> CommitState:
         """The state to publish after an append to the active segment, which makes everything up to ``end`` visible."""
         sequence, boot, epoch, base, _, _, durable, _, start, _, version, _ = self

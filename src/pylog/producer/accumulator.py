@@ -17,14 +17,7 @@ from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.interrupts import own
 from pylog.model import Header
 from pylog.producer.batch import ProducerBatch
-from pylog.producer.buffer import (
-    NO_BATCH,
-    IncompleteBatches,
-    PartitionBuffer,
-    TopicBuffers,
-    interrupted,
-    refuse_reentry,
-)
+from pylog.producer.buffer import NO_BATCH, IncompleteBatches, PartitionBuffer, TopicBuffers, interrupted
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ProducerConfig
 from pylog.producer.delivery import Delivery
@@ -73,13 +66,13 @@ class Accumulator:
         Raises the error of the record or the topic's limit, ``BufferTimeout`` after
         ``max_block_ms``, or ``Closed``.
         """
-        refuse_reentry(buffer)
+        if buffer.is_extended and buffer.is_interrupted():
+            raise interrupted(buffer)
         now_s = self._monotonic()
         buffer = self._topics.current(buffer, now_s)
         end_s = now_s + self._config.max_block_s
-        needed_bytes = self._pool.share_bytes(
-            buffer.topic.batch_bytes, self._incomplete.partitions_in_use(buffer, now_s)
-        )
+        pool = self._pool
+        needed_bytes = pool.share_bytes(buffer.topic.batch_bytes, self._incomplete.partitions_in_use(buffer, now_s))
         while True:
             if buffer.open is not NO_BATCH:
                 with buffer.lock:
@@ -88,7 +81,7 @@ class Accumulator:
                     if delivery is not None:
                         return delivery
                 self._make_way(buffer, end_s)
-            if not self._pool.has_room(needed_bytes):
+            if pool.reserved_bytes + needed_bytes > pool.limit_bytes:
                 self._make_room(needed_bytes, end_s)
             try:
                 opened = self._open(buffer, needed_bytes, now_s, timestamp_ms, key, value, headers)
@@ -96,7 +89,8 @@ class Accumulator:
                 needed_bytes = self._size_alone(buffer, needed_bytes, error)
             else:
                 if opened is not None:
-                    self._look_after(buffer)
+                    if self._config.linger_s and not self._sender.is_watched:
+                        self._look_after(buffer)
                     return opened
                 # Another thread took the memory, or opened a batch that may have room.
 
@@ -106,7 +100,7 @@ class Accumulator:
 
     def _look_after(self, buffer: PartitionBuffer) -> None:
         """Make sure that the batch just opened will be written."""
-        if self._config.linger_s and not self._sender.is_watched and not LINGER.watch(self._sender):
+        if not LINGER.watch(self._sender):
             self._sender.drain(buffer, self._config.max_block_s)
 
     def write_full(self, buffer: PartitionBuffer) -> None:
@@ -122,7 +116,7 @@ class Accumulator:
     def _make_room(self, size_bytes: int, end_s: float) -> None:
         """Free memory for a batch: write the batches that have waited longest if necessary."""
         pool, sleep_s = self._pool, _SLEEP_MIN_S
-        while not pool.has_room(size_bytes):
+        while pool.reserved_bytes + size_bytes > pool.limit_bytes:
             if any(self._sender.drain(waiting, _PATIENCE_S, wait_s=0) for waiting in list(self._incomplete.waiting)):
                 continue
             if self._monotonic() >= end_s:
@@ -156,9 +150,7 @@ class Accumulator:
             if self._topics.is_closed:
                 raise self._topics.refusal()
             if buffer.topic.is_abandoned:
-                raise ForkedHandle(
-                    "a signal handler forked in the midst of this send: the parent process sends the record"
-                )
+                raise ForkedHandle("a signal handler forked during this send: the parent process sends the record")
             return delivery if buffer.make_current(batch) else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:

@@ -98,32 +98,11 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "_records",
-        "append",
-        "append_time_ms",
-        "base_offset",
-        "callbacks",
-        "count",
-        "data",
-        "deadline_s",
-        "done",
-        "driver",
-        "due_s",
-        "encoder",
-        "end_offset",
-        "error",
-        "identity",
-        "is_fire_and_forget",
-        "limit_bytes",
-        "min_timestamp_ms",
-        "next_sequence",
-        "observed",
-        "raw_bytes",
-        "size_bytes",
-        "state",
-        "topic_partition",
+        "_records", "append", "append_time_ms", "base_offset", "callbacks", "count", "data", "deadline_s", "done",
+        "driver", "due_s", "encoder", "end_offset", "error", "identity", "is_fire_and_forget", "limit_bytes",
+        "min_timestamp_ms", "next_sequence", "observed", "raw_bytes", "size_bytes", "state", "topic_partition",
         "was_interrupted",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -263,10 +242,6 @@ class ProducerBatch:
         return AssertionError(f"a batch to {topic}-{partition} is {self.state.name}: no step {step!r} from there")
 
     # Other methods
-
-    def make_due(self) -> None:
-        """Let the linger thread write the batch in its next round."""
-        self.due_s = 0.0
 
     def buffered_bytes(self) -> int:
         """Encoded records that are not in the log yet."""

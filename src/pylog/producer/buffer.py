@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading  # several threads share a buffer
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec import RecordEncoder
@@ -36,23 +35,18 @@ class _NoRecords:
     count = 0
     size_bytes = 0
 
-    def try_append(self, kind: Any, batch: Any, timestamp_ms: int | None, key: Any, value: Any, headers: Any) -> None:
+    def try_append(self, *_: Any) -> None:
         return None
 
-    def try_append_many(
-        self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int, stop: int
-    ) -> tuple[int, int]:
+    def try_append_many(self, *_: Any) -> tuple[int, int]:
         return 0, 0
 
     def close(self) -> None:
         return None
 
-    def reopen(self) -> None:
-        return None
+    reopen = close
 
-    def extend(
-        self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None, start: int, stop: int
-    ) -> int:
+    def extend(self, timestamp_ms: int, values: Any, keys: Any, start: int, stop: int) -> int:
         return start
 
 
@@ -65,19 +59,9 @@ class TopicBuffers:
     """The buffers of one topic, one per partition, and the topic's settings that a producer uses."""
 
     __slots__ = (
-        "batch_bytes",
-        "buffers",
-        "choice",
-        "codec",
-        "id",
-        "is_abandoned",
-        "is_stale",
-        "key_hash",
-        "level",
-        "max_message_bytes",
-        "name",
-        "only",
-    )
+        "batch_bytes", "buffers", "choice", "codec", "id", "is_abandoned", "is_stale", "key_hash", "level",
+        "max_message_bytes", "name", "only",
+    )  # fmt: skip
 
     def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
         # Constant after construction:
@@ -101,23 +85,9 @@ class PartitionBuffer:
     """The records of one partition that are not in the log yet."""
 
     __slots__ = (
-        "_incomplete",
-        "_pool",
-        "calling",
-        "identity",
-        "in_flight",
-        "is_extended",
-        "lock",
-        "next_sequence",
-        "number",
-        "open",
-        "partition",
-        "pending_callbacks",
-        "topic",
-        "topic_partition",
-        "used_in_period",
-        "writing",
-    )
+        "_incomplete", "_pool", "calling", "identity", "in_flight", "is_extended", "lock", "next_sequence", "number",
+        "open", "partition", "pending_callbacks", "topic", "topic_partition", "used_in_period", "writing",
+    )  # fmt: skip
 
     def __init__(self, topic: TopicBuffers, number: int, pool: BufferPool, incomplete: IncompleteBatches) -> None:
         # Constant after construction:
@@ -143,7 +113,10 @@ class PartitionBuffer:
         self.used_in_period = 0
 
     def is_interrupted(self) -> bool:
-        """Whether a signal handler or a value's ``__bytes__`` interrupted this thread's bulk send."""
+        """Whether a signal handler or a value's ``__bytes__`` interrupted this thread's bulk send.
+
+        What it sends would split the batch. Callers ask ``is_extended`` first, which saves a call.
+        """
         return self.is_extended and is_mine(self.lock)
 
     def make_current(self, batch: ProducerBatch) -> bool:
@@ -179,7 +152,8 @@ class PartitionBuffer:
                 if batch is NO_BATCH:
                     return None
                 self.in_flight, self.open = batch, NO_BATCH
-            self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
+            if self.topic.only is None:
+                self.topic.choice.batch_closed(self.number, len(self.topic.buffers))
         if batch.state is OPEN:
             batch.close()
         return batch
@@ -280,12 +254,6 @@ class IncompleteBatches:
     def buffered_bytes(self) -> int:
         """Encoded records that are not in the log yet."""
         return sum(batch.buffered_bytes() for batch in list(self.batches))
-
-
-def refuse_reentry(buffer: PartitionBuffer) -> None:
-    """Refuse what a signal handler sends during its thread's bulk send: it would split the batch."""
-    if buffer.is_extended and buffer.is_interrupted():
-        raise interrupted(buffer)
 
 
 def interrupted(buffer: PartitionBuffer) -> BufferTimeout:

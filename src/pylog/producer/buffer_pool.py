@@ -37,6 +37,3 @@ class BufferPool:
         """
         spare_bytes = self.limit_bytes // _SPARED if partitions > 1 else 0
         return min(batch_bytes, max((self.limit_bytes - spare_bytes) // partitions, _SMALLEST_SHARE_BYTES))
-
-    def has_room(self, size_bytes: int) -> bool:
-        return self.reserved_bytes + size_bytes <= self.limit_bytes

@@ -127,22 +127,18 @@ class ListedDeliveries(Deliveries):
 class JoinedDeliveries(Deliveries):
     """Several ``Deliveries``, one after the other."""
 
-    __slots__ = ("_count", "_parts", "_starts")
+    __slots__ = ("_parts", "_starts")
 
     def __init__(self) -> None:
         super().__init__(Runs(), 0)
-        self._count = 0
         self._starts: list[int] = []
         self._parts: list[Deliveries] = []
 
     def add(self, part: Deliveries) -> None:
         """Append these deliveries."""
-        self._starts.append(self._count)
+        self._starts.append(self._runs.count)
         self._parts.append(part)
-        self._count += len(part)
-
-    def __len__(self) -> int:
-        return self._count
+        self._runs.count += len(part)
 
     def _delivery(self, number: int) -> Delivery:
         at = bisect_right(self._starts, number) - 1

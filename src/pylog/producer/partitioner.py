@@ -67,7 +67,19 @@ class Sticky:
         return partition == self._current
 
 
-class RoundRobin:
+class _EachRecord:
+    """A choice for each record, whichever batches close."""
+
+    __slots__ = ()
+
+    def batch_closed(self, partition: int, partition_count: int) -> None:
+        return None
+
+    def stays_on(self, partition: int) -> bool:
+        return False
+
+
+class RoundRobin(_EachRecord):
     """Each partition in turn, starting anywhere."""
 
     __slots__ = ("_next",)
@@ -78,14 +90,8 @@ class RoundRobin:
     def choose(self, key: bytes | None, partition_count: int) -> int:
         return next(self._next) % partition_count
 
-    def batch_closed(self, partition: int, partition_count: int) -> None:
-        """This choice ignores closed batches."""
 
-    def stays_on(self, partition: int) -> bool:
-        return False
-
-
-class Custom:
+class Custom(_EachRecord):
     """The application's function. Its answer must be a partition of the topic."""
 
     __slots__ = ("_function",)
@@ -105,12 +111,6 @@ class Custom:
                 partition=answer, partition_count=partition_count, key=key,
             )  # fmt: skip
         return partition
-
-    def batch_closed(self, partition: int, partition_count: int) -> None:
-        """This choice ignores closed batches."""
-
-    def stays_on(self, partition: int) -> bool:
-        return False
 
 
 class Partitioner(NamedTuple):

@@ -154,7 +154,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         ``BufferTimeout``, ``Closed``.
         """
         if self._serializes:
-            key, value = self._serialize(key, value)
+            key = serialized("key", self._config.key_serializer, key)
+            value = serialized("value", self._config.value_serializer, value)
         try:
             topic_buffers = self._known_topics[topic]
         except own(KeyError, TypeError):
@@ -181,20 +182,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         if delivery is None:
             delivery = self._append(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
         if self._has_more_to_do:
-            self._do_more(delivery)
+            self._bulk.do_more((delivery,), (delivery.batch,))
         return delivery
-
-    def _do_more(self, delivery: Delivery) -> None:
-        if self._config.on_delivery is not None:
-            delivery.add_done_callback(self._config.on_delivery)
-        if self._config.linger_ms == 0:
-            self._sender.drain_unsettled((delivery.batch,))
-
-    def _serialize(self, key: Any, value: Any) -> tuple[Any, Any]:
-        return (
-            serialized("key", self._config.key_serializer, key),
-            serialized("value", self._config.value_serializer, value),
-        )
 
     def _find(self, topic: str) -> TopicBuffers:
         """The buffers of a topic not known yet. Its error is raised without the look-up's KeyError."""
@@ -263,7 +252,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         Its callbacks have run then. Raises TimeoutError after ``timeout`` seconds. The deliveries
         have the failures.
         """
-        require_timeout(timeout)
+        if timeout is not None:
+            require_timeout(timeout)
         if not self._sender.flush(timeout):
             raise TimeoutError(f"{len(self._incomplete.batches)} batches are still under way after {timeout} s")
 

@@ -90,7 +90,7 @@ class TableSender:
             error.facts["index"] = len(sent)
             raise
         finally:
-            self._bulk.do_more(sent)
+            self._bulk.do_more(sent, (delivery.batch for delivery in sent))
         return ListedDeliveries(sent)
 
 

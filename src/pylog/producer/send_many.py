@@ -19,7 +19,7 @@ from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.batch import ProducerBatch
-from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, refuse_reentry
+from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, interrupted
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery
@@ -79,19 +79,20 @@ class BulkSender:
         self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, request: BulkRequest
     ) -> Deliveries:
         """Send up to the first refused record, to ``buffer`` or to each record's partition."""
-        all_runs: list[Runs] = []
+        runs = Runs()
+        deliveries = Deliveries(runs, timestamp_ms)
         if buffer is None and request.partitions is None:
             buffer = topic.only
         try:
             if buffer is not None:
-                deliveries = self._to_one(request, buffer, timestamp_ms, all_runs)
+                self._fill(buffer, timestamp_ms, request, runs, 0, len(request.values))
             elif request.keys is None and request.partitions is None and isinstance(topic.choice, Sticky):
-                deliveries = self._to_sticky(request, topic, timestamp_ms, all_runs)
+                self._to_sticky(request, topic, timestamp_ms, runs)
             else:
-                deliveries = self._to_many(request, topic, timestamp_ms, all_runs)
+                order = self._to_many(request, topic, timestamp_ms, runs)
+                deliveries = SpreadDeliveries(runs, order, timestamp_ms)
         finally:
-            for runs in all_runs:
-                self._do_more(runs, timestamp_ms)
+            self.do_more(Deliveries(runs, timestamp_ms), runs.batches())
         if request.refusal is not None:
             raise request.refusal
         return deliveries
@@ -120,20 +121,8 @@ class BulkSender:
             request.cut(len(done), error)
         return done
 
-    def _to_one(
-        self, request: BulkRequest, buffer: PartitionBuffer, timestamp_ms: int, all_runs: list[Runs]
-    ) -> Deliveries:
-        runs = Runs()
-        all_runs.append(runs)
-        self._fill(buffer, timestamp_ms, request, runs, 0, len(request.values))
-        return Deliveries(runs, timestamp_ms)
-
-    def _to_sticky(
-        self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]
-    ) -> Deliveries:
+    def _to_sticky(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, runs: Runs) -> None:
         """Send to the current sticky partition, and to the next one when its batch is full."""
-        runs = Runs()
-        all_runs.append(runs)
         start = 0
         while start < len(request.values):
             buffers = topic.buffers
@@ -144,20 +133,15 @@ class BulkSender:
                 request.cut(start + len(step.values), step.refusal)
                 break
             start += taken
-        return Deliveries(runs, timestamp_ms)
 
-    def _to_many(
-        self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, all_runs: list[Runs]
-    ) -> Deliveries:
-        """Send each record to the partition chosen for it, partition by partition."""
+    def _to_many(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, runs: Runs) -> array[int]:
+        """Send each record to its partition, partition by partition. Returns the order."""
         partitions = self._partitions(request, topic, len(topic.buffers))
         self._try_out(request, topic, timestamp_ms)
         buffers = topic.buffers  # a partition that the request names may be new
         order, groups = group_by_partition(partitions[: len(request.values)], len(buffers))
         grouped = request.in_groups(order)
         values, keys, start = grouped.values, grouped.keys, 0
-        runs = Runs()
-        all_runs.append(runs)
         try:
             for number, start, stop in groups:
                 batch = buffers[number].open
@@ -171,7 +155,7 @@ class BulkSender:
                         break
         except own(PylogError) as error:  # no record can have this timestamp
             request.cut(min(order[start:]), error)
-        return SpreadDeliveries(runs, order, timestamp_ms)
+        return order
 
     def _partitions(self, request: BulkRequest, topic: TopicBuffers, count: int) -> array[int]:
         """The partition of each record. Cuts the request before the first record without one."""
@@ -254,7 +238,8 @@ class BulkSender:
         self, buffer: PartitionBuffer, timestamp_ms: int, request: BulkRequest, start: int, stop: int
     ) -> tuple[ProducerBatch, int, int]:
         """Add records, also not of ``bytes``, to the open batch. Returns it, first index and count."""
-        refuse_reentry(buffer)
+        if buffer.is_extended and buffer.is_interrupted():
+            raise interrupted(buffer)
         with buffer.lock:
             batch = buffer.open
             batch.encoder.close()  # so that no other thread's record comes in between
@@ -268,19 +253,10 @@ class BulkSender:
                     batch.encoder.reopen()
         return batch, first, count
 
-    def _do_more(self, runs: Runs, timestamp_ms: int) -> None:
-        if self._config.on_delivery is not None:
-            for number in range(runs.count):
-                runs.delivery(number, timestamp_ms).add_done_callback(self._config.on_delivery)
-        self._drain(runs.batches())
-
-    def do_more(self, deliveries: Sequence[Delivery]) -> None:
-        """For records added one by one: add callbacks, and write the batches if ``linger_ms`` is 0."""
+    def do_more(self, deliveries: Iterable[Delivery], batches: Iterable[ProducerBatch]) -> None:
+        """Add the callback to these records, and write their batches if ``linger_ms`` is 0."""
         if self._config.on_delivery is not None:
             for delivery in deliveries:
                 delivery.add_done_callback(self._config.on_delivery)
-        self._drain(delivery.batch for delivery in deliveries)
-
-    def _drain(self, batches: Iterable[ProducerBatch]) -> None:
         if self._config.linger_ms == 0:
             self._sender.drain_unsettled(batches)

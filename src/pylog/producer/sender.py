@@ -48,6 +48,7 @@ logger = logging.getLogger("pylog.producer")
 _FIRST_EPOCH = 0
 _PATIENCE_S = 0.05  # how long one partition may delay all others in the linger thread
 _AGAIN_S = 0.002  # when that thread looks again at a partition that another thread is writing
+_NEVER_S = float("inf")  # when a wait without a timeout ends
 _ROUNDING_MS = 1e-6  # float error of a time that is rounded up
 
 
@@ -107,11 +108,11 @@ class Sender:
         buffer = self._incomplete.batches.get(batch)
         if buffer is None:  # another thread has called it back, or this is a forked child
             return batch.done
-        return self._complete(batch, buffer, self._end_s(timeout_s))
+        return self._complete(batch, buffer, _NEVER_S if timeout_s is None else self._monotonic() + timeout_s)
 
     def flush(self, timeout_s: float | None) -> bool:
         """Settle every batch and run its callbacks. False if that takes too long."""
-        end_s = self._end_s(timeout_s)
+        end_s = _NEVER_S if timeout_s is None else self._monotonic() + timeout_s
         incomplete = self._incomplete
         batches = list(incomplete.batches.items())
         for buffer in list(incomplete.waiting):  # append all before the first sync
@@ -152,7 +153,7 @@ class Sender:
 
     def write_soon(self, batch: ProducerBatch) -> None:
         """Have the linger thread write the batch now."""
-        batch.make_due()
+        batch.due_s = 0.0
         buffer = self._incomplete.batches.get(batch)
         if buffer is not None and not LINGER.watch(self):
             self.drain(buffer, self._config.max_block_s)
@@ -175,10 +176,7 @@ class Sender:
     def is_waiting(self) -> bool:
         return bool(self._incomplete.waiting)
 
-    # Writing. Times are instants of the monotonic clock; no timeout is infinity.
-
-    def _end_s(self, timeout_s: float | None) -> float:
-        return float("inf") if timeout_s is None else self._monotonic() + timeout_s
+    # Writing. ``end_s`` is a time of the monotonic clock.
 
     def _complete(self, batch: ProducerBatch, buffer: PartitionBuffer, end_s: float) -> bool:
         """Settle one batch of the buffer. False if that takes too long."""
@@ -328,12 +326,12 @@ class Sender:
             if self._config.acks == ACKS_ALL:
                 partition = buffer.partition
                 assert partition is not None  # something was appended
-                if partition.is_syncing_here():
-                    LINGER.watch(self)
-                    return False
                 try:
                     partition.sync(batches[-1].end_offset)
                 except own(Exception) as failure:  # of any kind: the batches' deliveries get it
+                    if partition.is_syncing_here():
+                        LINGER.watch(self)
+                        return False
                     error = outcome_unknown(failure)
             for batch in batches:
                 self._settle(batch, buffer, error)

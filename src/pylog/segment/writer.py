@@ -1,8 +1,8 @@
 """Appends to one segment: the ``.log`` file and the indexes beside it.
 
-The caller holds the partition's lock. What a crash in the middle of ``append`` leaves: a torn or whole batch behind
-``size_bytes``, and perhaps an index entry for it. ``attach``, ``cut`` and ``adopt`` bring the indexes back to what the log
-alone says; so does ``append`` where another writer has left entries that it could not take back.
+The caller holds the partition's lock. A crash during ``append`` leaves a torn or whole batch after
+``size_bytes``, and perhaps an index entry for it. ``attach``, ``cut`` and ``adopt`` make the indexes
+agree with the log again; so does ``append`` if another writer left entries that it could not remove.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INDEX_ENTRY_BYTES = {OFFSET_INDEX: _OFFSET_ENTRY_BYTES, TIME_INDEX: _TIME_ENTRY_
 
 
 class SegmentWriter:
-    """One open segment. ``size_bytes`` and ``next_offset`` are the end that is agreed on, not the file's."""
+    """One open segment. ``size_bytes`` and ``next_offset`` are the agreed end, not the file's."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class SegmentWriter:
         index_max_bytes: int,
         index_suffix: str = "",
     ) -> None:
-        """Open the files, creating those that are not there. ``attach`` must follow.
+        """Open the files, and create missing ones. ``attach`` must follow.
 
-        ``index_suffix`` stands after the names of offset and time index: for indexes that are to replace those there.
+        ``index_suffix`` is added to the names of new indexes that will replace the present ones.
         """
         self._filesystem = filesystem
         self._directory = directory
@@ -66,17 +66,16 @@ class SegmentWriter:
         return file
 
     def attach(self, size_bytes: int, next_offset: int) -> None:
-        """Take the agreed end, remove what the indexes say beyond it, and read what they don't say.
+        """Take the agreed end, cut index entries after it, and read the batches after the last entry.
 
-        ``size_bytes`` and ``next_offset`` are then the end of the last batch below the agreed one: another where that lied.
-
-        Costs at most one index interval and one batch, whatever the segment's size: from the last indexed batch on.
+        ``size_bytes`` and ``next_offset`` are then the end of the last batch: less than was agreed
+        if the log is shorter. Reads at most one index interval and one batch.
         """
         self._cut_indexes(size_bytes, next_offset)
         self._stand_at(size_bytes, next_offset)
 
     def _stand_at(self, size_bytes: int, next_offset: int) -> None:
-        if self._offsets.count and not self._times.count:
+        if self._offsets.entries.count and not self._times.entries.count:
             self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
         start = self._offsets.last_position if self._offsets.last_position < size_bytes else 0
@@ -105,21 +104,21 @@ class SegmentWriter:
         return found
 
     def is_due_to_roll(
-        self, header: BatchHeader, *, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
+        self, header: BatchHeader, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
-        """Whether the batch must go into a new segment. Kafka's ``LogSegment.shouldRoll`` (format.md, section 6).
+        """Whether the batch needs a new segment: Kafka's ``LogSegment.shouldRoll`` (format.md, section 6).
 
         ``header`` has the offsets the batch is about to get.
         """
         if self.size_bytes == 0:
             return False
-        if self.size_bytes > segment_bytes - header.size_bytes:
-            return True
-        if header.last_offset + 1 - self.base_offset > MAX_RELATIVE_OFFSET:  # the log's end is kept relative, too
-            return True
-        if self._offsets.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES:
-            return True
-        if self._times.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1:  # one entry is kept for closing
+        relative_end = header.base_offset + header.last_offset_delta + 1 - self.base_offset
+        if (
+            self.size_bytes + header.size_bytes > segment_bytes
+            or relative_end > MAX_RELATIVE_OFFSET  # the log's end is kept relative, too
+            or self._offsets.entries.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES
+            or self._times.entries.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
+        ):
             return True
         if self.first_timestamp_ms < 0:
             return False
@@ -127,7 +126,7 @@ class SegmentWriter:
         return latest_ms - self.first_timestamp_ms > segment_ms
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
-        """Write a stamped batch at the end, and index entries if they are due. In the page cache on return."""
+        """Write a stamped batch at the end, and index entries if due. In the page cache on return."""
         position = self.size_bytes
         if not 0 < position - self._offsets.last_position <= self._interval_bytes:
             self._repair_indexes()  # about to be written to, or ahead
@@ -135,19 +134,20 @@ class SegmentWriter:
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
             self._index(position, header)
-        self.size_bytes = position + header.size_bytes
-        self.next_offset = header.last_offset + 1
+        self.size_bytes = position + len(batch)
+        self.next_offset = header.base_offset + header.last_offset_delta + 1
 
     def _repair_indexes(self) -> None:
-        """Look at the indexes anew if they may hold what another writer could not take back: entries beyond the end."""
-        is_ahead = self._offsets.count and self._offsets.last_position >= self.size_bytes
-        last_indexed = self._offsets.last_offset if self._offsets.count else self.base_offset - 1
-        is_closed = self._times.count and self._times.last.offset > last_indexed
-        if is_ahead or is_closed or self._offsets.has_changed() or self._times.has_changed():
+        """Attach again if another writer may have left index entries after the end."""
+        offsets, times = self._offsets.entries, self._times.entries
+        is_ahead = offsets.count and self._offsets.last_position >= self.size_bytes
+        last_indexed = self._offsets.last_offset if offsets.count else self.base_offset - 1
+        is_closed = times.count and self._times.last.offset > last_indexed
+        if is_ahead or is_closed or offsets.has_changed() or times.has_changed():
             self.attach(self.size_bytes, self.next_offset)
 
     def adopt(self, position: int, header: BatchHeader) -> None:
-        """Count in a whole batch that stands in the file at the end: of another process, or of a writer that died."""
+        """Take in a whole batch that follows the end in the file, of another writer."""
         self.written_alone = False
         self._note(position, header)
         if position - self._offsets.last_position > self._interval_bytes:
@@ -172,7 +172,7 @@ class SegmentWriter:
         self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
 
     def cut(self, size_bytes: int, next_offset: int) -> None:
-        """Remove all that stands behind the agreed end, in the file and in the indexes, and stand there."""
+        """Remove everything after the agreed end from the file and the indexes, and take that end."""
         if self.file.size() > size_bytes:
             self.file.truncate(size_bytes)
         self.attach(size_bytes, next_offset)
@@ -182,8 +182,8 @@ class SegmentWriter:
         self._times.refresh()
         most = size_bytes // HEADER_BYTES  # each entry is of another batch
         self._offsets.cut(size_bytes, next_offset, most)
-        # An open segment has no time entry behind its last offset entry: one that is there was written to close it.
-        indexed_end = self._offsets.last_offset + 1 if self._offsets.count else self.base_offset
+        # Only a closing entry follows the last offset entry: see ``finish``.
+        indexed_end = self._offsets.last_offset + 1 if self._offsets.entries.count else self.base_offset
         self._times.cut(min(next_offset, indexed_end), most)
         if self._filesystem.exists(file_path(self._directory, self.base_offset, TRANSACTION_INDEX)):
             index = self._transactions()
@@ -191,16 +191,16 @@ class SegmentWriter:
             index.close()
 
     def rebuild_start(self) -> None:
-        """Forget the indexes and the end: ``adopt`` of every batch from position 0 makes them again.
+        """Clear the indexes and the end: ``adopt`` of every batch from position 0 makes them again.
 
-        The transaction index stays as it is, for readers, until the caller replaces it.
+        The transaction index stays, for readers, until the caller replaces it.
         """
         self._offsets.clear()
         self._times.clear()
         self._stand_at(0, self.base_offset)
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
-        """Remember an aborted transaction, unless its entry is there already."""
+        """Add the entry of an aborted transaction, unless it is there."""
         path = file_path(self._directory, self.base_offset, TRANSACTION_INDEX)
         if self._filesystem.exists(path):
             reader = TransactionIndexReader(self._filesystem.open_readable(path))
@@ -217,7 +217,7 @@ class SegmentWriter:
         return TransactionIndexWriter(self._filesystem.open_appendable(path))
 
     def finish(self) -> None:
-        """Write what is written once a segment is closed. Doing it twice changes nothing."""
+        """Write the closing entry of the time index. Doing it twice changes nothing."""
         self._repair_indexes()
         self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
 

@@ -84,8 +84,7 @@ class OsReadableFile:
         opened = self._open or self._open_again("inspect")
         self.is_used = True
         try:
-            # costs half of fstat; no read uses the offset
-            return os.lseek(opened.number, 0, os.SEEK_END)
+            return os.lseek(opened.number, 0, os.SEEK_END)  # costs half of fstat; no read uses the offset
         except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
 
@@ -152,11 +151,13 @@ class OsAppendableFile(OsReadableFile):
     def sync(self) -> None:
         opened = self._open or self._open_again("sync")
         self.is_used = True
-        with translated("sync", self.path):
+        try:
             if _FULL_SYNC is not None:
                 fcntl.fcntl(opened.number, _FULL_SYNC)
             else:
                 os.fdatasync(opened.number)
+        except own(OSError) as error:
+            raise storage_error("sync", self.path, error) from error
 
 
 class OsFileSystem:
@@ -241,9 +242,9 @@ class OsFileSystem:
     def modified_ns(self, path: str) -> int:
         try:
             return os.stat(path).st_mtime_ns
-        except own(FileNotFoundError):
-            raise
         except own(OSError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
             raise storage_error("inspect", path, error) from error
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
@@ -326,12 +327,12 @@ def _status_of(path: str, stat_call: Callable[[str], os.stat_result]) -> os.stat
     """The status of ``path``; None if it does not exist; ``StorageError`` if that is unknown."""
     try:
         return stat_call(path)
-    except own(ValueError):  # the path contains a null character
-        return None
     except own(OSError) as error:
         if error.errno in _NOTHING_THERE:
             return None
         raise storage_error("inspect", path, error) from error
+    except own(ValueError):  # the path contains a null character
+        return None
 
 
 def _make_directory(name: str, path: str, mode: int, above: int | None) -> bool:

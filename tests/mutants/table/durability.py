@@ -145,8 +145,8 @@ MUTANTS = (
     ),
     Mutant(
         "a sync counts although another process saw the file fail",
-        "partition/write/writer.py",
-        "        if any(map(self.failed_syncs.is_marked, synced)):\n            return False\n",
+        "partition/write/log_end.py",
+        "        if any(map(self._failed_syncs.is_marked, synced)):\n            return False\n",
         "",
         "a durable end is published for pages that a failed sync has dropped",
         (f"{_DURABILITY}::test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again",),
@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         "the new log start is not synced before files go",
         "partition/write/writer.py",
-        "        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed\n",
+        "        grant.sync_slots()  # also an unchanged log start: its own sync may have failed\n",
         "",
         "after a loss of power the log begins at offsets whose segments are gone",
         (f"{_ORDER}::test_the_new_log_start_is_on_the_medium_before_a_file_goes",),
@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         "a log start that is there already is taken to be durable",
         "partition/write/writer.py",
-        "        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed\n",
+        "        grant.sync_slots()  # also an unchanged log start: its own sync may have failed\n",
         "        if offset >= state.log_start_offset:\n            grant.sync_slots()\n",
         "after a loss of power the log begins before the offset that delete_records has returned",
         (
@@ -380,8 +380,8 @@ MUTANTS = (
     ),
     Mutant(
         "what was cut meanwhile is published as durable",
-        "partition/write/writer.py",
-        "(state.log_end_offset < end_offset or state.boot != self._directory.boot)",
+        "partition/write/log_end.py",
+        "state.log_end_offset < end_offset or state.boot != self._directory.boot",
         "state.boot != self._directory.boot",
         "records that a failed sync has taken back are acknowledged as durable",
         (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),

@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         "a seal that was removed can be put back by a loss of power",
         "partition/write/log_end.py",
-        "            self._directory.filesystem.sync_directory(self._directory.path)  # else the power could put it back\n",
+        "            self._directory.filesystem.sync_directory(self._directory.path)  # else a power failure could restore it\n",
         "",
         "acknowledged records are said to be another partition's",
         (f"{_LEFT}::test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_closed",),
@@ -267,7 +267,7 @@ MUTANTS = (
     Mutant(
         "an error in the repair of a dead writer's tail leaves the view ahead of what is published",
         "partition/write/log_end.py",
-        "        self._state = None  # the segment is ahead of it: after an error here, the next use begins again\n",
+        "        self._state = None  # the segment is ahead: after an error the next use attaches again\n",
         "",
         "the next append recovers the whole partition and begins a leader epoch, though nothing was lost",
         (f"{_CUT_SHORT}::test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps",),
@@ -282,10 +282,10 @@ MUTANTS = (
     ),
     Mutant(
         "an unfinished recovery is taken for published state by who syncs",
-        "partition/write/writer.py",
-        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):\n"
+        "partition/write/log_end.py",
+        "        if state.log_end_offset < end_offset or state.boot != self._directory.boot:\n"
         "            return False\n",
-        "        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):\n"
+        "        if state.log_end_offset < end_offset or state.boot != self._directory.boot:\n"
         "            return True\n",
         "records are acknowledged as durable, and the published durable end does not say so",
         (f"{_CUT_SHORT}::test_a_sync_that_meets_an_unfinished_recovery_finishes_it_before_it_acknowledges",),

@@ -57,8 +57,8 @@ MUTANTS = (
     Mutant(
         "the lock is released before what was appended is published",
         "partition/write/writer.py",
-        "without two calls\n            self._end.publish_end(grant, state",
-        "without two calls\n            self._lock._to_release.release()\n            self._end.publish_end(grant, state",
+        "            self._end.publish_end(grant, state",
+        "            self._lock._to_release.release()\n            self._end.publish_end(grant, state",
         "another process appends at the same offset",
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "an upgrade of slots is not recorded with the topic",
         "partition/write/lock.py",
-        "                directory.require_slots_version()  # before the first of them is written\n",
+        "                directory.require_slots_version()  # before the first new slot is written\n",
         "                pass\n",
         "a process of version 1 that opens the partition later writes slots of its own over it",
         (f"{_UPGRADE}::test_the_first_writer_keeps_all_that_they_said",),

@@ -39,13 +39,10 @@ def fold(states: ProducerStates, header: BatchHeader, position: int, file: Reada
     A control batch that holds no marker ends nothing: a transaction that is open stays open, so that read_committed shows
     none of it. It is reported in the log, and named when it is read or verified.
     """
+    if header.producer_id < 0 or not header.is_control:
+        states.add(header)
+        return None
     states.batches_since_snapshot += 1
-    if header.producer_id < 0:
-        return None
-    if not header.is_control:
-        states.update(header)
-        states.forget_some()
-        return None
     marker = _marker(header, position, file)
     if marker is None or marker.type not in (ControlType.COMMIT, ControlType.ABORT):
         return None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pylog.codec import check_producers
 from pylog.codec.batch import BatchHeader
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import MAX_SEQUENCE, Buffer
+from pylog.codec.format import MAX_SEQUENCE, TRANSACTIONAL_BIT, Buffer
 from pylog.codec.producer_entries import PRODUCER_ENTRY, PRODUCER_ENTRY_BYTES
 from pylog.errors import CorruptSegment, FormatVersionError, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction
@@ -48,6 +48,12 @@ class ProducerEntry:
         self.batches: list[BatchTrace] = []
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
+
+    def next_sequence(self) -> int | None:
+        """The sequence that must come next; None if any may, since nothing is known of an earlier one."""
+        if not self.batches or self.batches[-1].last_sequence < 0:
+            return None
+        return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE
 
     @classmethod
     def unpacked(cls, fields: tuple[int, ...]) -> ProducerEntry:
@@ -112,68 +118,63 @@ class ProducerStates:
         return entry
 
     def duplicate_of(self, header: BatchHeader) -> BatchTrace | None:
-        """The earlier appearance of this batch, if it is among the producer's last five."""
-        entry = self._entries.get(header.producer_id) or self._get(header.producer_id)
-        if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
-            return None
-        first = header.base_sequence
-        for batch in entry.batches:
-            if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
-                return batch
-        return None
+        """The earlier appearance of this batch among the producer's last five; None if it is the producer's next.
 
-    def check(self, header: BatchHeader) -> None:
-        """Refuse a batch that is not the producer's next: ``ProducerFenced`` or ``OutOfOrderSequence``."""
-        entry = self._entries.get(header.producer_id) or self._get(header.producer_id)
+        Any other batch is refused: ``ProducerFenced`` or ``OutOfOrderSequence``.
+        """
+        producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+        entry = self._entries.get(producer_id) or self._get(producer_id)
         if entry is None:
-            return
-        facts = {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
-        if header.producer_epoch < entry.epoch:
+            return None
+        if epoch < entry.epoch:
             raise ProducerFenced(
-                f"producer {header.producer_id} has epoch {header.producer_epoch}, but epoch {entry.epoch} has written since",
-                **facts,
-                current_epoch=entry.epoch,
-            )
-        if header.base_sequence < 0:
-            return
-        expected = 0 if header.producer_epoch > entry.epoch else self.next_sequence(header.producer_id)
-        if expected is not None and header.base_sequence != expected:
+                f"producer {producer_id} has epoch {epoch}, but epoch {entry.epoch} has written since",
+                producer_id=producer_id, producer_epoch=epoch, current_epoch=entry.epoch,
+            )  # fmt: skip
+        if first < 0:
+            return None
+        expected: int | None = 0
+        if epoch == entry.epoch:
+            for batch in entry.batches:
+                if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
+                    return batch
+            expected = entry.next_sequence()
+        if expected is not None and first != expected:
             raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {expected}",
-                **facts,
-                sequence=header.base_sequence,
-                expected=expected,
-            )
+                f"producer {producer_id} sent sequence {first}, expected {expected}",
+                producer_id=producer_id, producer_epoch=epoch, sequence=first, expected=expected,
+            )  # fmt: skip
+        return None
 
     def next_sequence(self, producer_id: int) -> int | None:
         """The sequence that must come next of a producer; None where any may, since nothing is known of it."""
         entry = self._entries.get(producer_id) or self._get(producer_id)
-        if entry is None or not entry.batches or entry.batches[-1].last_sequence < 0:
-            return None
-        return (entry.batches[-1].last_sequence + 1) & MAX_SEQUENCE
+        return None if entry is None else entry.next_sequence()
+
+    def add(self, header: BatchHeader) -> None:
+        """Take in a data batch of any producer or none, and forget some of very many producers."""
+        self.batches_since_snapshot += 1
+        if header.producer_id >= 0:
+            self.update(header)
+            if len(self._entries) + self._packed.count > PRODUCERS_MAX:  # it counts some twice, and is quick
+                self._forget_some()
 
     def update(self, header: BatchHeader) -> None:
         """Take in a data batch that is in the log, offsets stamped."""
-        entry = self._entries.get(header.producer_id) or self._get(header.producer_id)
-        if entry is None or entry.epoch != header.producer_epoch:
+        base, _, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, sequence, _ = header
+        entry = self._entries.get(producer_id) or self._get(producer_id)
+        if entry is None or entry.epoch != epoch:
             known = entry.transaction_start if entry is not None else None
-            entry = self._begin(header.producer_id, entry, ProducerEntry(header.producer_epoch, -1, known))
-        self._changed.add(header.producer_id)
+            entry = self._begin(producer_id, entry, ProducerEntry(epoch, -1, known))
+        self._changed.add(producer_id)
         batches = entry.batches
-        batches.append(
-            BatchTrace(
-                header.base_sequence,
-                header.last_sequence,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp_ms,
-            )
-        )
+        last_sequence = sequence if sequence < 0 else (sequence + delta) & MAX_SEQUENCE
+        batches.append(BatchTrace(sequence, last_sequence, base, base + delta, max_timestamp_ms))
         if len(batches) > REMEMBERED_BATCHES:
             del batches[:-REMEMBERED_BATCHES]
-        if header.is_transactional and entry.transaction_start is None:
-            entry.transaction_start = header.base_offset
-            self._open.add(header.producer_id)
+        if attributes & TRANSACTIONAL_BIT and entry.transaction_start is None:
+            entry.transaction_start = base
+            self._open.add(producer_id)
 
     def end_transaction(
         self, header: BatchHeader, *, committed: bool, coordinator_epoch: int
@@ -211,15 +212,11 @@ class ProducerStates:
         """
         self._packed.expire(before_ms, before_offset)
 
-    def forget_some(self) -> None:
+    def _forget_some(self) -> None:
         """Forget the longest idle tenth of very many producers, so that memory and snapshots keep within bounds.
 
-        Not those with an open transaction. For whoever has taken in a batch; it does nothing but once in so many producers.
+        Not those with an open transaction. It does nothing but once in so many producers.
         """
-        if (
-            len(self._entries) + self._packed.count <= PRODUCERS_MAX
-        ):  # for every batch: it counts some twice, and is quick
-            return
         count = len(self)
         if count <= PRODUCERS_MAX or count % _FORGOTTEN_AT_ONCE:
             return

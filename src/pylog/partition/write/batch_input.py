@@ -1,4 +1,4 @@
-"""What ``Partition.append`` was given, as one batch: all of it, or an error."""
+"""Encodes what ``Partition.append`` was given as one batch: all of it, or an error."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ _RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> tuple[bytearray, int]:
     """The records as one batch of at most ``limit_bytes``, and their least timestamp.
 
-    ``RecordTooLarge`` where they don't all fit into one.
-
-    What is no ``ProducerRecord`` is found by what fails with it: to look at the type of each takes a tenth of an append's time.
+    ``RecordTooLarge`` if they don't all fit. What is not a ``ProducerRecord`` is found by the error
+    that it causes: checking each type takes a tenth of an append's time.
     """
     if isinstance(records, ProducerRecord) or not hasattr(records, "__iter__"):
         raise _no_record(records, None)
@@ -39,7 +38,7 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
     except own(RecordTooLarge) as error:
         raise _with_advice(error) from None
     except own(TypeError, ValueError):
-        if isinstance(record, ProducerRecord):  # then it is about what is in the record, or from the iterable itself
+        if isinstance(record, ProducerRecord):  # a field is wrong, or the iterable raised it
             raise
         raise _no_record(record, encoder.count) from None
     if encoder.count == 0:
@@ -73,9 +72,9 @@ def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int)
 
 
 def checked_batch(data: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
-    """A copy of one encoded batch, if it is one, and the least timestamp of its records.
+    """A copy of one encoded batch, and the least timestamp of its records.
 
-    ``CorruptRecord`` tells why it is none, ``ConfigError`` what may not be appended.
+    ``CorruptRecord`` if it is not a batch, ``ConfigError`` if it may not be appended.
     """
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:
@@ -108,7 +107,7 @@ def checked_batch(data: bytes | bytearray | memoryview) -> tuple[bytearray, int]
 
 
 def _refuse_what_the_log_writes(header: BatchHeader) -> None:
-    """Markers and transactions are a coordinator's, LogAppendTime is the log's: from anyone else they would stay for ever."""
+    """Only a coordinator may write markers and transactions, and only the log LogAppendTime."""
     for is_so, what in (
         (header.is_control, "a control batch"),
         (header.is_transactional, "of a transaction, which nothing here would end"),

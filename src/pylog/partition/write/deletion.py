@@ -1,9 +1,9 @@
-"""Which files of a partition hold only records that were deleted, and how they go.
+"""Removes the files of a partition that only hold deleted records.
 
-They go after the new log start was published and synced, and a few at a time, so that no append waits for thousands of them.
-Under the lock a file gets the name of one that nothing reads; its bytes are freed without the lock. A crash in between
-leaves files before the log start, which the next deletion removes, or the next recovery. Another process may remove the
-same ones.
+They are removed after the new log start was published and synced, a few at a time, so that no
+append waits for thousands of them. Under the lock a file is renamed, so that nothing reads it; its
+bytes are freed without the lock. A crash in between leaves files before the log start, which the
+next deletion or recovery removes. Another process may remove the same files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILES_AT_ONCE = 32  # half a millisecond
 def remove_before(
     directory: PartitionDirectory, lock: WriteLock, names: list[str], offset: int, timeout_ms: int
 ) -> None:
-    """Remove those of the files ``names`` that hold no records any more. Others append in between."""
+    """Remove those of the files ``names`` that only hold deleted records. Others can append."""
     try:
         for number, some in enumerate(at_once(files_before(names, offset))):
             if number:
@@ -43,7 +43,7 @@ def remove_before(
 
 
 def _take_away_if_published(names: list[str], offset: int, grant: Grant) -> bool:
-    """False if the log that these are of is no more, or is to be recovered, which removes them too."""
+    """False if the log of these files is gone, or must be recovered (which removes them too)."""
     state = grant.slots.read()
     if state is None or state.boot != grant.directory.boot or state.log_start_offset < offset:
         return False
@@ -52,9 +52,9 @@ def _take_away_if_published(names: list[str], offset: int, grant: Grant) -> bool
 
 
 def files_before(names: list[str], offset: int) -> Iterator[str]:
-    """The files that hold nothing at or after ``offset``, oldest first, each log before what belongs to it.
+    """The files with nothing at or after ``offset``, oldest first, each log before its side files.
 
-    Of the snapshots the newest stays in any case: it is all that is left of the producers.
+    The newest snapshot always stays: it is all that is left of the producers.
     """
     segments, there = Segments.among(names), set(names)
     first = segments.floor(offset)
@@ -73,12 +73,12 @@ def files_before(names: list[str], offset: int) -> Iterator[str]:
 
 
 def at_once(names: Iterator[str]) -> Iterator[list[str]]:
-    """As many together as may be taken away under one hold of the lock."""
+    """Lists of files to rename under one hold of the lock."""
     return iter(lambda: list(islice(names, FILES_AT_ONCE)), [])
 
 
 def take_away(grant: Grant, names: Sequence[str]) -> None:
-    """Take the names of these files from them."""
+    """Rename these files, so that nothing reads them."""
     grant.check()
     directory = grant.directory
     for name in names:
@@ -91,14 +91,14 @@ def take_away(grant: Grant, names: Sequence[str]) -> None:
 
 
 def free(directory: PartitionDirectory, names: Sequence[str]) -> None:
-    """Remove what ``take_away`` has left of these. Needs no lock: nothing else has such names, in whatever directory."""
+    """Remove the files that ``take_away`` renamed. Needs no lock: nothing else has such names."""
     for name in names:
         if not name.endswith(SNAPSHOT):
             directory.filesystem.remove(f"{directory.path}/{name}{DELETED}")
 
 
 def free_leftovers(directory: PartitionDirectory, names: Sequence[str]) -> None:
-    """Remove what a crash in the midst of a deletion has left of files whose names were taken away."""
+    """Remove renamed files that a crash during a deletion has left."""
     for name in names:
         if name.endswith(DELETED) and is_leftover(name):
             directory.filesystem.remove(f"{directory.path}/{name}")

@@ -1,10 +1,10 @@
-"""Makes what was published durable: one fdatasync serves every thread that waits for it (group commit).
+"""Makes what was published durable: one fdatasync serves all threads that wait (group commit).
 
-Outside the partition's lock, so that appends go on meanwhile. A sync covers what was published before it
-began, by whichever process: the page cache is one. After a sync that failed, its file is never synced again,
-by any process (see ``repair/failed_syncs.py``), since the system may have dropped the bytes and report success
-the next time: the segment is copied from the page cache, each batch checked, to a new file, which is synced
-and takes the old one's place.
+It runs outside the partition's lock, so that appends continue. A sync covers what any process
+published before it began, since all share the page cache. After a failed sync the system may have
+dropped the bytes and report success the next time. So no process syncs that file again
+(``repair/failed_syncs.py``): the segment is copied from the page cache, each batch checked, to a
+new file, which is synced and replaces the old one.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from pylog.turn import NOT_MINE, Turn, Waiters
 logger = logging.getLogger("pylog.partition")
 
 _LOCK_TIMEOUT_MS = 120_000
-_ATTEMPTS = 10  # each against another process that deletes or replaces files meanwhile
+_ATTEMPTS = 10  # each fails only if another process deletes or replaces files at that moment
 
 
 class Durability:
-    """The durable end of one partition, as this process knows it, and the way to advance it."""
+    """Knows and advances the durable end of one partition."""
 
     def __init__(
         self, directory: PartitionDirectory, writer: PartitionWriter, sync_catalog: Callable[[], None]
     ) -> None:
-        """``sync_catalog`` makes durable that the topic is there, and the way to the partition's directory."""
+        """``sync_catalog`` makes the topic and the path to the partition's directory durable."""
         self._directory = directory
         self._sync_catalog = sync_catalog
         self._filesystem = directory.filesystem
         self._path = directory.path
         self._writer = writer
-        self.turn = Turn()  # of the thread that syncs, for itself
-        self._waiters = Waiters()  # and for these
+        self.turn = Turn()  # of the thread that syncs
+        self._waiters = Waiters()  # threads that this sync serves
         self._durable_offset = 0
-        self._catalog_is_durable = False  # whoever created the topic may have died before it came to that
+        self._catalog_is_durable = False  # the topic's creator may have died before it synced
         self._directory_synced_for = -1
         self._file: AppendableFile | None = None
         self._file_of = (-1, -1)
         after_fork_in_child(self._forget_parent)
 
     def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
-        """Return when everything below ``end_offset``, which is published already, survives a loss of power.
+        """Return when everything below ``end_offset``, which is published, survives a power failure.
 
-        That is published under the partition's lock. If this is not free in ``timeout_ms``, the next sync publishes it.
-        ``OutcomeUnknown`` if the disk refused: the records are in the log and visible, but may be lost with the power.
+        The durable end is published under the partition's lock; if that is not free in
+        ``timeout_ms``, the next sync publishes it. ``OutcomeUnknown`` if the disk refused: the
+        records are in the log and visible, but a power failure may lose them.
         """
         timeout_ms = _LOCK_TIMEOUT_MS if timeout_ms is None else timeout_ms
         while self._durable_offset < end_offset:
@@ -64,7 +65,7 @@ class Durability:
                 self._waiters.wait(partial(self._sync_in_turn, end_offset, timeout_ms))
 
     def _sync_in_turn(self, end_offset: int, timeout_ms: int) -> bool:
-        """Do it, in this thread. False where another thread is at it."""
+        """Sync in this thread. False if another thread is syncing."""
         turn = self.turn
         try:
             if not turn.take(blocking=False):
@@ -101,7 +102,7 @@ class Durability:
                     self._durable_offset = max(self._durable_offset, state.log_end_offset)
                     return
                 self._close_file()  # to be looked at again: another process may have marked it
-            except own(FileNotFoundError) as error:  # deleted meanwhile: what is published says what is left
+            except own(FileNotFoundError) as error:  # deleted since: read again what is published
                 missing = self._directory.missing(error)
         raise missing or StorageError(f"syncs of {self._path} keep failing in other processes", path=self._path)
 
@@ -119,12 +120,12 @@ class Durability:
         )
 
     def _sync_segments(self, state: CommitState) -> list[int]:
-        """Put what ``state`` says on the medium; the segments that were synced for it."""
+        """Sync everything up to the end of ``state``. Returns the segments that were synced."""
         synced = []
-        if not self._catalog_is_durable:  # first: of a topic that is lost nothing else should be left
+        if not self._catalog_is_durable:  # first: a topic that is lost must not leave segments
             self._sync_catalog()
             self._catalog_is_durable = True
-        if state.durable_offset <= state.active_base:  # the first sync since the active segment was begun
+        if state.durable_offset <= state.active_base:  # the first sync since the last roll
             synced += self._sync_closed_segments(state)
         if state.written_end:  # else its file may not be there yet: a roll publishes it first
             self._sync_active(state)
@@ -135,15 +136,15 @@ class Durability:
         return synced
 
     def _publish(self, state: CommitState, synced: list[int], timeout_ms: int) -> bool:
-        """Tell everybody. False where the syncs prove nothing: another process saw one fail, or the log was cut meanwhile."""
+        """Publish the durable end. False as for ``PartitionWriter.publish_durable``."""
         try:
             return self._writer.publish_durable(state.log_end_offset, synced, timeout_ms)
-        except own(PylogError) as error:  # the records are durable all the same; the next sync publishes it
+        except own(PylogError) as error:  # the records are durable; the next sync publishes that
             logger.warning("%r: durable end %d not published: %s", self._path, state.log_end_offset, error)
             return not any(map(self._writer.failed_syncs.is_marked, synced))
 
     def _sync_closed_segments(self, state: CommitState) -> list[int]:
-        """Sync what was closed since the last time, with its indexes: a loss of power then leaves them as they are."""
+        """Sync the segments closed since the last sync, and their indexes."""
         synced = []
         segments = self._directory.segments()
         for base in closed_since(segments, state.durable_offset, state.active_base):
@@ -151,7 +152,7 @@ class Durability:
             try:
                 file = self._filesystem.open_appendable(self._directory.file_path(base, LOG), create=False)
             except own(FileNotFoundError):
-                continue  # its records were deleted meanwhile
+                continue  # its records were deleted
             try:
                 if self._is_replaced(base):
                     synced.append(base)
@@ -171,11 +172,11 @@ class Durability:
             if failure is None:
                 failure = self._writer.failed_syncs.try_to_sync(file, base)
         if failure is not None:
-            self._replace(base, failure)  # all of them are made anew
+            self._replace(base, failure)  # all of them are made again
 
     def _sync_active(self, state: CommitState) -> None:
         wanted = state.active_base, state.segments_version
-        if self._file is None or self._file_of != wanted:  # another version: it may have been replaced by a copy
+        if self._file is None or self._file_of != wanted:  # in another version a copy may have replaced it
             self._close_file()
             path = self._directory.file_path(state.active_base, LOG)
             self._file = self._filesystem.open_appendable(path, create=False)
@@ -184,11 +185,11 @@ class Durability:
                 return
             self._file_of = wanted
         failure = self._writer.failed_syncs.try_to_sync(self._file, state.active_base)
-        if failure is not None:  # what others mark meanwhile is seen as it is published
+        if failure is not None:  # publishing looks for the marks of others
             self._replace(state.active_base, failure)
 
     def _is_replaced(self, base: int) -> bool:
-        """Put a durable copy in the place of a segment that must not be synced again; False for any other."""
+        """Replace a segment that must not be synced again by a durable copy. False for others."""
         if not self._writer.failed_syncs.is_marked(base):
             return False
         self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
@@ -196,7 +197,7 @@ class Durability:
         return True
 
     def _replace(self, base: int, error: StorageError) -> None:
-        """Put a copy in the place of a segment that is distrusted since ``error``."""
+        """Replace a segment, whose sync failed with ``error``, by a durable copy."""
         logger.warning("%s; copying the segment to new files", error)
         self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
         self._close_file()

@@ -1,7 +1,7 @@
-"""The right to change a partition: a turn among the threads of this process, a kernel lock among processes.
+"""The right to change a partition: a turn among this process's threads, a lock among processes.
 
-Both are held from reading the commit slots to publishing the next one. The kernel frees its lock when the holder dies;
-a holder that is stopped keeps it, and rightly: its write may still land.
+Both are held from reading the commit slots to publishing the next one. The kernel frees its lock
+when the holder dies; a stopped holder keeps it, since it may still write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENINGS_MAX = 10  # each after another process that has put its own lock there
 
 
 class _NotOpen:
-    """Stands for the lock while nothing is open. Each a call into C, as ``FileLock.release`` is."""
+    """The lock while no file is open. Each method is a call into C, like ``FileLock.release``."""
 
     release: Callable[[], object] = bool
     close_when_idle: Callable[[], object] = bool
@@ -43,17 +43,16 @@ class WriteLock:
         self._turn = Turn()  # threads of one process share the lock's descriptor
         self._grant = Grant(directory, self._turn.is_mine)
         self._lock: FileLock | None = None  # once it was taken in place, and the slots are of this version
-        self._to_release: FileLock | _NotOpen = _NOT_OPEN  # from its opening on
-        self.slots: CommitSlots | None = None  # to look at without the lock
+        self._to_release: FileLock | _NotOpen = _NOT_OPEN  # since it was opened
+        self.slots: CommitSlots | None = None  # also read without the lock
         self._closed = False
-        self._is_replaced = False  # others have another lock file: from then on this process must keep out
+        self._is_replaced = False  # others may use another lock file: this process must not write
 
     def holding(self, timeout_ms: int, work: Callable[[Grant], T]) -> T:
-        """What ``work`` returns, called with the grant while the lock is held.
+        """Call ``work`` with the grant while holding the lock; returns its result.
 
-        ``DeliveryTimeout`` after ``timeout_ms``; ``work`` was not called then.
-
-        Whatever is raised on the way, by a signal handler too, the lock is free again.
+        ``DeliveryTimeout`` after ``timeout_ms``, without calling ``work``. Every exception, also a
+        signal handler's, frees the lock.
         """
         turn = self._turn
         if turn.is_mine():
@@ -92,14 +91,14 @@ class WriteLock:
                 pass
 
     def _why_closed(self) -> Closed:
-        self._directory.check_topic()  # it may have been closed because its topic is gone: then that is what is said
+        self._directory.check_topic()  # if it was closed because its topic is gone, raise that
         return Closed(f"{self._directory.path} has been closed", path=self._directory.path)
 
     def _open_and_take(self, timeout_ms: int) -> None:
-        """Take the lock that stands there now. Under it, slots of an earlier version become slots of this one.
+        """Open and take the lock that is in place now. Upgrade slots of an earlier version under it.
 
-        An upgrade replaces the lock, and so does another process that upgrades, or creates the topic again. Nothing is known
-        of the partition yet, so this process then takes the new lock.
+        An upgrade, by this process or another, and a topic created again replace the lock. This
+        process knows nothing of the partition yet, so it then takes the new lock.
         """
         for _ in range(_OPENINGS_MAX):
             self._drop()
@@ -111,7 +110,7 @@ class WriteLock:
         raise self._refused()
 
     def _replace_lock(self) -> None:
-        """Processes of an earlier version have the old file open. They find that it is not in place, and stop."""
+        """Processes of an earlier version find the file that they have open not in place, and stop."""
         filesystem, path = self._directory.filesystem, f"{self._directory.path}/{LOCK}"
         temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
         try:
@@ -123,7 +122,7 @@ class WriteLock:
 
     def _check_in_place(self, lock: FileLock) -> None:
         if not lock.is_in_place():
-            self._directory.check_topic()  # it was deleted, as a rule
+            self._directory.check_topic()  # usually the topic was deleted
             if not self._directory.filesystem.is_directory(self._directory.path):
                 raise self._directory.gone()
             self._is_replaced = True
@@ -143,7 +142,7 @@ class WriteLock:
             raise self._timed_out(timeout_ms)
 
     def give_way(self) -> None:
-        """Between two holds that follow each other: sleep longer than those who wait do, so that one of them comes first."""
+        """Between two holds: sleep longer than a waiting writer, so that it can take the lock."""
         self._directory.clock.sleep(1.5 * SLEEP_MAX_S)
 
     def _timed_out(self, timeout_ms: int) -> DeliveryTimeout:
@@ -166,7 +165,7 @@ class WriteLock:
         try:
             directory.check_topic()
             if not slots.is_current:
-                directory.require_slots_version()  # before the first of them is written
+                directory.require_slots_version()  # before the first new slot is written
         except own(LogLocked) as error:
             self._drop()
             raise DeliveryTimeout(
@@ -180,9 +179,9 @@ class WriteLock:
         return lock, slots
 
     def reopen(self, timeout_ms: int) -> None:
-        """While holding it: take the lock of the directory that stands at this path *now*.
+        """While holding the lock: take that of the directory which is at this path now.
 
-        For slots that turned invalid: the topic may have been deleted, and created again under the same name.
+        Called for invalid slots: the topic may have been deleted and created again.
         """
         self._open_and_take(timeout_ms)
 
@@ -194,10 +193,10 @@ class WriteLock:
         lock.close()
 
     def close(self, last: Callable[[Grant], object]) -> bool:
-        """Give the files back for good. Waits for the holder; False where that is this thread, interrupted by a signal.
+        """Close the files for good. Waits for the holder; False in a signal handler that interrupted it.
 
-        ``last`` is called before that, while the lock is held; but not if another process holds it at this moment, or the
-        lock's file is no longer the one at its path. The files are closed, too, if ``last`` or the lock raises.
+        Calls ``last`` under the lock before, unless another process holds it now or its file is not
+        in place. The files are also closed if ``last`` or the lock raises.
         """
         turn = self._turn
         self._closed = True
@@ -209,12 +208,12 @@ class WriteLock:
                 if lock is not None and not self._is_replaced and lock.try_acquire() and lock.is_in_place():
                     last(self._grant)
             finally:
-                self._to_release.release()  # before any call of Python, which a signal handler may end
+                self._to_release.release()  # before any Python call, which a signal handler may end
                 self._drop()
         return True
 
     def forget_parent(self) -> None:
-        """In a forked child: the kernel lock is the parent's, and a thread of the parent may have had the turn."""
+        """In a forked child: the kernel lock is the parent's, and a parent's thread may have the turn."""
         self._turn = Turn()
         self._grant.revoke()
         self._grant = Grant(self._directory, self._turn.is_mine)

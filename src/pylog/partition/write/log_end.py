@@ -1,14 +1,16 @@
-"""The end of a partition's log, as one process knows it: the published state, the open active segment, the producers.
+"""The end of a partition's log, as one process knows it: published state, active segment, producers.
 
-Everything here is called under the partition's lock. Others append too, and may die in the middle: ``current`` reads
-what they published, adopts or cuts what they left unpublished, and recovers if nothing valid is published. A crash at
-any point leaves the published state as it was and perhaps bytes after it; the next holder of the lock adopts whole
-batches among them and cuts the rest. An exception takes the same path as a crash.
+Everything here is called under the partition's lock. Other processes append too, and may die during
+an append: ``current`` reads what they published, adopts or cuts what they did not publish, and
+recovers if nothing valid is published. A crash leaves the published state, and perhaps bytes after
+it: the next holder of the lock adopts whole batches of them and cuts the rest. An exception takes
+the same path as a crash.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from pylog.codec.batch import BatchHeader
 from pylog.codec.format import INT64_MAX, INT64_MIN
@@ -35,7 +37,7 @@ _INNER_SNAPSHOTS = 2
 
 
 def not_appended(error: PylogError) -> NotAppended:
-    """The error for an append that failed before it wrote anything, or whose bytes are gone again."""
+    """The error for a failed append that wrote nothing, or whose bytes were cut."""
     return error if isinstance(error, NotAppended) else NotAppended(f"nothing was appended: {error}", **error.facts)
 
 
@@ -53,10 +55,10 @@ class LogEnd:
         self._state: CommitState | None = None
         self.producers = ProducerStates()
         self._snapshot_position = 0
-        self._inner_snapshots: list[int] = []  # inside of the active segment, rising: of this process, or found
+        self._inner_snapshots: list[int] = []  # in the active segment, rising: of any process
 
     def current(self, grant: Grant) -> tuple[CommitState, SegmentWriter]:
-        """What is published and the open active segment, which ends there: after others' appends, and after repairs."""
+        """The published state, and the active segment, which ends there. Repairs what is necessary."""
         state, segment = grant.slots.read(), self._segment
         if (
             state is None
@@ -78,9 +80,9 @@ class LogEnd:
         return self._state, self._segment
 
     def _catch_up(self, grant: Grant, state: CommitState | None) -> None:
-        """Bring this process's view up to ``state``, which is published, and the file's end to it."""
+        """Bring this process's view and the file's end to ``state``, which is published."""
         if state is None:
-            self.forget()  # of a directory that may stand here no more
+            self.forget()  # the directory may have been replaced
             self._lock.reopen(RECOVERY_TIMEOUT_MS)
             state = grant.slots.read()
         if state is None or state.boot != self._directory.boot:
@@ -130,7 +132,7 @@ class LogEnd:
             self._recover(grant, state)
             return
         segment = self._segment = grant.segment_writer(state.active_base)
-        grant.check()  # a fork before this line has not closed the segment in the child, which must not write
+        grant.check()  # a child forked just before has the segment open, and must not write
         if segment.file.size() >= state.written_end:
             segment.attach(state.written_end, state.log_end_offset)
             names = self._directory.names()
@@ -148,11 +150,11 @@ class LogEnd:
         self._state = state
 
     def _adopt_up_to(self, segment: SegmentWriter, end: int, *, check_crc: bool) -> SegmentScan:
-        """Count in the whole batches between this view's end and position ``end``."""
+        """Take in the whole batches between this view's end and position ``end``."""
         scan = SegmentScan(
             segment.file, segment.size_bytes, end, next_offset=segment.next_offset, dense=True, check_crc=check_crc
         )
-        known, self._state = self._state, None  # an exception that leaves half of a batch taken in leaves nothing known
+        known, self._state = self._state, None  # an exception during a batch makes the next use attach again
         for position, header in scan:
             segment.adopt(position, header)
             self.fold(segment, position, header)
@@ -169,7 +171,7 @@ class LogEnd:
         return scan
 
     def _repair_tail(self, grant: Grant, state: CommitState, segment: SegmentWriter) -> None:
-        """The last holder of the lock died in mid-append: adopt whole batches after the published end, cut the rest."""
+        """A writer died in an append: adopt whole batches after the published end, cut the rest."""
         size = segment.file.size()
         scan = self._adopt_up_to(segment, size, check_crc=True)
         logger.info(
@@ -179,13 +181,13 @@ class LogEnd:
             size - scan.position,
         )
         grant.check()
-        self._state = None  # the segment is ahead of it: after an error here, the next use begins again
+        self._state = None  # the segment is ahead: after an error the next use attaches again
         segment.cut(scan.position, scan.next_offset)
         is_adopted = scan.position > state.written_end  # its times are unknown
         self.publish_end(grant, state, segment, INT64_MIN if is_adopted else state.least_timestamp_ms)
 
     def _recover(self, grant: Grant, state: CommitState | None) -> None:
-        """Nothing valid of this boot is published: keep what is whole in the segments, and publish that."""
+        """Nothing valid of this boot is published: keep the whole batches, and publish them."""
         self.forget()
         segment, producers, recovered = recover(grant, state, self._failed_syncs)
         self.producers, self._segment = producers, segment
@@ -195,23 +197,32 @@ class LogEnd:
     # Advancing
 
     def publish(self, grant: Grant, state: CommitState) -> None:
-        """Publish other fields of the state; the end of the log stays."""
+        """Publish a state with the same end of the log."""
         self._state = grant.publish(state)
 
-    def publish_durable(self, grant: Grant, state: CommitState, durable_offset: int) -> None:
-        """Publish another durable end after ``state``, which is the published one."""
-        published = grant.publish(state.successor(durable_offset=durable_offset))
-        if self._state is not None and self._state.sequence == state.sequence:
-            self._state = published
+    def publish_durable(self, end_offset: int, synced: Collection[int], grant: Grant) -> bool:
+        """See ``PartitionWriter.publish_durable``."""
+        if any(map(self._failed_syncs.is_marked, synced)):
+            return False
+        state = grant.slots.read()
+        if state is None:
+            return True  # the next writer recovers what the segments contain
+        if state.log_end_offset < end_offset or state.boot != self._directory.boot:
+            return False
+        if state.durable_offset < end_offset:
+            published = grant.publish(state.durable_to(end_offset))
+            if self._state is not None and self._state.sequence == state.sequence:
+                self._state = published
+        return True
 
     def fold(self, segment: SegmentWriter, position: int, header: BatchHeader) -> None:
-        """Take a batch of the active segment into the producers' state."""
+        """Update the producers' state with a batch of the active segment."""
         aborted = snapshots.fold(self.producers, header, position, segment.file)
         if aborted is not None:
             segment.add_aborted(aborted)
 
     def publish_end(self, grant: Grant, state: CommitState, segment: SegmentWriter, least_timestamp_ms: int) -> None:
-        """Make everything up to the segment's end visible. No record in it is before ``least_timestamp_ms``."""
+        """Make everything up to the segment's end visible. No record is before ``least_timestamp_ms``."""
         end, open_offset = segment.next_offset, self.producers.first_open_offset
         stable = end if open_offset is None else max(open_offset, state.log_start_offset)
         self._state = grant.publish(state.advanced(segment.size_bytes, end, stable, least_timestamp_ms))
@@ -223,9 +234,9 @@ class LogEnd:
             self._snapshot(segment)
 
     def _snapshot(self, segment: SegmentWriter) -> None:
-        """Spare the next opener a long replay. What was appended stands whether this succeeds or not.
+        """Save a snapshot, so that opening replays less. A failure does not affect the append.
 
-        Two are kept inside of the active segment: where the newest cannot be read, the one before it can.
+        The active segment keeps two: if the newest is unreadable, the older one is used.
         """
         directory, offset, inner = self._directory, segment.next_offset, self._inner_snapshots
         self._snapshot_position = segment.size_bytes
@@ -241,13 +252,14 @@ class LogEnd:
     def roll(self, grant: Grant, state: CommitState, segment: SegmentWriter) -> tuple[CommitState, SegmentWriter]:
         """Close the active segment and begin the next at the log's end.
 
-        The new base is published before its file exists, so that the next writer finishes a roll that a crash cut short. A seal
-        that stands here already is of an earlier segment of this name: no active one has any.
+        The new base is published before its file exists, so that the next writer completes a roll
+        that a crash cut short. An active segment has no seal: one that is found here is of an
+        earlier segment with this base.
         """
         base, end = segment.base_offset, segment.next_offset
         if self._directory.filesystem.exists(self._directory.file_path(base, SEAL)):
             self._directory.filesystem.remove(self._directory.file_path(base, SEAL))
-            self._directory.filesystem.sync_directory(self._directory.path)  # else the power could put it back
+            self._directory.filesystem.sync_directory(self._directory.path)  # else a power failure could restore it
         snapshots.save(self._directory.filesystem, self._directory.path, self.producers, end)
         segment.finish()
         self._state = state = grant.publish(
@@ -269,20 +281,20 @@ class LogEnd:
         self._segment = fresh
         inner = [at for at in self._inner_snapshots if base < at < end]
         self._inner_snapshots.clear()
-        snapshots.remove(self._directory.filesystem, self._directory.path, inner)  # others' are the sealer's to remove
+        snapshots.remove(self._directory.filesystem, self._directory.path, inner)  # the sealer removes those of others
         return state, fresh
 
     def take_back(self, grant: Grant, error: BaseException) -> None:
-        """After a failed append: take back what was written, and say which of the two outcomes it is.
+        """After a failed append: cut what was written.
 
-        Returns normally if the bytes are gone (the failure stands as it is). Otherwise raises ``NotAppended`` or
-        ``OutcomeUnknown`` in its place, since the caller could not tell.
+        Returns if the caller's error tells the outcome. Otherwise raises ``NotAppended`` or
+        ``OutcomeUnknown`` instead of it.
         """
         path = self._directory.path
         before, segment = self._state, self._segment
         self._state = self._segment = None  # the next use reads everything again
         if not isinstance(error, Exception) or is_foreign(error):
-            return  # what a signal handler raised goes on as it is, and leaves what a kill would leave
+            return  # a signal handler's exception passes unchanged, and leaves what a kill would leave
         try:
             if before is None or grant.slots.read() != before:
                 raise OutcomeUnknown(f"{path}: the append failed while it was being published: {error}") from error
@@ -297,10 +309,9 @@ class LogEnd:
             raise not_appended(error) from error
 
     def finish(self, grant: Grant) -> None:
-        """Give the active segment's time index its closing entry, as Kafka does: after a clean shutdown Kafka relies on it.
+        """Write the closing entry of the active segment's time index: Kafka relies on it after a shutdown.
 
-        The next writer takes it away again, as long as the segment is active. If another process has appended meanwhile, it
-        is that one's to write.
+        The next writer removes it. If another process has appended since, that process writes it.
         """
         known, segment, now = self._state, self._segment, grant.slots.read()
         if known is None or segment is None or now is None:
@@ -309,7 +320,7 @@ class LogEnd:
             segment.finish()
 
     def forget(self) -> None:
-        """Give the files back. The next use reads everything again."""
+        """Close the files. The next use reads everything again."""
         segment, self._segment, self._state = self._segment, None, None
         if segment is not None:
             segment.close()

@@ -1,9 +1,9 @@
-"""Writes the seals of closed segments, from the segments themselves, each batch checked on the way.
+"""Writes the seals of closed segments, and checks each batch of them.
 
-A little after each append that follows a roll, so that none of them pays for a whole segment; outside the lock, since a
-closed segment doesn't change. What is left of a roll's share is done when the partition is closed. A crash before that
-leaves a segment without a seal, which reads as well; each later roll seals a few such leftovers, wherever they lie, and
-looks whether some older seals can be read: one that is torn is made anew.
+Each append after a roll seals a part, so that no append pays for a whole segment. It needs no lock,
+since a closed segment doesn't change. Closing the partition seals the rest. A crash leaves a segment
+without a seal, which is readable. Each later roll seals a few such segments, and reads some older
+seals: a torn one is made again.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
 
-LEFTOVERS_PER_ROLL = 2  # so that nobody pays for a long history, and all of it is sealed in time
+LEFTOVERS_PER_ROLL = 2  # a long history is sealed in time, and no append pays for all of it
 _STEP_BYTES = 1 << 20
 _CHECKED_PER_ROLL_BYTES = 1 << 20
-_BATCH_COSTS_BYTES = 16 << 10  # looking at a batch, or a seal, takes the time of checking so many bytes more
+_BATCH_COSTS_BYTES = 16 << 10  # a batch or a seal takes as long as checking this many bytes more
 _COMPRESSED_COSTS = 4  # times the bytes of a batch, to decompress it
 
 
 class ClosedSegment(NamedTuple):
-    """A segment this process has closed, and whether it alone has written to it."""
+    """A segment that this process closed, and whether only it has written there."""
 
     base: int
     end_offset: int
@@ -44,43 +44,44 @@ class ClosedSegment(NamedTuple):
 
 
 class Sealer:
-    """Seals what is closed in one partition."""
+    """Seals the closed segments of one partition."""
 
     def __init__(self, directory: PartitionDirectory) -> None:
         self._directory = directory
         self.forget_parent()
 
     def forget_parent(self) -> None:
-        """Start anew: also in a forked child, where a thread that is not there may have had the turn."""
+        """Forget everything. In a forked child, a thread of the parent may have the turn."""
         self._turn = Turn()
         self.due: deque[ClosedSegment] = deque()  # to be sealed by ``go_on``
-        self._leftovers: list[int] = []  # of others, rising; the newest are sealed first
-        self._unchecked: list[int] = []  # with a seal that this process has not read yet, rising
-        self._known_end = -1  # closed segments before this offset are sealed by this process, or in one of the lists
+        self._leftovers: list[int] = []  # left unsealed by others, rising; the newest are sealed first
+        self._unchecked: list[int] = []  # sealed, but this process has not read the seal; rising
+        self._known_end = -1  # closed segments before it are in a list, or sealed by this process
         self._work: Iterator[int] | None = None
 
     def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
-        """There is something to seal; ``go_on`` will do it."""
+        """Let ``go_on`` seal this segment."""
         self.due.append(ClosedSegment(base, end_offset, written_alone))
 
     def finish(self) -> None:
-        """Seal what is due still, after another thread that is at it."""
+        """Seal the rest, after waiting for a thread that is sealing."""
         if self.due:
             self.go_on(float("inf"), wait=True)
 
     def go_on(self, size_bytes: float = _STEP_BYTES, *, wait: bool = False) -> None:
-        """Seal so many bytes more, about a millisecond's work. Nothing where another thread is at it, unless told to wait.
+        """Seal about ``size_bytes`` more (by default, a millisecond's work).
 
-        A failure is logged: the append it follows stands, and the segment stays readable without its seal.
+        If another thread is sealing, does nothing, or waits for it (``wait``). Failures are only
+        logged: a segment is readable without its seal.
         """
         turn = self._turn
-        if turn.is_mine():  # a signal handler appends, and has interrupted this
+        if turn.is_mine():  # a signal handler, which interrupted this, appends
             return
         try:
             if turn.take(blocking=wait):
                 self._go_on(size_bytes)
         except own(FileNotFoundError):
-            self._drop()  # the topic was deleted meanwhile
+            self._drop()  # the topic was deleted
         except own(PylogError) as error:
             self._drop()
             logger.warning("%r: could not look for unsealed segments: %s", self._directory.path, error)
@@ -91,7 +92,7 @@ class Sealer:
                 pass
 
     def _drop(self) -> None:
-        """Leave it to the next roll, which looks for what is unsealed."""
+        """Leave the rest to the next roll, which looks for unsealed segments."""
         self._work, self._known_end = None, -1
         self._leftovers, self._unchecked = [], []
         self.due.clear()
@@ -106,8 +107,8 @@ class Sealer:
         self._work = None
 
     def _all(self) -> Iterator[int]:
-        """Does the work, from one batch to the next, whose size in bytes it yields. Done anew where it was interrupted."""
-        due = self.due  # another one in a child that was forked during it
+        """Seals, and yields the size in bytes of each batch. It is started again if interrupted."""
+        due = self.due  # a child forked during this has another
         while due:
             closed = due[0]
             yield from self._attempt(closed.base)
@@ -119,14 +120,14 @@ class Sealer:
             due.popleft()
 
     def _look(self, closed: ClosedSegment) -> None:
-        """Find what others left unsealed, unless nobody else has written here since the last look.
+        """Find what others left unsealed, if others have written since the last look.
 
-        The snapshots that they took inside of segments closed since have had their time, and go.
+        Removes the snapshots that they saved inside of segments closed since.
         """
         if closed.end_offset == self._known_end:
-            return  # looked already, and was interrupted behind that
+            return  # an interrupted call has looked already
         if closed.base < self._known_end:
-            self._known_end = -1  # the log was cut, or the topic created anew
+            self._known_end = -1  # the log was cut, or the topic created again
             self._leftovers, self._unchecked = [], []
         if not closed.written_alone or closed.base != self._known_end:
             names = self._directory.names()
@@ -143,7 +144,7 @@ class Sealer:
         self._known_end = closed.end_offset
 
     def _check_some(self) -> Iterator[int]:
-        """Read some of the seals that were there before this process, and make those anew that cannot be read."""
+        """Read some seals of other processes, and make unreadable ones again."""
         left = _CHECKED_PER_ROLL_BYTES
         while self._unchecked and left > 0:
             for size_bytes in self._attempt(self._unchecked[-1]):
@@ -157,7 +158,7 @@ class Sealer:
             if not (yield from self._is_sealed(base)):
                 yield from self._seal(base)
         except own(FileNotFoundError):
-            pass  # deleted meanwhile
+            pass  # the segment was deleted
         except own(PylogError) as error:
             logger.warning("%r: could not seal a closed segment: %s", self._directory.path, error)
 
@@ -170,9 +171,8 @@ class Sealer:
         except own(CorruptSegment) as damage:
             logger.warning("%s; making it anew", damage)
             return False
-        check_home(
-            home, self._directory.home, self._directory.file_path(base, SEAL)
-        )  # if it is another's, it stays, and accuses
+        # The seal of another partition stays, as evidence.
+        check_home(home, self._directory.home, self._directory.file_path(base, SEAL))
         return True
 
     def _seal(self, base: int) -> Iterator[int]:
@@ -200,13 +200,13 @@ class Sealer:
         write_seal(self._directory.filesystem, self._directory.path, base, seal, applies=applies)
 
     def _applies(self, base: int, seal: Seal) -> bool:
-        """Whether the segment that stands at this path now is closed, and the one that was read.
+        """Whether the segment at this path now is closed, and the one that was read.
 
-        Not so where the topic was deleted meanwhile and created anew, or the log was cut by a recovery.
+        It is not if the topic was deleted and created again, or a recovery cut the log.
         """
         directory = self._directory
         try:
-            directory.check_topic()  # another one's segment can be the same, byte for byte
+            directory.check_topic()  # another topic's segment can have the same bytes
         except own(TopicNotFound):
             return False
         try:

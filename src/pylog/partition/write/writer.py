@@ -1,10 +1,8 @@
-"""The one place that changes a partition: append, roll, delete.
+"""Changes a partition: append, roll, delete.
 
-Every change happens under the partition's lock, held from reading the commit slots to publishing the
-next one. Other processes may have appended in between: ``LogEnd`` follows what they did. An exception
-takes the same path as a crash.
-
-Nothing is synced on the way of an append; ``durability.py`` does that, outside the lock.
+Every change happens under the partition's lock, held from reading the commit slots to publishing
+the next one. ``LogEnd`` follows what other processes did before. An exception takes the same path
+as a crash. An append syncs nothing; ``durability.py`` does that, outside the lock.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
-from pylog.codec.batch import BatchHeader, BatchView, read_header, stamp
+from pylog.codec.batch import BatchView, read_header, stamp
 from pylog.codec.format import CONTROL_BIT, INT64_MAX, LOG_APPEND_TIME_BIT
 from pylog.errors import (
     CorruptSegment,
@@ -46,7 +44,7 @@ from pylog.storage import after_fork_in_child
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
-_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # not those that the producer gave
+_OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # the records do not have the producer's times
 
 
 class PartitionWriter:
@@ -67,12 +65,12 @@ class PartitionWriter:
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
-        ``min_timestamp_ms`` is the least timestamp of its records, as they were encoded. Without it the batch is looked into.
-        Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the system failed and could not be asked.
+        ``min_timestamp_ms`` is the least timestamp of its records; if None, it is read from the
+        batch. Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the bytes may still be there.
         """
         try:
             result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset, min_timestamp_ms))
-        except own(CorruptSegment, StorageError) as error:  # nothing was written, or it is gone again
+        except own(CorruptSegment, StorageError) as error:  # nothing was written, or it was cut again
             raise not_appended(error) from error
         if self._sealer.due:
             self._sealer.go_on()
@@ -86,19 +84,16 @@ class PartitionWriter:
         append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)
-        self._check(header, state, settings, expected_offset)
-        if header.producer_id >= 0 and not header.is_control:
-            earlier = self._end.producers.duplicate_of(header)
+        self._check(len(batch), state, settings, expected_offset)
+        is_control = header.attributes & CONTROL_BIT
+        producers = self._end.producers
+        if header.producer_id >= 0 and not is_control:
+            earlier = producers.duplicate_of(header)
             if earlier is not None:
                 timestamp_ms = -1 if append_time is None else earlier.timestamp_ms
                 return AppendResult(earlier.first_offset, earlier.last_offset, timestamp_ms, True)
-            self._end.producers.check(header)
-        is_due = segment.is_due_to_roll(
-            header,
-            segment_bytes=settings.segment_bytes,
-            segment_ms=settings.segment_ms,
-            now_ms=self._directory.clock.now_ms,
-        )
+        now_ms = self._directory.clock.now_ms
+        is_due = segment.is_due_to_roll(header, settings.segment_bytes, settings.segment_ms, now_ms)
         try:
             if is_due:
                 state, segment = self._end.roll(grant, state, segment)
@@ -107,18 +102,19 @@ class PartitionWriter:
             if least_ms is None or header.attributes & _OTHER_TIMES:
                 least_ms = BatchView(batch, header).least_timestamp_ms()
             segment.append(batch, header)
-            if header.producer_id >= 0:
+            if is_control:
                 self._end.fold(segment, position, header)
             else:
-                self._end.producers.batches_since_snapshot += 1  # what ``fold`` does, without two calls
+                producers.add(header)
             self._end.publish_end(grant, state, segment, min(state.least_timestamp_ms, least_ms))
         except BaseException as error:
             self._end.take_back(grant, error)
             raise
-        return AppendResult(header.base_offset, header.last_offset, -1 if append_time is None else append_time, False)
+        last_offset = header.base_offset + header.last_offset_delta
+        return AppendResult(header.base_offset, last_offset, -1 if append_time is None else append_time, False)
 
     def _check(
-        self, header: BatchHeader, state: CommitState, settings: PartitionSettings, expected_offset: int | None
+        self, size_bytes: int, state: CommitState, settings: PartitionSettings, expected_offset: int | None
     ) -> None:
         if expected_offset is not None and state.log_end_offset != expected_offset:
             raise OffsetConflict(
@@ -131,16 +127,16 @@ class PartitionWriter:
                 f"{self._directory.path} ends at offset {state.log_end_offset}: no offsets are left, they end at {INT64_MAX}",
                 log_end_offset=state.log_end_offset,
             )
-        if header.size_bytes > settings.max_message_bytes:
+        if size_bytes > settings.max_message_bytes:
             raise RecordTooLarge(
-                f"a batch of {header.size_bytes} bytes for {self._directory.topic_partition.topic!r}, whose max_message_bytes is "
+                f"a batch of {size_bytes} bytes for {self._directory.topic_partition.topic!r}, whose max_message_bytes is "
                 f"{settings.max_message_bytes}",
-                size_bytes=header.size_bytes,
+                size_bytes=size_bytes,
                 limit_bytes=settings.max_message_bytes,
             )
 
     def next_sequence(self, producer_id: int, timeout_ms: int) -> int | None:
-        """The sequence that must come next of a producer, None where any may."""
+        """The producer's next sequence number; None if any is accepted."""
         return self._lock.holding(timeout_ms, partial(self._next_sequence, producer_id))
 
     def _next_sequence(self, producer_id: int, grant: Grant) -> int | None:
@@ -150,19 +146,19 @@ class PartitionWriter:
     # What is published
 
     def recovered(self, timeout_ms: int = RECOVERY_TIMEOUT_MS) -> CommitState:
-        """What is published, after whatever repair that needed."""
+        """What is published, after a repair if one is needed."""
         return self._lock.holding(timeout_ms, self._recovered)
 
     def _recovered(self, grant: Grant) -> CommitState:
         return self._end.current(grant)[0]
 
     def published(self) -> CommitState:
-        """What is published now, without the lock; after a repair if nothing valid is."""
+        """What is published now, without the lock; if nothing valid is, after a repair."""
         slots = self._lock.slots
         state = None if slots is None else slots.read()
         return state if state is not None and state.boot == self._directory.boot else self.recovered()
 
-    # Segments come and go
+    # Segments
 
     def roll(self, timeout_ms: int) -> None:
         """Close the active segment now, unless it is empty."""
@@ -179,9 +175,9 @@ class PartitionWriter:
                 raise
 
     def delete_before(self, offset: int, timeout_ms: int) -> int:
-        """Advance the log start to ``offset`` and remove the segments wholly before it; the new log start offset.
+        """Advance the log start to ``offset`` and remove the segments wholly before it.
 
-        Durable on return: the new log start is synced before any file goes.
+        Returns the new log start offset, which is synced before any file is removed.
         """
         try:
             names = self._directory.names()
@@ -189,12 +185,12 @@ class PartitionWriter:
             raise self._directory.missing(error) from error
         first = Segments.among(names).floor(offset) or 0
         log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first))
-        if log_start == offset:  # also where this was begun before, and could not be finished
+        if log_start == offset:  # also to finish an earlier deletion
             deletion.remove_before(self._directory, self._lock, names, offset, timeout_ms)
         return log_start
 
     def _advance_log_start(self, offset: int, first: int, grant: Grant) -> int:
-        """``first`` is the oldest segment that will be left."""
+        """``first`` is the oldest segment that stays."""
         state, _ = self._end.current(grant)
         if not 0 <= offset <= state.high_watermark:
             raise OffsetOutOfRange(
@@ -204,7 +200,7 @@ class PartitionWriter:
                 earliest=state.log_start_offset,
                 latest=state.high_watermark,
             )
-        if offset >= state.log_start_offset:  # others may have rolled since a deletion was begun, and cut off
+        if offset >= state.log_start_offset:  # also for a deletion that was cut short
             self._make_snapshot_durable(first, state)
         if offset > state.log_start_offset:
             self._end.publish(
@@ -215,11 +211,11 @@ class PartitionWriter:
                     segments_version=next_version(state.segments_version),
                 ),
             )
-        grant.sync_slots()  # a log start that was there already, too: its own sync may have failed
+        grant.sync_slots()  # also an unchanged log start: its own sync may have failed
         return max(offset, state.log_start_offset)
 
     def _make_snapshot_durable(self, offset: int, state: CommitState) -> None:
-        """All that will be left of the producers before. On a full disk, one that was synced with its segment will do."""
+        """Only it keeps the earlier producers. If the disk is full, one synced with its segment is enough."""
         try:
             snapshots.make_durable(self._directory.filesystem, self._directory.path, offset)
         except own(StorageFull) as error:
@@ -230,33 +226,22 @@ class PartitionWriter:
     # For durability.py and partition.py
 
     def publish_durable(self, end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
-        """Publish that everything below ``end_offset`` is on the disk, for which the segments ``synced`` were synced.
+        """Publish that all below ``end_offset`` is on the disk, after syncs of the segments ``synced``.
 
-        False where a sync of one of them has failed in another process, or the log was cut: then nothing is known of what was
-        synced.
+        False if these syncs prove nothing: another process saw one fail, or the log was cut since.
         """
-        return self._lock.holding(timeout_ms, partial(self._publish_durable, end_offset, synced))
-
-    def _publish_durable(self, end_offset: int, synced: Collection[int], grant: Grant) -> bool:
-        if any(map(self.failed_syncs.is_marked, synced)):
-            return False
-        state = grant.slots.read()
-        if state is not None and (state.log_end_offset < end_offset or state.boot != self._directory.boot):
-            return False
-        if state is not None and state.durable_offset < end_offset:
-            self._end.publish_durable(grant, state, end_offset)
-        return True
+        return self._lock.holding(timeout_ms, partial(self._end.publish_durable, end_offset, synced))
 
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
-        """Copy a segment to new synced files after a failed sync. Other writers notice by the version of the list."""
+        """Copy a segment to new, synced files. The list gets another version, which other writers see."""
         self._lock.holding(timeout_ms, partial(self._rewrite_segment, base))
 
     def _rewrite_segment(self, base: int, grant: Grant) -> None:
         state, _ = self._end.current(grant)
         if not self.failed_syncs.is_marked(base):
-            return  # another process was faster
+            return  # another process has done it
         path = self._directory.file_path(base, LOG)
-        # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
+        # Published before and after: no writer may write to the old file, and no reader may keep it.
         state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         if base == state.active_base:
             rewrite(grant, base, state.written_end, state.log_end_offset)
@@ -269,7 +254,7 @@ class PartitionWriter:
         self.failed_syncs.clear(base)
 
     def close(self) -> None:
-        """Give the files back, then seal what is due. Waits for an append under way."""
+        """Close the files, then seal what is due. Waits for a running append."""
         is_done = True
         try:
             is_done = self._lock.close(self._end.finish)
@@ -280,7 +265,7 @@ class PartitionWriter:
         self._sealer.finish()
 
     def _forget_parent(self) -> None:
-        """In a forked child: another thread of the parent may have been in the middle of anything."""
+        """In a forked child: a thread of the parent may have been in any step."""
         self._lock.forget_parent()
-        self._end.forget()  # what the handler of a signal interrupted must not write any more
+        self._end.forget()  # if a signal handler forked, what it interrupted must not write in the child
         self._sealer.forget_parent()
