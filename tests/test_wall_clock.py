@@ -31,6 +31,7 @@ ALLOWED = {
     "manager/opening.py _create": "when the log was created, for people to read",
     "group/membership.py Membership._join": "when a member joined, for people to read",
     "group/admin.py GroupAdmin._reset_to": "when an offset was committed, as Kafka notes it, for people to read",
+    "group/offsets.py OffsetStore.append": "the timestamp of the records, which have none",
     "consumer/commit_tracker.py CommitTracker._prepare": "when an offset was committed, as Kafka notes it, for people to read",
     "consumer/offset_lookup.py OffsetLookup.start_position": "auto_offset_reset says how long ago",
     "cli/consume.py _seek": "--from-time says how long ago",

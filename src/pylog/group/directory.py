@@ -19,31 +19,31 @@ class GroupDirectory(NamedTuple):
     filesystem: FileSystem
     clock: Clock
     group: str
-    directory: str
+    path: str
     boot: int
 
     @property
     def lock(self) -> str:
-        return f"{self.directory}/lock"
+        return f"{self.path}/lock"
 
     @property
     def state(self) -> str:
-        return f"{self.directory}/state"
+        return f"{self.path}/state"
 
     @property
     def heartbeats(self) -> str:
-        return f"{self.directory}/heartbeats"
+        return f"{self.path}/heartbeats"
 
     @property
     def members(self) -> str:
-        return f"{self.directory}/members"
+        return f"{self.path}/members"
 
     def member(self, id_: str) -> str:
         return f"{self.members}/{id_}.lock"
 
     def make(self) -> None:
         """Create the directory. It is not synced: nothing in it outlives a boot."""
-        for directory in (self.directory.rpartition("/")[0], self.directory):
+        for directory in (self.path.rpartition("/")[0], self.path):
             self.filesystem.make_directory(directory)
 
 

@@ -6,7 +6,7 @@ these members as well, and returns itself, or another object, as its ``manager``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pylog.errors import Closed, ConfigError
@@ -81,6 +81,9 @@ class ConsumerLog(OpenedLog, Protocol):
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Those of these topics that exist, by one look at the catalog."""
 
     def partition(self, topic: str, number: int) -> PartitionLog:
         """``TopicNotFound``, ``InvalidPartition``."""

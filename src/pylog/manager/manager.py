@@ -22,7 +22,7 @@ from pylog.catalog import (
     no_such_partition,
 )
 from pylog.clock import Clock, SystemClock
-from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.manager.notify import Changes
 from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
@@ -164,6 +164,20 @@ class LogManager:
             if topic is None:
                 topic = self._topics[name] = self._catalog.describe(name)
             return topic
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Those of these topics that exist, in the order of their names. One stat, if all are known."""
+        if self.closed:
+            raise self._closed()
+        known = self._topics if self._catalog.version() == self._topics_version else {}
+        found = {}
+        for name in sorted(names):
+            if name in known:
+                found[name] = known[name]
+            else:
+                with suppress(TopicNotFound, InvalidTopicName):  # a damaged state of a group has invalid names
+                    found[name] = self._describe(name)
+        return found
 
     def topic_to_send_to(self, name: str) -> TopicDescription:
         """The topic. Created if unknown and the log was opened with ``auto_create_topics=True``."""
