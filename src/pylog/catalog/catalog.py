@@ -94,15 +94,18 @@ class Catalog:
 
     def places(self) -> dict[str, str]:
         """Every name found, valid or not, and its path."""
+        return {name: self._layout.topic(name) for name in self._with_suffix(TOPIC_SUFFIX)}
+
+    def being_deleted(self) -> list[str]:
+        """Topics whose directories are being removed, also after a crash. ``LogNotFound``."""
+        return self._with_suffix(DELETED_TOPIC_SUFFIX)
+
+    def _with_suffix(self, suffix: str) -> list[str]:
         try:
             found = self._filesystem.names(self._layout.topics)
         except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
-        return {
-            name.removesuffix(TOPIC_SUFFIX): f"{self._layout.topics}/{name}"
-            for name in found
-            if name.endswith(TOPIC_SUFFIX)
-        }
+        return [name.removesuffix(suffix) for name in found if name.endswith(suffix)]
 
     def describe(self, name: str, advice: str = "; create it with create_topic") -> TopicDescription:
         """The topic. ``TopicNotFound``, with ``advice``."""
@@ -277,14 +280,6 @@ class Catalog:
         forget(topic.name)  # last: a full disk has room now
         filesystem.remove(layout.deleted_topic(topic.name))
         filesystem.sync_directory(layout.topics)
-
-    def being_deleted(self) -> list[str]:
-        """Topics whose directories are being removed, also after a crash. ``LogNotFound``."""
-        try:
-            found = self._filesystem.names(self._layout.topics)
-        except own(FileNotFoundError) as error:
-            raise LogNotFound.while_open(self._layout.topics) from error
-        return [name.removesuffix(DELETED_TOPIC_SUFFIX) for name in found if name.endswith(DELETED_TOPIC_SUFFIX)]
 
     def finish_deletions(self, retire: Retire, forget: Forget) -> None:
         """Finish deletions cut off by a crash, unless the catalog is locked: one may be running.

@@ -109,7 +109,7 @@ class GroupAssignment(Assignment):
     @property
     def paths(self) -> tuple[str, ...]:
         """Files that a wait should watch besides those of partitions."""
-        return tuple(self.membership.paths) if self.membership.id else ()
+        return (self.membership.state_path,) if self.membership.id else ()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """As without a group, but commits partitions that are no longer read."""

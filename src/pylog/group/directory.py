@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pylog.catalog.layout import encoded_group
 from pylog.clock import Clock
 from pylog.errors import ConfigError
@@ -13,30 +11,19 @@ NAME_BYTES_MAX = 200  # of the directory's name
 MEMBER_ID_BYTES = 16  # a member's id, and the name of its file, are these bytes in hexadecimal
 
 
-class GroupDirectory(NamedTuple):
+class GroupDirectory:
     """The directory of one group. ``boot`` is ``boot_of`` its filesystem."""
 
-    filesystem: FileSystem
-    clock: Clock
-    group: str
-    path: str
-    boot: int
-
-    @property
-    def lock(self) -> str:
-        return f"{self.path}/lock"
-
-    @property
-    def state(self) -> str:
-        return f"{self.path}/state"
-
-    @property
-    def heartbeats(self) -> str:
-        return f"{self.path}/heartbeats"
-
-    @property
-    def members(self) -> str:
-        return f"{self.path}/members"
+    def __init__(self, filesystem: FileSystem, clock: Clock, group: str, path: str, boot: int) -> None:
+        self.filesystem = filesystem
+        self.clock = clock
+        self.group = group
+        self.boot = boot
+        self.path = path
+        self.lock = f"{path}/lock"
+        self.state = f"{path}/state"
+        self.heartbeats = f"{path}/heartbeats"
+        self.members = f"{path}/members"
 
     def member(self, id_: str) -> str:
         return f"{self.members}/{id_}.lock"

@@ -85,23 +85,20 @@ class GroupLock:
             )  # fmt: skip
 
     def _open(self) -> FileLock:
+        directory = self._directory
         for _ in range(_DELETIONS_MAX):
             with suppress(FileNotFoundError):  # the group was deleted in between
-                return self._open_in_place()
-        path = self._directory.path
+                directory.make()
+                lock = directory.filesystem.lock(directory.lock)
+                try:
+                    self._state = StateFile(directory.filesystem.open_appendable(directory.state), directory.boot)
+                except BaseException:
+                    lock.close()
+                    raise
+                self._lock = lock
+                return lock
+        path = directory.path
         raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
-
-    def _open_in_place(self) -> FileLock:
-        directory = self._directory
-        directory.make()
-        lock = directory.filesystem.lock(directory.lock)
-        try:
-            self._state = StateFile(directory.filesystem.open_appendable(directory.state), directory.boot)
-        except BaseException:
-            lock.close()
-            raise
-        self._lock = lock
-        return lock
 
     def _timed_out(self, timeout_s: float) -> LogLocked:
         return LogLocked(

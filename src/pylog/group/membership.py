@@ -64,6 +64,7 @@ class Membership:
     def __init__(self, directory: GroupDirectory, options: MemberOptions, topics_now: TopicsNow) -> None:
         self.id = ""  # "" while it is not a member
         self.generation = 0
+        self.state_path = directory.state  # changes with each decision: a wait watches it
         self._directory = directory
         self._options = options
         self._topics_now = topics_now
@@ -108,7 +109,7 @@ class Membership:
         id_ = directory.filesystem.random_bytes(MEMBER_ID_BYTES).hex()
         self._alive = directory.filesystem.lock(directory.member(id_))
         self._alive.try_acquire()
-        self._heartbeats = self._open_heartbeats()
+        self._heartbeats = Heartbeats(directory.filesystem.open_appendable(directory.heartbeats))
         member = Member(
             id_, options.instance_id, options.client_id, directory.filesystem.host_name(), directory.filesystem.process_id(),
             group.free_cell(), max(directory.clock.now_ms(), 0), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
@@ -158,17 +159,9 @@ class Membership:
 
     # Following the group
 
-    @property
-    def paths(self) -> list[str]:
-        """The files that change with each decision, for a wait to watch."""
-        return [self._directory.state]
-
     def has_news(self) -> bool:
         """Whether the state changed since the last ``look``, or a check of the others is due."""
-        return self._directory.clock.monotonic() >= self._next_tick_s or self._is_behind()
-
-    def _is_behind(self) -> bool:
-        return self._files.state.raw() != self._seen
+        return self._directory.clock.monotonic() >= self._next_tick_s or self._files.state.raw() != self._seen
 
     def look(self) -> Group:
         """Read the published group."""
@@ -251,9 +244,6 @@ class Membership:
             self._rounds = counters[ROUNDS]  # another member has checked since
         if gone:
             self._expel(gone, heartbeats, counters)
-
-    def _open_heartbeats(self) -> Heartbeats:
-        return Heartbeats(self._directory.filesystem.open_appendable(self._directory.heartbeats))
 
     def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
