@@ -117,9 +117,8 @@ def manager_of(log: LogFace[Access_co], user: str) -> Access_co:
     if isinstance(log, type) or not hasattr(log, "manager"):
         raise ConfigError(
             f"the first argument is a Log, got {log!r:.80} ({type(log).__name__}): {user}(Log(path))",
-            option="log",
-            value=log,
-        )
+            option="log", value=log,
+        )  # fmt: skip
     manager = log.manager
     if manager.closed:
         raise Closed(f"the log {manager.path!r} has been closed; open a new one", path=manager.path)

@@ -165,9 +165,8 @@ def check_place(filesystem: FileSystem, layout: Layout) -> None:
         raise LogLocked(
             f"{layout.root} is on a network filesystem ({kind}), where locks between hosts can't be relied on; "
             "open it with read_only=True, or write from the host that has the disk",
-            path=layout.root,
-            filesystem=kind,
-        )
+            path=layout.root, filesystem=kind,
+        )  # fmt: skip
     make_directory_durably(filesystem, layout.topics)
     if not filesystem.locks_exclude(layout.catalog_lock + ".probe"):
         raise LogLocked(
@@ -180,10 +179,8 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
     if manifest.locks != LOCK_KIND:
         raise LogLocked(
             f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
-            path=layout.root,
-            locks=manifest.locks,
-            available=LOCK_KIND,
-        )
+            path=layout.root, locks=manifest.locks, available=LOCK_KIND,
+        )  # fmt: skip
 
 
 def check_topic_options(options: Mapping[str, object]) -> None:
