@@ -37,9 +37,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    sleep = staticmethod(time.sleep)
 
     def wait(self, condition: Condition, seconds: float) -> None:
         condition.wait(seconds)

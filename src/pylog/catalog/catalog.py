@@ -330,7 +330,7 @@ class Catalog:
 
         ``TopicNotFound``, ``LogLocked``.
         """
-        if self._holder == get_ident():  # a deletion that this thread is in the midst of appends to another topic
+        if self._holder == get_ident():  # during a deletion, which appends to another topic
             self._require_slots_version(name)
         else:
             self.locked(partial(self._require_slots_version, name))

@@ -51,7 +51,7 @@ class GroupLock:
             self._holder = self._directory.filesystem.process_id()
             lock = self._lock or self._open()
             try:
-                if not acquire(lock, self._directory.clock, timeout_s, while_waiting):
+                if not lock.try_acquire() and not acquire(lock, self._directory.clock, timeout_s, while_waiting):
                     raise self._timed_out(timeout_s)
                 if lock.is_in_place():
                     return self._work(work)

@@ -45,8 +45,6 @@ T = TypeVar("T")
 CheckHeld = Callable[[], None]
 """Raises if the group's lock is no longer held (in a forked child)."""
 
-TopicsNow = Callable[[Iterable[str]], Mapping[str, GroupTopic]]
-
 
 class MemberOptions(NamedTuple):
     """The options of a consumer as a member of its group."""
@@ -61,7 +59,12 @@ class MemberOptions(NamedTuple):
 class Membership:
     """For one thread at a time. ``topics_now`` returns those of the given topics that exist."""
 
-    def __init__(self, directory: GroupDirectory, options: MemberOptions, topics_now: TopicsNow) -> None:
+    def __init__(
+        self,
+        directory: GroupDirectory,
+        options: MemberOptions,
+        topics_now: Callable[[Iterable[str]], Mapping[str, GroupTopic]],
+    ) -> None:
         self.id = ""  # "" while it is not a member
         self.generation = 0
         self.state_path = directory.state  # changes with each decision: a wait watches it
@@ -279,7 +282,7 @@ class Membership:
         group = state.read()
         if group.members.keys() & ids:
             rest = [member.topics for id_, member in group.members.items() if id_ not in ids]
-            state.publish(without_members(group, ids, self._topics_now(NO_TOPICS.union(*rest))))
+            state.publish(without_members(group, ids, self._topics_now(frozenset[str]().union(*rest))))
 
     def _sweep(self, group: Group) -> None:
         """With the lock held: remove files of dead members that are not, or no longer, listed."""
@@ -353,9 +356,6 @@ class Membership:
             "the time between two polls be smaller",
             **facts, max_poll_interval_ms=options.max_poll_interval_ms,
         )  # fmt: skip
-
-
-NO_TOPICS: frozenset[str] = frozenset()
 
 
 def _wanted(group: Group, more: frozenset[str]) -> frozenset[str]:

@@ -99,7 +99,8 @@ def open_directory(
         starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
         return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts)
     filesystem = filesystem.within(layout.root)
-    read_only = read_only or not may_write(filesystem, layout)
+    directories = [path for path in (layout.root, layout.private) if filesystem.is_directory(path)]
+    read_only = read_only or not all(map(filesystem.writable, directories))
     if manifest is None:
         if read_only or not create:
             raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
@@ -144,12 +145,6 @@ def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
             f"{shown}): name a log, or a new or empty directory to create one in",
             path=layout.root,
         )
-
-
-def may_write(filesystem: FileSystem, layout: Layout) -> bool:
-    """Whether the modes of the directories permit this process to create topics."""
-    directories = (layout.root, layout.private)
-    return all(filesystem.writable(path) for path in directories if filesystem.is_directory(path))
 
 
 def check_place(filesystem: FileSystem, layout: Layout) -> None:
