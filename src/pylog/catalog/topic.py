@@ -171,7 +171,7 @@ def lawful_names(found: Iterable[str], directory: str) -> list[str]:
         try:
             names.append(check_topic_name(name))
         except own(InvalidTopicName) as error:
-            _warn_once("passing over %r in %r: %s", name, directory, str(error))
+            _warn_of_name(name, directory, str(error))
     return sorted(names)
 
 
@@ -183,16 +183,21 @@ def unlimited(path: str, config: TopicConfig) -> TopicConfig:
     for option, old_default in zip(RETENTION, _OLD_DEFAULTS, strict=True):
         value = getattr(config, option)
         if value not in (UNLIMITED, old_default):
-            _warn_once(
-                "%r records %s=%d; nothing was ever deleted by it, and it is read as -1, unlimited: alter_topic(..., "
-                "%s=-1) records that", path, option, value, option,
-            )  # fmt: skip
+            _warn_of_limit(path, option, value)
     return config._replace(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
 
 
 @cache
-def _warn_once(text: str, *facts: object) -> None:
-    logger.warning(text, *facts)
+def _warn_of_name(name: str, directory: str, error: str) -> None:
+    logger.warning("passing over %r in %r: %s", name, directory, error)
+
+
+@cache
+def _warn_of_limit(path: str, option: str, value: int) -> None:
+    logger.warning(
+        "%r records %s=%d; nothing was ever deleted by it, and it is read as -1, unlimited: alter_topic(..., "
+        "%s=-1) records that", path, option, value, option,
+    )  # fmt: skip
 
 
 def collision_key(name: str) -> str:
