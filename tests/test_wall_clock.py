@@ -28,7 +28,7 @@ ALLOWED = {
     "partition/repair/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/repair/recovery.py remake_side_files": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/write/log_end.py LogEnd._attach": "a producer is forgotten a day after its last record, as by Kafka",
-    "manager/opening.py _create": "when the log was created, for people to read",
+    "manager/opening.py open_directory": "when the log was created, for people to read",
     "group/membership.py Membership._join": "when a member joined, for people to read",
     "group/admin.py GroupAdmin._reset_to": "when an offset was committed, as Kafka notes it, for people to read",
     "group/offsets.py OffsetStore.append": "the timestamp of the records, which have none",

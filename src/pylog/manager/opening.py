@@ -109,17 +109,14 @@ def open_directory(
     if not read_only:
         check_place(filesystem, layout)
         if manifest is None:
-            manifest = catalog.locked(lambda: _create(filesystem, clock, layout))
+            manifest = catalog.locked(  # another process may have been faster
+                lambda: (
+                    read_manifest(filesystem, layout.manifest)
+                    or write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms())
+                )
+            )
         check_lock_kind(layout, manifest)
     return Opened(filesystem, catalog, manifest, read_only, {})
-
-
-def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> Manifest:
-    """Write the manifest unless another process was faster. The caller has the catalog's lock."""
-    manifest = read_manifest(filesystem, layout.manifest)
-    if manifest is not None:
-        return manifest
-    return write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms())
 
 
 def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_group: bool) -> None:
