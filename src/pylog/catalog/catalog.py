@@ -327,9 +327,7 @@ class Catalog:
 
     def require_slots_version(self, name: str) -> None:
         """Have versions that know only older commit slots refuse the topic. Durable on return.
-
-        ``TopicNotFound``, ``LogLocked``.
-        """
+        ``TopicNotFound``, ``LogLocked``."""
         if self._holder == get_ident():  # during a deletion, which appends to another topic
             self._require_slots_version(name)
         else:

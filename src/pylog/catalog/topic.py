@@ -139,10 +139,8 @@ def check_topic_name(name: object) -> str:
 
 
 def check_new_topic_name(name: object) -> str:
-    """The name if a topic may be created with it; else ``InvalidTopicName``.
-
-    Not allowed: what looks like an option, is hidden, or is not a file name on some systems.
-    """
+    """The name if a topic may be created with it; else ``InvalidTopicName``: it looks like an
+    option, is hidden, or is not a file name on some systems."""
     checked = check_topic_name(name)
     if checked[0] in "-." or checked[-1] == "." or checked.partition(".")[0].lower() in _RESERVED:
         raise InvalidTopicName(
@@ -177,9 +175,7 @@ def lawful_names(found: Iterable[str], directory: str) -> list[str]:
 
 def unlimited(path: str, config: TopicConfig) -> TopicConfig:
     """The configuration that ``path`` records, without limits. Each recorded limit is logged once.
-
-    Only versions that deleted nothing recorded limits: such a limit must not take effect now.
-    """
+    Only versions that deleted nothing recorded limits: such a limit must not take effect now."""
     for option, old_default in zip(RETENTION, _OLD_DEFAULTS, strict=True):
         value = getattr(config, option)
         if value not in (UNLIMITED, old_default):

@@ -177,8 +177,8 @@ class CommitTracker:
             self._durable.pop(name, None)
             if name in self._processed:
                 self._processed[name] = at.offset
-        if is_unsafe and (to_sync := appended or store.all_commits(self._group_id)) is not None:
-            to_sync.sync(left_s())
+        if is_unsafe and (commits := appended or store.all_commits(self._group_id)) is not None:
+            commits.sync(left_s())
         if durable:
             for name, at in offsets.items():
                 self._durable[name] = at.offset
@@ -193,8 +193,8 @@ class CommitTracker:
         named: bool,
         left_s: Callable[[], float],
     ) -> tuple[dict[TopicPartition, Committed], bool]:
-        """The commits to append, and whether one of ``offsets`` is to become durable. Then the
-        records before it are durable on return."""
+        """The commits to append, and whether one of ``offsets`` is not durable yet, but is to be.
+        The records before such offsets are durable on return."""
         news: dict[TopicPartition, Committed] = {}
         is_unsafe = False
         for name, at in offsets.items():
@@ -209,8 +209,7 @@ class CommitTracker:
         return news, is_unsafe
 
     def _open(self, name: TopicPartition, topics: Mapping[str, TopicDescription]) -> tuple[PartitionLog, str]:
-        """The partition to commit in, and the id of the topic that was read: its name may belong to
-        another topic now."""
+        """The partition, and the id of the topic that was read: another may have its name now."""
         assigned = self._fetcher.assigned.get(name)
         partition = None if assigned is None else assigned.partition
         if partition is None or name.topic not in topics or topics[name.topic].id != partition.topic_id:

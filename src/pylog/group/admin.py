@@ -157,11 +157,8 @@ class GroupAdmin:
         offsets: Mapping[TopicPartition, Committed | None],
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
     ) -> Appended | None:
-        """Commit for a group without members. Visible on return, not yet durable.
-
-        ``GroupNotEmpty`` if it has members. ``LogLocked`` if other processes take longer than
-        ``left_s()``.
-        """
+        """Commit for a group without members, else ``GroupNotEmpty``. Visible on return, not yet
+        durable. ``LogLocked`` if other processes take longer than ``left_s()``."""
         self._manager.require_writable()
         if OFFSETS_TOPIC not in self._manager.existing_topics([OFFSETS_TOPIC]):
             self.offsets.create_topic()
@@ -260,7 +257,7 @@ class GroupAdmin:
         elif shift_by is not None:
             if committed is None:
                 raise ConfigError(
-                    f"shift_by needs a committed offset, and there is none of {name.topic}-{name.partition}; name the partitions",
+                    f"shift_by needs a committed offset, but {name.topic}-{name.partition} has none; name the partitions",
                     option="shift_by", topic=name.topic, partition=name.partition,
                 )  # fmt: skip
             wanted = committed.offset + require_whole("shift_by", shift_by)

@@ -42,11 +42,8 @@ class GroupLock:
         timeout_s: float = LOCK_TIMEOUT_S,
         while_waiting: Callable[[], object] = bool,
     ) -> T:
-        """Call ``work`` with the lock held, and return its result. ``LogLocked`` if it isn't free
-        in time.
-
-        ``while_waiting`` is called every few milliseconds until then.
-        """
+        """Return the result of ``work``, called with the lock held. ``LogLocked`` after a time in
+        which ``while_waiting`` is called every few milliseconds."""
         while True:
             self._holder = self._directory.filesystem.process_id()
             lock = self._lock or self._open()

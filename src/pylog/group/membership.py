@@ -307,8 +307,8 @@ class Membership:
         append: Callable[[CheckHeld], T],
         timeout_s: float = LOCK_TIMEOUT_S,
     ) -> T:
-        """Return what ``append`` does, called with the lock held, if this member owns these partitions.
-        Else ``CommitFailed``. ``LogLocked`` if the lock is not free in ``timeout_s``."""
+        """Return the result of ``append``, called with the lock held. ``CommitFailed`` if this
+        member does not own these partitions; ``LogLocked`` if the lock is not free in time."""
         return self._files.holding(partial(self._commit, partitions, append), timeout_s, self._beat)
 
     def _commit(self, partitions: Collection[TopicPartition], append: Callable[[CheckHeld], T], state: StateFile) -> T:
@@ -352,7 +352,7 @@ class Membership:
             )  # fmt: skip
         return CommitFailed(
             f"this consumer is not a member of group {name!r} any more: it did not poll for {options.max_poll_interval_ms} ms "
-            "(max_poll_interval_ms), and others go on with its partitions; poll again to join anew, and let max_poll_records or "
+            "(max_poll_interval_ms), and others go on with its partitions; poll to join again, and let max_poll_records or "
             "the time between two polls be smaller",
             **facts, max_poll_interval_ms=options.max_poll_interval_ms,
         )  # fmt: skip

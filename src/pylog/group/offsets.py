@@ -94,7 +94,7 @@ class OffsetsPartition:
 
 
 class Appended(NamedTuple):
-    """A commit that is visible: its partition of the offsets topic, and the offset after it there."""
+    """A visible commit: its partition of the offsets topic, and the offset after it there."""
 
     partition: OffsetsPartition
     end_offset: int
@@ -216,7 +216,7 @@ class OffsetStore:
         check_held: Callable[[], object] = bool,
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
     ) -> Appended | None:
-        """Commit these offsets, None to remove one: all or none. Visible on return, not yet durable.
+        """Commit these offsets, None to remove one: all or none. Visible on return, not durable.
 
         Commits in a deleted topic are left out, since its deleter has appended tombstones, or waits
         for the group's lock to do so. Returns None if nothing is left to append. The caller holds
@@ -253,9 +253,7 @@ class OffsetStore:
 
     def recover_last_commit(self, group: str, timeout_s: float) -> None:
         """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.
-
-        Else the next commit, of a member that continued from the one before, would bring it back.
-        """
+        Else the next commit, of a member that continued from the one before, would bring it back."""
         partition = self.partition_of(group)
         if partition is not None:
             try:
@@ -269,10 +267,7 @@ class OffsetStore:
         return None if partition is None else Appended(partition, partition.log.latest_offset)
 
     def checkpoint_if_due(self, partition: OffsetsPartition, left_s: Callable[[], float]) -> None:
-        """Write a checkpoint, if many commits came since the last one.
-
-        For a process that has committed; it holds no group's lock.
-        """
+        """Write a checkpoint, if many commits came since the last one. No group's lock is held."""
         records = partition.end_offset - partition.checkpoint_offset
         if records < CHECKPOINT_RECORDS or records < sum(map(len, partition.groups.values())):
             return

@@ -28,7 +28,7 @@ def next_offset(partition: PartitionLog, committed: Committed) -> int:
         try:
             end = partition.end_of_leader_epoch(committed.leader_epoch)
         except own(CorruptSegment, FormatVersionError) as damage:
-            logger.warning("%s; offsets committed before a loss of power can't be told from later ones", damage)
+            logger.warning("%s; offsets committed before a power failure can't be told from later ones", damage)
     return min(committed.offset, end)
 
 

@@ -163,7 +163,7 @@ class LogManager:
             return topic
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Those of these topics that exist, in the order of their names. One stat, if all are known."""
+        """Those of these topics that exist, by name. Costs one stat if all are known."""
         if self.closed:
             raise self._closed()
         known = self._topics if self._catalog.version() == self._topics_version else {}
