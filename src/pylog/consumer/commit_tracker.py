@@ -156,8 +156,7 @@ class CommitTracker:
         if not offsets:
             return
         left_s = self.countdown(timeout_s)
-        names = {name.topic for name in offsets}
-        names.add(OFFSETS_TOPIC)
+        names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
         topics = self._log.existing_topics(names)
         if not named and len(topics) < len(names):
             offsets = {name: at for name, at in offsets.items() if name.topic in topics}

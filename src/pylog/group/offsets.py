@@ -225,8 +225,7 @@ class OffsetStore:
         """
         if not offsets:
             return None
-        names = {name.topic for name in offsets}
-        names.add(OFFSETS_TOPIC)
+        names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
         topics = self._manager.existing_topics(names)
         records = []
         for name, committed in offsets.items():
