@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,19 @@ import pytest
 
 import pylog
 from pylog import errors
+from pylog.codec.format import CODEC_NAMES
+from pylog.group.assignor import ASSIGNORS
+from pylog.producer.partitioner import KEY_HASHES, NAMED_PARTITIONERS
 from tests.conftest import java_problem
 
 PROJECT = Path(__file__).parents[1]
 DOCUMENTS = [PROJECT / "README.md", PROJECT / "SECURITY.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PAGES = [
+    *DOCUMENTS,
+    PROJECT / "CONTRIBUTING.md",
+    PROJECT / "benchmarks" / "README.md",
+    *PROJECT.glob("examples/*/README.md"),
+]
 STAND_INS = {"/path/of/a/kafka/log.dir": str(PROJECT / "tests" / "data" / "kafka-4.3.1" / "log")}
 WITH_SPARK = """
 from pyspark.sql import SparkSession
@@ -135,11 +145,36 @@ def test_what_is_printed_for_spark_runs(tmp_path: Path) -> None:
     assert "|  costco|     2|  650|" in shown
 
 
-@pytest.mark.parametrize("document", [pytest.param(document, id=document.name) for document in DOCUMENTS])
+def anchors(document: Path) -> set[str]:
+    """The fragments that lead to headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def dead_links(document: Path, text: str) -> list[str]:
+    """Links to files, and to headings of pages, that are not there."""
+    problems = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, fragment = target.partition("#")
+        page = document.parent / name if name else document
+        if "://" not in target and (not page.exists() or (fragment and fragment not in anchors(page))):
+            problems.append(target)
+    return problems
+
+
+@pytest.mark.parametrize(
+    "document", [pytest.param(document, id=str(document.relative_to(PROJECT))) for document in PAGES]
+)
 def test_links_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
-        if "://" not in target and not target.startswith("#"):
-            assert (document.parent / target.partition("#")[0]).exists(), target
+    assert dead_links(document, document.read_text()) == []
+
+
+def test_a_dead_link_is_noticed() -> None:
+    api = PROJECT / "docs" / "api.md"
+    dead = ["nothing.md", "groups.md#nothing", "#nothing"]
+    assert dead_links(api, "".join(f"[a]({target})" for target in dead)) == dead
+    assert dead_links(api, "[a](groups.md#life-and-death) [b](#log-options) [c](https://kafka.apache.org/#none)") == []
 
 
 def test_the_readme_links_every_page() -> None:
@@ -209,25 +244,89 @@ def test_the_api_page_has_every_option_with_its_default() -> None:
     assert missing_options(text.replace("| `max_poll_records` |", "| `max_records` |")) != []
 
 
+KINDS = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.PylogError)
+}
+OF_ANY_CALL = {"ConfigError", "Closed", "StorageError"}
+
+
+def missing_errors(text: str) -> list[str]:
+    """Public methods without a row, and errors that a method's docstring names and its row does not."""
+    problems = []
+    for kind in (pylog.Log, pylog.Producer, pylog.Consumer, pylog.Partition, pylog.Delivery):
+        section = section_of(text, kind.__name__)
+        for name, member in vars(kind).items():
+            if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
+                continue
+            row = "".join(re.findall(rf"^\|.*`{name}[(`].*$", section, re.MULTILINE))
+            if not row:
+                problems.append(f"{kind.__name__}.{name} has no row")
+                continue
+            named = set(re.findall(r"\w+", inspect.getdoc(member) or "")) & KINDS.keys()
+            problems += [
+                f"{kind.__name__}.{name}: {error}" for error in sorted(named - OF_ANY_CALL) if error not in row
+            ]
+    return problems
+
+
+def test_the_api_page_has_every_method_and_the_errors_that_its_docstring_names() -> None:
+    text = (PROJECT / "docs" / "api.md").read_text()
+    assert missing_errors(text) == []
+    assert missing_errors(text.replace("| `TopicExists`, ", "| ")) == ["Log.create_topic: TopicExists"]
+    assert missing_errors(text.replace("`wakeup()`", "`wake()`")) == ["Consumer.wakeup has no row"]
+
+
+VALUES: dict[tuple[str, str], Iterable[str]] = {
+    ("TopicConfig", "compression_type"): ("producer", *CODEC_NAMES),
+    ("TopicConfig", "message_timestamp_type"): ("CreateTime", "LogAppendTime"),
+    ("TopicConfig", "partitioner"): KEY_HASHES,
+    ("Producer options", "acks"): ("all",),
+    ("Producer options", "compression"): CODEC_NAMES,
+    ("Producer options", "partitioner"): NAMED_PARTITIONERS,
+    ("Consumer options", "assignor"): ASSIGNORS,
+    ("Consumer options", "auto_offset_reset"): ("latest", "earliest", "none", "by_duration:PT1H"),
+    ("Consumer options", "isolation_level"): ("read_uncommitted", "read_committed"),
+    ("Consumer options", "visibility"): ("written", "durable"),
+}
+
+
+def missing_values(text: str) -> list[str]:
+    """Values of options that are not quoted in the option's rows."""
+    problems = []
+    for (heading, option), values in VALUES.items():
+        rows = section_of(text, heading).partition(f"| `{option}` |")[2]
+        rows = rows if option == "partitioner" else rows.partition("\n")[0]  # a producer's has a table of its own
+        problems += [f"{option}: {value}" for value in values if f'"{value}"' not in rows]
+    return problems
+
+
+def test_the_api_page_has_every_value_of_an_option() -> None:
+    text = (PROJECT / "docs" / "api.md").read_text()
+    assert missing_values(text) == []
+    assert missing_values(text.replace('`"round_robin"` |', "|")) == ["partitioner: round_robin"]
+    assert missing_values(text.replace('`"range"`', "ranges")) == ["assignor: range"]
+
+
 def test_the_api_page_has_every_error_and_marks_those_worth_a_retry() -> None:
     named = section_of((PROJECT / "docs" / "api.md").read_text(), "Errors")
-    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.PylogError)}
-    assert len(kinds) > 30
-    for kind in kinds:
+    assert len(KINDS) > 30
+    for kind in KINDS.values():
         assert f"`{kind.__name__}`" in named or kind is errors.PylogError, f"{kind.__name__} is missing"
         assert (f"`{kind.__name__}`*" in named) == kind.retriable, kind.__name__
 
 
 def missing_files(text: str) -> list[str]:
     """Tests, sources and scripts that a page names and that are not there."""
-    names = re.findall(r"`((?:tests|scripts|examples|src)/[\w./-]+)(?=[`\s])", text)
+    names = re.findall(r"`((?:tests|scripts|examples|benchmarks|src)/[\w./-]+)(?=[`\s])", text)
     names += [
         f"src/pylog/{name}" for name in re.findall(r"[`( ]((?!tests/|examples/|src/)[a-z_]+(?:/[a-z_]+)+\.py)\b", text)
     ]
     return [name for name in names if not (PROJECT / name).exists()]
 
 
-@pytest.mark.parametrize("document", [pytest.param(document, id=document.name) for document in DOCUMENTS])
+@pytest.mark.parametrize(
+    "document", [pytest.param(document, id=str(document.relative_to(PROJECT))) for document in PAGES]
+)
 def test_files_that_a_page_names_are_there(document: Path) -> None:
     assert missing_files(document.read_text()) == []
 
@@ -239,6 +338,56 @@ def test_a_file_that_is_not_there_is_noticed() -> None:
         "src/pylog/storage/nothing.py",
         "src/pylog/producer/nothing.py",
     ]
+
+
+def events_without_test(text: str) -> list[str]:
+    events = text.partition("## Processes")[2].partition("## Properties")[0]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", events, re.MULTILINE)]
+    return [row[0] for row in rows if row[0] not in ("---", "event") and "`tests/" not in row[-1]]
+
+
+def test_every_event_of_the_guarantees_names_its_test() -> None:
+    text = (PROJECT / "docs" / "guarantees.md").read_text()
+    text = re.sub(r"^\| consumer \|.*?\n\n", "", text, flags=re.MULTILINE | re.DOTALL)  # has a line of its own below
+    assert text.count("\n| ") > 40
+    assert events_without_test(text) == []
+    assert events_without_test("## Processes\n| A kill | Nothing. | – |\n## Properties") == ["A kill"]
+
+
+def test_the_map_leads_from_every_change_to_a_file_a_test_and_a_page() -> None:
+    text = (PROJECT / "docs" / "contributing-map.md").read_text()
+    rows = [row for row in re.findall(r"^\| (.*) \|$", text, re.MULTILINE) if not row.startswith(("---", "to change"))]
+    assert len(rows) >= 25
+    for row in rows:
+        change, files, tests, page = row.split(" | ")
+        assert "`" in files, change
+        assert "`tests/" in tests, change
+        assert "](" in page, change
+
+
+def undocumented_files(root: Path) -> list[str]:
+    """Files of a log that match no line of the tree in docs/format.md."""
+    tree = (PROJECT / "docs" / "format.md").read_text().partition("<root>/\n")[2].partition("```")[0]
+    named = [line.split("  ")[0].rpartition("/")[2] for line in map(str.strip, tree.splitlines())]
+    patterns = [re.sub("<[a-z]+>", ".+", re.sub("[0-9]{20}", "[0-9]{20}", re.escape(name))) for name in named if name]
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return [path.name for path in files if not any(re.fullmatch(pattern, path.name) for pattern in patterns)]
+
+
+def test_the_tree_of_a_log_has_every_file(tmp_path: Path) -> None:
+    with pylog.Log(tmp_path / "log") as log, pylog.Producer(log, linger_ms=0) as producer:
+        log.create_topic("orders", segment_bytes=1024)
+        for number in range(20):
+            producer.send("orders", b"%d" % number * 100)
+        with pylog.Consumer(log, group_id="billing", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("orders")
+            assert consumer.poll(1.0)
+            consumer.commit()
+            found = {path.suffix for path in log.path.rglob("*")}
+            assert {".log", ".index", ".seal", ".snapshot", ".json", ".lock"} <= found
+            assert undocumented_files(log.path) == []
+            (log.path / "orders-0" / "unknown.file").touch()
+            assert undocumented_files(log.path) == ["unknown.file"]
 
 
 def test_the_readme_fits_on_two_screens() -> None:

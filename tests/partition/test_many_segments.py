@@ -67,12 +67,13 @@ def test_who_writes_alone_lists_no_names_to_roll_and_asks_as_little_with_many_se
     assert costs[0] == costs[1]
 
 
-def test_opening_to_write_and_opening_to_read_look_at_the_names_once(tmp_path: Path) -> None:
+def test_opening_to_write_and_to_read_lists_names_once_and_not_for_the_active_segment(tmp_path: Path) -> None:
     roll(open_partition(tmp_path / "t-0"), 5)
-    writing, reading = Counting(), Counting()
+    writing, reading, reading_newest = Counting(), Counting(), Counting()
     open_partition(tmp_path / "t-0", writing).append(one("x"), acks=1)
-    assert open_partition(tmp_path / "t-0", reading, read_only=True).read(5) != []
-    assert (writing.listings, reading.listings) == (1, 1)
+    assert open_partition(tmp_path / "t-0", reading, read_only=True).read(0) != []
+    assert open_partition(tmp_path / "t-0", reading_newest, read_only=True).read(5) != []
+    assert (writing.listings, reading.listings, reading_newest.listings) == (1, 1, 0)
 
 
 def test_what_lies_before_an_offset_is_listed_in_one_pass() -> None:

@@ -68,7 +68,7 @@ class AssignedPartition:
 
     __slots__ = (
         "_batches", "_budget", "_decoder", "_given_back", "_opened",
-        "cursor", "failure", "format", "idle_round", "partition", "paused", "position", "quiet_token", "quiet_turn",
+        "cursor", "failure", "format", "idle_round", "partition", "paused", "position", "quiet_since_s", "quiet_token",
         "topic_id", "topic_partition",
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ class AssignedPartition:
         self.failure: PylogError | None = None
         self.quiet_token: object = None  # the partition's change token when there was nothing more to read
         self.idle_round = 0  # the fetcher's last round in which the partition had nothing more
-        self.quiet_turn = 0  # the fetcher's last turn in which it returned nothing
+        self.quiet_since_s = 0.0  # when it was last found to have nothing more
         self._budget = budget
         self._batches: deque[BatchView] = deque()
         self._opened: BatchView | None = None

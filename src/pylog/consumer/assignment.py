@@ -22,6 +22,7 @@ from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
     from pylog.manager.access import ConsumerLog
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -48,6 +49,13 @@ class Listeners(NamedTuple):
                         option=option,
                     )
         return self
+
+
+class Start(NamedTuple):
+    """A partition as it was opened, and the position to read it from; None if it has none yet."""
+
+    partition: PartitionLog
+    position: int | None
 
 
 class SubscriptionState:
@@ -113,7 +121,7 @@ class Assignment:
         current = self._ids()
         ids = {topic.name: topic.id for topic in topics}
         kept = {partition for partition in partitions if current.get(partition) == ids[partition.topic]}
-        starts = {partition: self._start_position(partition) for partition in partitions if partition not in kept}
+        starts = {partition: self._start(partition) for partition in partitions if partition not in kept}
         self._apply([partition for partition in current if partition not in kept], starts, topics)
         self.requested.by_hand, self._catalog_version = True, version
 
@@ -155,10 +163,9 @@ class Assignment:
     def _refresh_subscription(self, subscription: Subscription) -> None:
         topics = self._existing(subscription.wanted(self._log.topics()))
         removed, added = change_of(self._ids(), topics)
-        starts: dict[TopicPartition, int | None] = {}
-        for partition in added:
-            starts[partition] = self._beginning(partition)
-            logger.info("%s is new: reading it from offset %s", name_of(partition), starts[partition])
+        starts = {partition: self._beginning(partition) for partition in added}
+        for partition, start in starts.items():
+            logger.info("%s is new: reading it from offset %s", name_of(partition), start.position)
         for partition in removed:
             logger.warning("%s was deleted: reading it no longer", name_of(partition))
         self._apply(removed, starts, topics)
@@ -179,26 +186,26 @@ class Assignment:
                     name_of(partition),
                 )
                 assigned.topic_id = topic.id
-                assigned.move_to(self._beginning(partition))
+                assigned.move_to(self._beginning(partition).position)
 
     # Positions and partitions
 
     def _take_up(self, subscription: Subscription) -> None:
         topics = self._existing(subscription.wanted(self._log.topics()))
         removed, added = change_of(self._ids(), topics)
-        starts = {partition: self._start_position(partition) for partition in added}
+        starts = {partition: self._start(partition) for partition in added}
         self._warn_of_missing(subscription, topics)
         self._apply(removed, starts, topics)
 
     def _apply(
-        self, removed: Iterable[TopicPartition], starts: dict[TopicPartition, int | None], topics: Iterable[Topic]
+        self, removed: Iterable[TopicPartition], starts: dict[TopicPartition, Start], topics: Iterable[Topic]
     ) -> None:
         ids = {topic.name: topic.id for topic in topics}
         for partition in removed:
             self._fetcher.remove(partition)
-        for partition, position in starts.items():
-            self._fetcher.add(partition, ids[partition.topic], position)
-            logger.debug("reading %s from offset %s", name_of(partition), position)
+        for partition, start in starts.items():
+            self._fetcher.add(partition, ids[partition.topic], start.position, start.partition)
+            logger.debug("reading %s from offset %s", name_of(partition), start.position)
 
     def _ids(self) -> dict[TopicPartition, object]:
         return {partition: assigned.topic_id for partition, assigned in self._fetcher.assigned.items()}
@@ -220,8 +227,10 @@ class Assignment:
         for name in sorted(subscription.topics - {topic.name for topic in topics}):
             logger.warning("topic %s does not exist yet; it will be read from its beginning once it does", name)
 
-    def _start_position(self, partition: TopicPartition) -> int | None:
-        return self._lookup.start_position(self._log.partition(*partition))
+    def _start(self, topic_partition: TopicPartition) -> Start:
+        partition = self._log.partition(*topic_partition)
+        return Start(partition, self._lookup.start_position(partition))
 
-    def _beginning(self, partition: TopicPartition) -> int:
-        return self._log.partition(*partition).earliest_offset
+    def _beginning(self, topic_partition: TopicPartition) -> Start:
+        partition = self._log.partition(*topic_partition)
+        return Start(partition, partition.earliest_offset)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.consumer")
 
+_QUIET_S = 0.5  # the longest time for which a quiet partition is not asked while others have records
+
 
 class Fetcher:
     """The assigned partitions of one consumer. Not thread-safe."""
@@ -48,19 +50,24 @@ class Fetcher:
         self._budget = Budget(config.fetch_max_bytes, config.max_partition_fetch_bytes)
         # Every partition is in one of these three, which only decides how soon it is asked again.
         self._busy: deque[AssignedPartition] = deque()  # the next one first
-        self._quiet: deque[AssignedPartition] = deque()  # returned nothing; asked longest ago first
+        self._quiet: deque[AssignedPartition] = deque()  # have nothing more; asked longest ago first
         self._blocked: deque[AssignedPartition] = deque()  # found no room; waiting longest first
-        self._turn = 0  # counts up
         self._round = 0  # counts the calls; a call does not ask a partition again that had nothing more
+        self._now_s = 0.0  # when the round began
         self._undo: list[tuple[AssignedPartition, int | None]] = []
         self._records_delivered = 0
 
     # What is read
 
-    def add(self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None) -> None:
-        """Also read this partition, from ``position``. Replaces one of the same name."""
+    def add(
+        self, topic_partition: TopicPartition, topic_id: TopicId, position: int | None, partition: PartitionLog | None
+    ) -> None:
+        """Also read this partition, from ``position``. Replaces one of the same name.
+
+        ``partition``: opened already, or None to open it before the first read.
+        """
         assigned = AssignedPartition(topic_partition, topic_id, self._budget)
-        assigned.position = position
+        assigned.position, assigned.partition = position, partition
         self.remove(topic_partition)
         self.assigned[topic_partition] = assigned
         self._busy.append(assigned)
@@ -87,7 +94,7 @@ class Fetcher:
 
     def next_chunk(self, format: RecordFormat[Taken], max_records: int) -> tuple[AssignedPartition, Taken] | None:
         """Up to ``max_records`` of the next partition; None if none has any (see ``caught_up``)."""
-        self._round += 1
+        self._begin_round()
         turn = self._next_turn(format, max_records)
         if turn is None:
             return None
@@ -99,7 +106,7 @@ class Fetcher:
 
     def collect(self, format: RecordFormat[Taken], max_records: int) -> Taken:
         """Up to ``max_records`` from several partitions; empty if none has any (see ``caught_up``)."""
-        self._round += 1
+        self._begin_round()
         collected: Taken | None = None
         left = max_records
         while left > 0 and not (collected and format.is_full(collected)):
@@ -152,19 +159,25 @@ class Fetcher:
         assigned = self.assigned.values()
         return tuple(item.partition for item in assigned if item.partition is not None and not item.paused)
 
+    def _begin_round(self) -> None:
+        self._round += 1
+        self._now_s = self._log.clock.monotonic()
+        if self._quiet and self._quiet[0].quiet_since_s + _QUIET_S <= self._now_s:
+            self._busy.extend(self._quiet)
+            self._quiet.clear()
+
     def _next_turn(
         self, format: RecordFormat[Taken], max_records: int
     ) -> tuple[AssignedPartition, Taken | None] | None:
         """The next partition with records or a failure; None after a round without either.
 
-        Each turn also asks one of the quiet partitions, or all of them if no other has anything:
+        The quiet partitions are asked if no other has anything, and from time to time otherwise:
         asking a thousand partitions takes longer than decoding what one of them has.
         """
         self.caught_up = True
-        self._turn += 1
         busy, quiet = self._busy, self._quiet
         while True:
-            admitted = self._admit() if self._blocked or quiet else None
+            admitted = self._admit() if self._blocked else None
             for _ in range(len(busy)):
                 assigned = busy[0]
                 busy.rotate(-1)
@@ -178,42 +191,31 @@ class Fetcher:
                 chunk = self._serve(assigned, format, max_records)
                 if assigned.quiet_token is not None and assigned.is_drained:
                     assigned.idle_round = self._round
+                    assigned.quiet_since_s = self._now_s
+                    quiet.append(busy.pop())
                 else:
                     self.caught_up = False
                 if chunk is not None or assigned.failure is not None:
                     return assigned, chunk
-                self._set_aside(assigned)
+                if assigned.is_waiting and not self._budget.allows_fetch():
+                    self._blocked.append(busy.pop())
             if self._blocked and self._budget.allows_fetch():
                 continue
-            if not quiet or quiet[0].quiet_turn == self._turn:
+            if not quiet or quiet[0].idle_round == self._round:
                 break
-            while quiet and quiet[0].quiet_turn != self._turn:
+            while quiet and quiet[0].idle_round != self._round:
                 busy.append(quiet.popleft())
         if not self.caught_up:  # for lack of room
             self._budget.count_again()
         return None
 
     def _admit(self) -> AssignedPartition | None:
-        """If there is room, queue one blocked partition before the busy ones, one quiet one after."""
+        """If there is room, queue one blocked partition before the busy ones."""
         if not self._budget.allows_fetch():
             return None
-        admitted = None
-        if self._blocked:
-            admitted = self._blocked.popleft()
-            self._busy.appendleft(admitted)
-        if self._quiet and self._quiet[0].quiet_turn != self._turn:
-            self._busy.append(self._quiet.popleft())
+        admitted = self._blocked.popleft()
+        self._busy.appendleft(admitted)
         return admitted
-
-    def _set_aside(self, assigned: AssignedPartition) -> None:
-        """Move the last busy partition, which returned nothing, to the quiet or blocked ones."""
-        if assigned.idle_round == self._round:
-            assigned.quiet_turn = self._turn
-            self._quiet.append(assigned)
-            self._busy.pop()
-        elif assigned.is_waiting and not self._budget.allows_fetch():
-            self._blocked.append(assigned)
-            self._busy.pop()
 
     def _serve(self, assigned: AssignedPartition, format: RecordFormat[Taken], max_records: int) -> Taken | None:
         """What the partition has buffered, or what one fetch returns."""

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pylog.consumer.assigned_partition import AssignedPartition
-from pylog.consumer.assignment import Assignment, Callback
+from pylog.consumer.assignment import Assignment, Callback, Start
 from pylog.consumer.commit_tracker import CommitTracker
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
@@ -36,6 +36,7 @@ from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
     from pylog.manager.access import ConsumerLog
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -199,42 +200,45 @@ class GroupAssignment(Assignment):
         """Begin to read partitions, and return them. ``LogLocked``: none is read."""
         self._groups.offsets.recover_last_commit(self.group_id, timeout_s)
         committed = self._groups.committed(self.group_id)
-        starts: dict[TopicPartition, int | None] = {}
+        starts: dict[TopicPartition, Start] = {}
         fresh: dict[TopicPartition, int] = {}
         topics = {topic.name: topic for topic in self._existing({partition.topic for partition in partitions})}
-        for partition in sorted(partition for partition in partitions if partition.topic in topics):
+        for name in sorted(name for name in partitions if name.topic in topics):
             with suppress(TopicNotFound):  # deleted: the catalog's version will change
-                position = self._resumed(partition, committed.get(partition))
+                partition = self._log.partition(*name)
+                position = self._resumed(partition, committed.get(name))
                 if position is None:
-                    position = group.starts.get(partition)
+                    position = group.starts.get(name)
                 if position is None:
-                    position = self._lookup.start_position(self._log.partition(*partition))
+                    position = self._lookup.start_position(partition)
                     if position is not None:
-                        fresh[partition] = position
-                starts[partition] = position
+                        fresh[name] = position
+                starts[name] = Start(partition, position)
         if fresh:
             self.membership.remember_starts(fresh, timeout_s)
         self._apply([], starts, topics.values())
-        self.tracker.add(starts, committed)
+        self.tracker.add({name: start.position for name, start in starts.items()}, committed)
         return list(starts)
 
-    def _resumed(self, partition: TopicPartition, committed: Committed | None) -> int | None:
+    def _resumed(self, partition: PartitionLog, committed: Committed | None) -> int | None:
         """The committed position, or an earlier one if a power failure removed records before it."""
         if committed is None:
             return None
-        offset = next_offset(self._log.partition(*partition), committed)
+        offset = next_offset(partition, committed)
         if committed.offset > offset:
             logger.warning(
-                "group %r has committed offset %d of %s, whose records were lost from %d on, with the power perhaps; going on "
-                "there", self.group_id, committed.offset, name_of(partition), offset,
+                "group %r committed offset %d of %s, but its records were lost from %d on (a power failure removes "
+                "what was not synced); reading continues at %d",
+                self.group_id, committed.offset, name_of(partition.topic_partition), offset, offset,
             )  # fmt: skip
         return offset
 
-    def _start_position(self, partition: TopicPartition) -> int | None:
-        """The position of a partition assigned by hand."""
+    def _start(self, topic_partition: TopicPartition) -> Start:
+        """The start of a partition assigned by hand."""
         self._groups.offsets.recover_last_commit(self.group_id, self.tracker.countdown(None)())
-        position = self._resumed(partition, self._groups.committed(self.group_id).get(partition))
-        return super()._start_position(partition) if position is None else position
+        partition = self._log.partition(*topic_partition)
+        position = self._resumed(partition, self._groups.committed(self.group_id).get(topic_partition))
+        return Start(partition, self._lookup.start_position(partition) if position is None else position)
 
     def _lose_everything(self, group: Group) -> None:
         error = self.membership.expelled(group)

@@ -98,6 +98,8 @@ class SegmentReader:
         Looks from position ``start`` on, by default from where the index points. ``CorruptSegment`` where the offset
         falls into a damaged batch.
         """
+        if start is None and offset <= self.base_offset:
+            return 0
         previous: tuple[int, BatchHeader | None] | None = None
         for position, header in self._walk(self._indexed_start(offset, end) if start is None else start, end):
             if header is not None and header.last_offset >= offset:
@@ -111,8 +113,6 @@ class SegmentReader:
 
     def _indexed_start(self, offset: int, end: int) -> int:
         """Where to start walking for ``offset``: what the index says, if a batch at or before the offset is there."""
-        if offset <= self.base_offset:
-            return 0  # without a look: the first batch has no entry
         try:
             index = OffsetIndexReader(
                 self._filesystem.open_readable(file_path(self._directory, self.base_offset, OFFSET_INDEX)),
@@ -205,7 +205,7 @@ class SegmentReader:
                     raise self._damage(position, f"the file ends at {position + len(data)}, inside a batch", end)
                 continue
             batches.append(view)
-            at += view.header.size_bytes
+            at += len(view.buffer)
             next_offset = view.header.last_offset + 1
         return batches
 
@@ -242,9 +242,10 @@ class SegmentReader:
         problem = self._problem(header, data[at : at + HEADER_BYTES], position, end, next_offset)
         if problem is not None:
             return None, problem
-        if left < header.size_bytes:
+        batch_bytes = header.size_bytes
+        if left < batch_bytes:
             return None, None
-        view = BatchView(data[at : at + header.size_bytes], header)
+        view = BatchView(data[at : at + batch_bytes], header)
         try:
             view.check_crc()
         except own(CorruptRecord) as damage:

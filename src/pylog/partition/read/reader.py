@@ -239,7 +239,7 @@ class PartitionReader:
     def _read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
         """Checked batches at the cursor, from the segment that holds it or the first one behind that has any."""
         offset = cursor.offset
-        segments = self.segments(state)
+        segments = self._segments_since(state, offset)
         base = segments.floor(offset)
         if base is None:
             base = segments.bases[0] if segments.bases else None
