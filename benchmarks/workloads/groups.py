@@ -106,7 +106,7 @@ def _processor_s() -> float:
 
 def _wait_until_stable(log: Log, members: int) -> None:
     """Looks at the state alone: a description looks at every partition as well, on the processor that members need."""
-    place = log.manager.part(GroupAdmin).place(GROUP)
+    place = log.manager.part(GroupAdmin).directory(GROUP)
     deadline = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < deadline:
         group = read_group(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.group.offsets import OffsetStore
 
 ROUNDS = 6
 
@@ -33,6 +34,13 @@ def fill(log: Log, count: int = 10, topic: str = "t") -> None:
         for partition in range(log.describe_topic(topic).partitions):
             for number in range(count):
                 producer.send(topic, b"%d" % number, partition=partition)
+
+
+def checkpoint(store: OffsetStore, group: str = "g") -> None:
+    """Write a checkpoint of the group's commits if enough of them came since the last one."""
+    partition = store.partition_of(group)
+    assert partition is not None
+    store.checkpoint_if_due(partition, lambda: 30.0)
 
 
 def offsets_of(records: list[Any]) -> dict[int, list[int]]:

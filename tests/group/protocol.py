@@ -15,7 +15,7 @@ from pylog.group.directory import GroupDirectory
 from pylog.group.liveness import TICK_S
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.state import Group, GroupTopic
-from pylog.group.state_file import SLOTS_BYTES, decode_group, decode_slots
+from pylog.group.state_file import SLOTS_BYTES, GroupDecoder, decode_slots
 from pylog.model import TopicPartition
 from pylog.testing.machine import Killed, Machine, Process, Step
 from pylog.testing.machine.disk import File
@@ -85,7 +85,9 @@ class World:
                 self._group = Group()
             else:
                 try:
-                    self._group = decode_group(bytes(node.content[slot.position : slot.position + slot.size_bytes]))
+                    self._group = GroupDecoder().decode(
+                        bytes(node.content[slot.position : slot.position + slot.size_bytes])
+                    )
                 except CorruptSegment as damage:
                     self.wrong.append(f"what is published can't be read: {damage}")
         return self._group

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, OffsetAndMetadata, TopicPartition
-from pylog.errors import (
-    CommitFailed,
-    ConfigError,
-    TopicNotFound,
-)
+from pylog.catalog import Catalog
+from pylog.errors import CommitFailed, ConfigError, TopicNotFound
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
 
@@ -62,6 +59,25 @@ def test_a_partition_of_another_member_is_not_committed(log: Log) -> None:
     assert one.committed(theirs) is None
     one.close()
     other.close()
+
+
+def test_a_commit_looks_at_the_catalog_before_the_lock_under_it_and_as_it_appends(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log)
+    with member(log) as one:
+        one.poll()
+        one.commit({place(0): 1})
+        looks: list[int] = []
+        version = Catalog.version
+
+        def counted(catalog: Catalog) -> int:
+            looks.append(version(catalog))
+            return looks[-1]
+
+        monkeypatch.setattr(Catalog, "version", counted)
+        one.commit({place(number): 2 for number in range(4)})
+        assert len(looks) == 3
 
 
 def test_a_commit_in_an_iteration_is_behind_the_record_in_hand(log: Log) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,12 @@ from traceback import extract_stack
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
-from pylog.errors import CommitFailed, LogLocked, TopicNotFound
+from pylog.errors import Closed, CommitFailed, LogLocked, TopicNotFound
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
+from pylog.group.lock import GroupLock
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed, decode_key, encode_key, encode_value
+from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock, produce_all
 from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy
@@ -161,6 +163,41 @@ def kill_at(process: Process, number: int) -> None:
             raise Killed
 
     process.machine.before_step.append(before)
+
+
+def test_a_commit_counts_if_the_topic_of_commits_is_deleted_while_it_waits_for_the_lock(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds its partition under the lock, in the topic that is there then, and syncs that one."""
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as one:
+        one.subscribe("t")
+        assert len(one.poll(0)) == 3
+        one.commit({T0: 1})
+        ready = GroupLock._work
+
+        def after_a_deletion(lock: GroupLock, work: Callable[[StateFile], object]) -> object:
+            monkeypatch.undo()
+            with Log(log.path) as other:
+                other.delete_topic(OFFSETS_TOPIC)
+                other.manager.part(GroupAdmin).offsets.create_topic()
+            return ready(lock, work)
+
+        monkeypatch.setattr(GroupLock, "_work", after_a_deletion)
+        one.commit({T0: 3})
+        assert newest(log) == {("g", T0): 3}
+        assert log.partition(OFFSETS_TOPIC, 0).durable_offset == 1
+
+
+def test_one_look_finds_the_topics_that_exist(log: Log) -> None:
+    topics = log.manager.existing_topics(["u", "t", "no", "in/valid"])
+    assert list(topics.values()) == [log.describe_topic("t"), log.describe_topic("u")]
+    with Log(log.path) as other:
+        other.delete_topic("t")
+        new = other.create_topic("t", partitions=2)
+    assert log.manager.existing_topics("t") == {"t": new}
+    log.close()
+    with pytest.raises(Closed):
+        log.manager.existing_topics([])
 
 
 def test_a_deletion_killed_at_any_step_leaves_no_commit_when_it_is_finished() -> None:

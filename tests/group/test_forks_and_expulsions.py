@@ -33,6 +33,7 @@ from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_ch
 from pylog.group.state import Group, Member
 from pylog.group.state_file import StateFile, encode_group
 from pylog.storage import OsFileSystem, fork
+from tests.group.consumers import checkpoint
 
 T0 = TopicPartition("t", 0)
 FS = OsFileSystem()
@@ -174,8 +175,7 @@ def test_a_length_without_end_is_damage() -> None:
 
 def test_commits_that_are_removed_of_a_group_that_has_none_are_nothing(log: Log) -> None:
     store = log.manager.part(GroupAdmin).offsets
-    store.sync("g", 1)  # there is no log of commits yet
-    store.tidy("g")
+    assert store.all_commits("g") is None  # there is no log of commits yet
     store.append("g", {T0: None})
     assert store.groups() == set()
 
@@ -199,14 +199,15 @@ def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkey
     path = log.path / ".pylog" / "offsets-0.checkpoint"
     held = FS.lock(f"{path}.lock")
     assert held.try_acquire()
-    store.tidy("g")
+    checkpoint(store)
     assert not path.exists()
     held.close()
     store.append("g", {T0: Committed(2, -1, "", 9, "")})
-    store.tidy("g")
+    checkpoint(store)
     newest = path.read_bytes()
-    known = store._known_of("g")
-    store._write(str(path), Checkpoint(known.partition.topic_id, 1, []))
+    partition = store.partition_of("g")
+    assert partition is not None
+    store._write(str(path), Checkpoint(partition.log.topic_id, 1, []))
     assert path.read_bytes() == newest
 
 
@@ -221,7 +222,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_missed_by_nobody(
     store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, "")})
     with caplog.at_level(logging.WARNING):
-        store.tidy("g")
+        checkpoint(store)
     assert "no checkpoint of committed offsets: no more ink" in caplog.text
     assert store.committed("g")[T0].offset == 1
 
@@ -289,12 +290,13 @@ def test_a_log_of_commits_that_begins_nowhere_is_told(log: Log, monkeypatch: pyt
     """Rather than looked for without end."""
     store = log.manager.part(GroupAdmin).offsets
     store.append("g", {T0: Committed(1, -1, "", 9, "")})
-    known = store._known_of("g")
+    partition = store.partition_of("g")
+    assert partition is not None
 
     def fetch(*_: object, **__: object) -> None:
-        raise OffsetOutOfRange("not there", offset=0, earliest=known.cursor.offset, latest=1)
+        raise OffsetOutOfRange("not there", offset=0, earliest=partition.next_offset, latest=1)
 
-    monkeypatch.setattr(known.partition, "fetch", fetch)
+    monkeypatch.setattr(partition.log.reader, "fetch", fetch)
     with pytest.raises(OffsetOutOfRange):
         store.committed("g")
 
@@ -309,16 +311,16 @@ def test_what_a_dead_process_left_of_a_commit_waits_for_who_holds_the_log_of_com
     assert held.try_acquire()
     store = log.manager.part(GroupAdmin).offsets
     with pytest.raises(LogLocked, match="another group may be stopped"):
-        store.settle("g", 0.0)
+        store.recover_last_commit("g", 0.0)
     held.close()
-    store.settle("g", 0.0)
+    store.recover_last_commit("g", 0.0)
 
 
 def test_a_subscription_that_finds_a_lock_taken_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def locked(*_: object) -> None:
         raise LogLocked("by somebody")
 
-    monkeypatch.setattr(log.manager.part(GroupAdmin).offsets, "settle", locked)
+    monkeypatch.setattr(log.manager.part(GroupAdmin).offsets, "recover_last_commit", locked)
     with Consumer(log, group_id="g") as consumer:
         with pytest.raises(LogLocked):
             consumer.subscribe("t")
@@ -336,7 +338,7 @@ def test_a_log_that_is_only_read_is_not_settled(log: Log) -> None:
 
 def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None:
     """``LogNotFound`` is a ``FileNotFoundError``, and says more than that files of the group were removed."""
-    files = GroupLock(log.manager.part(GroupAdmin).place("g"))
+    files = GroupLock(log.manager.part(GroupAdmin).directory("g"))
 
     def missing(_: object) -> None:
         raise LogNotFound("gone", path="x")
@@ -347,7 +349,7 @@ def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None
 
 
 def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
-    files = GroupLock(log.manager.part(GroupAdmin).place("g"))
+    files = GroupLock(log.manager.part(GroupAdmin).directory("g"))
 
     def forked(_: object) -> None:
         files._holder += 1

@@ -19,7 +19,7 @@ from pylog.group.state import Group
 from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem
 from tests.consumer.interrupts import Interrupt, interrupt_at
-from tests.group.consumers import fill, member, place, settle
+from tests.group.consumers import checkpoint, fill, member, place, settle
 
 ROOMS = re.compile("/pylog/(consumer|group)/")
 STRIDE = 5  # of the places where an exception can come, how many are left out from one to the next
@@ -66,7 +66,7 @@ def test_offsets_that_were_being_loaded_are_loaded_again(log: Log, monkeypatch: 
         known = behind.committed("h0")
         for offset in range(12):
             writer.append("g", {name: Committed(offset, 0, "", 0, "")})
-        writer.tidy("g")
+        checkpoint(writer)
         went_on = interrupted(step, lambda store=behind: store.committed("h0"))  # type: ignore[misc]
         assert behind.committed("h0") == known != {}
         assert behind.committed("g")[name].offset == 11

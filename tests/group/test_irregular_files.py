@@ -160,5 +160,5 @@ def test_a_member_whose_lock_may_not_be_looked_at_is_not_taken_for_gone(
     with pytest.raises(StorageError, match="Permission denied"):
         member(log)
     monkeypatch.undo()
-    assert len(read_group(log.manager.part(GroupAdmin).place("g")).members) == 1
+    assert len(read_group(log.manager.part(GroupAdmin).directory("g")).members) == 1
     one.close()

@@ -14,6 +14,7 @@ from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
 from pylog.group.offsets import OffsetStore
+from tests.group.consumers import checkpoint
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -59,11 +60,11 @@ def test_a_checkpoint_spares_the_history(log: Log, monkeypatch: pytest.MonkeyPat
     for offset in range(120):
         store.append("g", {T0: at(offset)})
         store.append("h", {T1: at(1000 + offset)})
-        store.tidy("g")
+        checkpoint(store)
     assert (log.path / ".pylog" / "offsets-0.checkpoint").exists()
     fresh = store_of(log)
     taken = []
-    monkeypatch.setattr(offsets_module._Known, "take_in", lambda self, key, value: taken.append(key))
+    monkeypatch.setattr(offsets_module.OffsetsPartition, "apply", lambda self, key, value: taken.append(key))
     fresh.committed("g")
     assert len(taken) < 60  # of 240
     monkeypatch.undo()
@@ -80,7 +81,7 @@ def test_whoever_is_far_behind_goes_on_from_a_checkpoint(log: Log, monkeypatch: 
     store.append("gone", {T1: None})
     for offset in range(100):
         store.append("g", {T0: at(offset)})
-        store.tidy("g")
+        checkpoint(store)
     assert behind.committed("g") == {T0: at(99)}
     assert behind.groups() == {"g"}
 
@@ -93,7 +94,7 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
     store = store_of(log)
     for offset in range(12):
         store.append("g", {T0: at(offset)})
-        store.tidy("g")
+        checkpoint(store)
     path = log.path / ".pylog" / "offsets-0.checkpoint"
     data = bytearray(path.read_bytes())
     data[at_byte] ^= 1
@@ -103,7 +104,7 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
     assert "no checkpoint of committed offsets" in caplog.text
     for offset in range(12, 30):
         store.append("g", {T0: at(offset)})
-        store.tidy("g")
+        checkpoint(store)
     assert store_of(log).committed("g") == {T0: at(29)}
 
 
@@ -130,7 +131,7 @@ def test_a_checkpoint_that_the_disk_refuses_fails_no_commit(
         raise OutcomeUnknown("the disk refused")
 
     monkeypatch.setattr("pylog.partition.partition_log.PartitionLog.sync", refused)
-    store.tidy("g")
+    checkpoint(store)
     assert "no checkpoint of committed offsets: the disk refused" in caplog.text
 
 
@@ -139,7 +140,7 @@ def test_a_checkpoint_of_another_life_of_the_topic_says_nothing(log: Log, monkey
     store = store_of(log)
     for offset in range(12):
         store.append("g", {T0: at(offset)})
-        store.tidy("g")
+        checkpoint(store)
     log.delete_topic(OFFSETS_TOPIC)
     assert store.committed("g") == {}
     for offset in range(20):

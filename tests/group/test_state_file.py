@@ -17,7 +17,6 @@ from pylog.group.state_file import (
     GroupDecoder,
     Slot,
     StateFile,
-    decode_group,
     decode_slots,
     encode_group,
 )
@@ -48,7 +47,7 @@ def opened(directory: Path, boot: int = BOOT) -> StateFile:
 
 @given(groups)
 def test_a_group_comes_back(group: Group) -> None:
-    assert decode_group(encode_group(group)) == group
+    assert GroupDecoder().decode(encode_group(group)) == group
 
 
 @given(groups, st.lists(st.tuples(st.integers(0, 3), members), max_size=6))
@@ -157,7 +156,7 @@ def test_any_bytes_are_slots_or_none(data: bytes) -> None:
 )  # fmt: skip
 def test_what_is_no_group_is_named(data: bytes) -> None:
     with pytest.raises(CorruptSegment, match="state of a group"):
-        decode_group(data)
+        GroupDecoder().decode(data)
 
 
 @pytest.mark.parametrize("id_", ["../../../x", "", "A" * 32, "0" * 31, "0" * 32 + "/..", 7, None])
@@ -167,4 +166,4 @@ def test_a_members_id_that_could_lead_elsewhere_is_none(id_: object) -> None:
     data = json.loads(encode_group(group))
     data["members"][0]["id"] = id_
     with pytest.raises(CorruptSegment, match="no member's id"):
-        decode_group(json.dumps(data).encode())
+        GroupDecoder().decode(json.dumps(data).encode())

@@ -37,7 +37,7 @@ def log(tmpfs_dir: Path, clock: ManualClock) -> Iterator[Log]:
 
 def while_held(log: Log, work: Callable[[], object]) -> None:
     """As if another process were stopped in the midst of a change."""
-    holder = GroupLock(log.manager.part(GroupAdmin).place("g"))
+    holder = GroupLock(log.manager.part(GroupAdmin).directory("g"))
     holder.holding(lambda _state: work())
     holder.close()
 
@@ -50,7 +50,8 @@ def test_a_poll_reads_on_and_hands_over_later(log: Log) -> None:
     def poll() -> None:
         assert {record.partition for record in one.poll(0)} == {place.partition for place in one.assignment()}
         assert len(one.assignment()) == 2  # given up already,
-        assert len(read_group(log.manager.part(GroupAdmin).place("g")).owned) == 4  # and not told yet
+        members = read_group(log.manager.part(GroupAdmin).directory("g")).members.values()
+        assert sum(len(other.owned) for other in members) == 4  # and not told yet
 
     while_held(log, poll)
     assert one._assignment.changed()
@@ -168,7 +169,7 @@ def test_who_may_not_write_commits_now_does_so_later(log: Log) -> None:
     one = member(log, default_api_timeout_ms=0)
     one.commit({place(0): 1})
     number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
-    lock = log.manager.part(GroupAdmin).place("g").filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
+    lock = log.manager.part(GroupAdmin).directory("g").filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
     assert lock.try_acquire()
     with pytest.raises(LogLocked, match="another group"):
         one.commit({place(0): 2})
@@ -205,11 +206,11 @@ def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) ->
         one.subscribe("t")
         membership = one._assignment.membership  # type: ignore[attr-defined]
         membership.id = "0" * 32
-        before = read_group(log.manager.part(GroupAdmin).place("g"))
+        before = read_group(log.manager.part(GroupAdmin).directory("g"))
         assert membership.reconcile(frozenset()).members.keys() == before.members.keys()
         membership.remember_starts({place(0): 5}, 0.1)
         membership.want(frozenset({"u"}), appeared=True)
-        assert read_group(log.manager.part(GroupAdmin).place("g")) == before
+        assert read_group(log.manager.part(GroupAdmin).directory("g")) == before
 
 
 def test_what_is_free_is_had_when_subscribe_returns_and_after_that_nobody_passes_over_it(
@@ -237,7 +238,9 @@ def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monk
     fill(log, 3)
     fill(log, 3, "u")
     groups = log.manager.part(GroupAdmin)
-    first = Membership(groups.place("g"), MemberOptions("cooperative-sticky", "", "", 9999, 9999), groups.topics_now)
+    first = Membership(
+        groups.directory("g"), MemberOptions("cooperative-sticky", "", "", 9999, 9999), groups.topics_now
+    )
     first.join(frozenset("t"), 1.0)  # and ends before it has begun anywhere
     one = member(log, topics=["t", "u"])
     assert one.assignment() == {place(0, "u")}
@@ -291,7 +294,7 @@ class Holder:
         groups = log.manager.part(GroupAdmin)
         number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
         path = {
-            "the group's": groups.place("g").lock,
+            "the group's": groups.directory("g").lock,
             "that of its commits": f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock",
             "that of the records": f"{log.path}/t-0/.lock",
         }[which]
@@ -411,7 +414,11 @@ def test_a_commit_in_a_callback_of_a_poll_has_the_time_of_the_consumer(log: Log,
 
     def revoked(_partitions: list[TopicPartition]) -> None:
         before = clock.monotonic()
-        held = log.manager.part(GroupAdmin).place("g").filesystem.lock(log.manager.part(GroupAdmin).place("g").lock)
+        held = (
+            log.manager.part(GroupAdmin)
+            .directory("g")
+            .filesystem.lock(log.manager.part(GroupAdmin).directory("g").lock)
+        )
         assert held.try_acquire()
         with pytest.raises(LogLocked):
             one.commit()

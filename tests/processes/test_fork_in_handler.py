@@ -153,13 +153,13 @@ def run_with_fork_in_a_group_at(n: int, directory: Path) -> bool:
             member.commit()
     third = Member(log, forking)
     third.subscribe("t")
-    before = read_group(log.manager.part(GroupAdmin).place("g"))
+    before = read_group(log.manager.part(GroupAdmin).directory("g"))
     committed = [third.committed(TopicPartition("t", number)) for number in (0, 1)]
     os.close(forking.pipe[1])
     _, status = os.waitpid(forking.child, 0)
     os.close(forking.pipe[0])
     assert os.waitstatus_to_exitcode(status) == 0, f"change {n}"
-    after = read_group(log.manager.part(GroupAdmin).place("g"))
+    after = read_group(log.manager.part(GroupAdmin).directory("g"))
     assert after.generation >= before.generation, f"change {n}"
     assert after.members.keys() >= before.members.keys(), f"change {n}"
     assert [third.committed(TopicPartition("t", number)) for number in (0, 1)] == committed, f"change {n}"

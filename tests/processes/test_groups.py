@@ -121,7 +121,7 @@ assert len(consumer.assignment()) == 4
 {end}
 """
     subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
-    group = read_group(log.manager.part(GroupAdmin).place("g"))
+    group = read_group(log.manager.part(GroupAdmin).directory("g"))
     assert (group.generation, dict(group.members)) == (2, {})
 
 

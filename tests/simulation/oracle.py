@@ -98,7 +98,7 @@ def _settle(topic: TopicLedger, log: Log) -> None:
 def _settle_group(group: GroupLedger, name: str, topic: str, log: Log) -> None:
     """What is committed, a commit that was cut off by a death with it; or the end of the log where the power has taken more:
     others will have the offsets behind it."""
-    log.manager.part(GroupAdmin).offsets.settle(name, 1.0)
+    log.manager.part(GroupAdmin).offsets.recover_last_commit(name, 1.0)
     found = log.manager.part(GroupAdmin).committed(name).get(TopicPartition(topic, 0))
     group.written = group.durable = 0 if found is None else min(found.offset, log.partition(topic, 0).latest_offset)
     group.asked = {group.written}

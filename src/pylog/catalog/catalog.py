@@ -23,15 +23,15 @@ from pylog.catalog.manifest import damaged_field, is_whole, read_json, write_jso
 from pylog.catalog.topic import (
     MURMUR3,
     PARTITIONS_MAX,
-    LawfulNames,
     TopicConfig,
     TopicDescription,
-    Unlimited,
     check_new_topic_name,
     check_no_internal_name,
     check_partition_count,
     check_topic_name,
     collision_key,
+    lawful_names,
+    unlimited,
 )
 from pylog.clock import Clock
 from pylog.errors import (
@@ -76,8 +76,6 @@ class Catalog:
         self._clock = clock
         self._layout = layout
         self._defaults = defaults
-        self._lawful = LawfulNames(layout.topics)
-        self._unlimited = Unlimited()
         self._way_is_durable = False
         self._holder: int | None = None  # the thread of this process that has the catalog's lock
 
@@ -90,19 +88,22 @@ class Catalog:
 
     def names(self) -> list[str]:
         """The topics' names, sorted: as a file, ``orders-eu.json`` precedes ``orders.json``."""
-        return self._lawful.of(self.places())
+        return lawful_names(self.places(), self._layout.topics)
 
     def places(self) -> dict[str, str]:
         """Every name found, valid or not, and its path."""
+        return {name: self._layout.topic(name) for name in self._with_suffix(TOPIC_SUFFIX)}
+
+    def being_deleted(self) -> list[str]:
+        """Topics whose directories are being removed, also after a crash. ``LogNotFound``."""
+        return self._with_suffix(DELETED_TOPIC_SUFFIX)
+
+    def _with_suffix(self, suffix: str) -> list[str]:
         try:
             found = self._filesystem.names(self._layout.topics)
         except own(FileNotFoundError) as error:
             raise LogNotFound.while_open(self._layout.topics) from error
-        return {
-            name.removesuffix(TOPIC_SUFFIX): f"{self._layout.topics}/{name}"
-            for name in found
-            if name.endswith(TOPIC_SUFFIX)
-        }
+        return [name.removesuffix(suffix) for name in found if name.endswith(suffix)]
 
     def describe(self, name: str, advice: str = "; create it with create_topic") -> TopicDescription:
         """The topic. ``TopicNotFound``, with ``advice``."""
@@ -137,7 +138,7 @@ class Catalog:
             )  # fmt: skip
         try:
             recorded = TopicConfig(partitioner=MURMUR3).with_changes(changes)
-            return TopicDescription(name, topic_id, partitions, self._unlimited.of(path, recorded))
+            return TopicDescription(name, topic_id, partitions, unlimited(path, recorded))
         except own(ConfigError) as error:
             raise CorruptSegment(
                 f"{path} is damaged: in config, {error}; restore the file from a copy",
@@ -188,16 +189,14 @@ class Catalog:
             if other == name:
                 raise TopicExists(
                     f"there is a topic {name!r} in {self._layout.root} already; use it, or take another name",
-                    topic=name,
-                    existing=name,
-                )
+                    topic=name, existing=name,
+                )  # fmt: skip
             if collision_key(other) == collision_key(name):
                 raise TopicExists(
                     f"topic {name!r} can't stand beside {other!r} in {self._layout.root}: names must differ in more than case "
                     "and the choice of . and _; take another name",
-                    topic=name,
-                    existing=other,
-                )
+                    topic=name, existing=other,
+                )  # fmt: skip
 
     def add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
         check_partition_count(total)
@@ -209,10 +208,8 @@ class Catalog:
             raise ConfigError(
                 f"{name!r} has {topic.partitions} partition{'s' if topic.partitions > 1 else ''}; "
                 f"their number only grows, got {total}",
-                option="total",
-                value=total,
-                partitions=topic.partitions,
-            )
+                option="total", value=total, partitions=topic.partitions,
+            )  # fmt: skip
         self._prepare(name, range(topic.partitions, total), topic.id, prepare)
         return self._publish(topic._replace(partitions=total))
 
@@ -278,14 +275,6 @@ class Catalog:
         filesystem.remove(layout.deleted_topic(topic.name))
         filesystem.sync_directory(layout.topics)
 
-    def being_deleted(self) -> list[str]:
-        """Topics whose directories are being removed, also after a crash. ``LogNotFound``."""
-        try:
-            found = self._filesystem.names(self._layout.topics)
-        except own(FileNotFoundError) as error:
-            raise LogNotFound.while_open(self._layout.topics) from error
-        return [name.removesuffix(DELETED_TOPIC_SUFFIX) for name in found if name.endswith(DELETED_TOPIC_SUFFIX)]
-
     def finish_deletions(self, retire: Retire, forget: Forget) -> None:
         """Finish deletions cut off by a crash, unless the catalog is locked: one may be running.
         Other errors are only logged: the next opening tries again."""
@@ -338,10 +327,8 @@ class Catalog:
 
     def require_slots_version(self, name: str) -> None:
         """Have versions that know only older commit slots refuse the topic. Durable on return.
-
-        ``TopicNotFound``, ``LogLocked``.
-        """
-        if self._holder == get_ident():  # a deletion that this thread is in the midst of appends to another topic
+        ``TopicNotFound``, ``LogLocked``."""
+        if self._holder == get_ident():  # during a deletion, which appends to another topic
             self._require_slots_version(name)
         else:
             self.locked(partial(self._require_slots_version, name))

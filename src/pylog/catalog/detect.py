@@ -38,10 +38,8 @@ def detect_kind(filesystem: FileSystem, layout: Layout) -> tuple[Manifest | None
         raise CorruptSegment(
             f"{layout.root} is a log, since it has {trace}, but {layout.manifest} is lost; restore {layout.private} from a copy"
             + (f" (if Kafka wrote this directory, remove {trace})" if is_kafka else ""),
-            path=layout.manifest,
-            position=0,
-            trace=trace,
-        )
+            path=layout.manifest, position=0, trace=trace,
+        )  # fmt: skip
     return manifest, manifest is None and is_kafka
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pylog.catalog.layout import Layout, parse_partition
-from pylog.catalog.topic import MURMUR2, LawfulNames, TopicConfig, TopicDescription, check_topic_name
+from pylog.catalog.topic import MURMUR2, TopicConfig, TopicDescription, check_topic_name, lawful_names
 from pylog.errors import LogNotFound, StorageError, TopicNotFound
 from pylog.interrupts import own
 from pylog.segment.naming import PARTITION_METADATA
@@ -19,7 +19,6 @@ class KafkaCatalog:
     def __init__(self, filesystem: FileSystem, layout: Layout) -> None:
         self._filesystem = filesystem
         self._layout = layout
-        self._lawful = LawfulNames(layout.root)
 
     def version(self) -> int:
         try:
@@ -28,7 +27,7 @@ class KafkaCatalog:
             raise LogNotFound.while_open(self._layout.root) from error
 
     def names(self) -> list[str]:
-        return self._lawful.of(self._partitions())
+        return lawful_names(self._partitions(), self._layout.root)
 
     def places(self) -> dict[str, str]:
         """Every name found, valid or not, and one path with it."""

@@ -87,9 +87,8 @@ def read_json(filesystem: FileSystem, path: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CorruptSegment(
             f"{path} is damaged: it holds {reprlib.repr(content)}, expected an object; restore the file from a copy",
-            path=path,
-            position=0,
-        )
+            path=path, position=0,
+        )  # fmt: skip
     return content
 
 

@@ -10,6 +10,7 @@ import logging
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypedDict
 
 from pylog.codec.format import INT32_MAX, INT64_MAX
@@ -138,10 +139,8 @@ def check_topic_name(name: object) -> str:
 
 
 def check_new_topic_name(name: object) -> str:
-    """The name if a topic may be created with it; else ``InvalidTopicName``.
-
-    Not allowed: what looks like an option, is hidden, or is not a file name on some systems.
-    """
+    """The name if a topic may be created with it; else ``InvalidTopicName``: it looks like an
+    option, is hidden, or is not a file name on some systems."""
     checked = check_topic_name(name)
     if checked[0] in "-." or checked[-1] == "." or checked.partition(".")[0].lower() in _RESERVED:
         raise InvalidTopicName(
@@ -163,48 +162,38 @@ def check_no_internal_name(name: str) -> None:
         )
 
 
-class LawfulNames:
-    """Selects the valid names of those on the disk; warns once of each invalid one."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._warned: set[str] = set()
-
-    def of(self, found: Iterable[str]) -> list[str]:
-        """The valid ones, sorted."""
-        return sorted(name for name in found if self._is_lawful(name))
-
-    def _is_lawful(self, name: str) -> bool:
+def lawful_names(found: Iterable[str], directory: str) -> list[str]:
+    """The valid names of those on the disk, sorted. Each invalid one is logged once."""
+    names = []
+    for name in found:
         try:
-            check_topic_name(name)
+            names.append(check_topic_name(name))
         except own(InvalidTopicName) as error:
-            if name not in self._warned:
-                self._warned.add(name)
-                logger.warning("passing over %r in %r: %s", name, self._place, error)
-            return False
-        return True
+            _warn_of_name(name, directory, str(error))
+    return sorted(names)
 
 
-class Unlimited:
-    """Reads any recorded retention as unlimited, and warns once of each limit that was set.
+def unlimited(path: str, config: TopicConfig) -> TopicConfig:
+    """The configuration that ``path`` records, without limits. Each recorded limit is logged once.
+    Only versions that deleted nothing recorded limits: such a limit must not take effect now."""
+    for option, old_default in zip(RETENTION, _OLD_DEFAULTS, strict=True):
+        value = getattr(config, option)
+        if value not in (UNLIMITED, old_default):
+            _warn_of_limit(path, option, value)
+    return config._replace(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
 
-    Only versions that deleted nothing recorded limits: such a limit must not take effect now.
-    """
 
-    def __init__(self) -> None:
-        self._warned: set[tuple[str, str]] = set()
+@cache
+def _warn_of_name(name: str, directory: str, error: str) -> None:
+    logger.warning("passing over %r in %r: %s", name, directory, error)
 
-    def of(self, path: str, config: TopicConfig) -> TopicConfig:
-        """The configuration that ``path`` records, without limits."""
-        for option, old_default in zip(RETENTION, _OLD_DEFAULTS, strict=True):
-            value = getattr(config, option)
-            if value not in (UNLIMITED, old_default) and (path, option) not in self._warned:
-                self._warned.add((path, option))
-                logger.warning(
-                    "%r records %s=%d; nothing was ever deleted by it, and it is read as -1, unlimited: alter_topic(..., "
-                    "%s=-1) records that", path, option, value, option,
-                )  # fmt: skip
-        return config._replace(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
+
+@cache
+def _warn_of_limit(path: str, option: str, value: int) -> None:
+    logger.warning(
+        "%r records %s=%d; nothing was ever deleted by it, and it is read as -1, unlimited: alter_topic(..., "
+        "%s=-1) records that", path, option, value, option,
+    )  # fmt: skip
 
 
 def collision_key(name: str) -> str:

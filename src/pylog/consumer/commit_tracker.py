@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,16 @@ from pylog.consumer.subscription import name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import Membership
-from pylog.group.offset_records import Committed
+from pylog.group.offset_records import OFFSETS_TOPIC, Committed
+from pylog.group.offsets import Appended
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from pylog.catalog import TopicDescription
     from pylog.manager.access import ConsumerLog
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -149,70 +153,71 @@ class CommitTracker:
         already committed only the membership is checked, and those of deleted topics are skipped.
         ``timeout_s``: how long to wait for other processes; None: ``default_api_timeout_ms``.
         """
-        left_s = self.countdown(timeout_s)
-        if not named:
-            there = self._groups.topics_now({partition.topic for partition in offsets})
-            offsets = {name: at for name, at in offsets.items() if name.topic in there}
         if not offsets:
             return
-        news = offsets if named else {p: at for p, at in offsets.items() if self._committed.get(p) != at.offset}
-        unsafe = {p: at for p, at in offsets.items() if durable and self._durable.get(p) != at.offset}
-        committed = self._prepare(news, unsafe, left_s)
-        if news:
-            self._groups.offsets.make_topic()
-        commit = self._commit_as_member if self._is_subscribed() else self._commit_alone
-        end = commit(offsets, committed, left_s)
+        left_s = self.countdown(timeout_s)
+        names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
+        topics = self._log.existing_topics(names)
+        if not named and len(topics) < len(names):
+            offsets = {name: at for name, at in offsets.items() if name.topic in topics}
+            if not offsets:
+                return
+        news, is_unsafe = self._prepare(offsets, topics, durable, named, left_s)
+        store = self._groups.offsets
+        if news and OFFSETS_TOPIC not in topics:
+            store.create_topic()
+        if self._is_subscribed():
+            append = partial(store.append, self._group_id, news, left_s=left_s)
+            appended = self._membership.commit(offsets, append, left_s())
+        else:
+            appended = self._commit_alone(news, left_s)
         for name, at in offsets.items():
             self._committed[name] = at.offset
             self._durable.pop(name, None)
             if name in self._processed:
                 self._processed[name] = at.offset
-        if unsafe:
-            self._groups.offsets.sync(self._group_id, end if news else None, left_s())
+        if is_unsafe and (commits := appended or store.all_commits(self._group_id)) is not None:
+            commits.sync(left_s())
         if durable:
-            self._durable.update({name: at.offset for name, at in offsets.items()})
-        if news:
-            self._groups.offsets.tidy(self._group_id, left_s())
+            for name, at in offsets.items():
+                self._durable[name] = at.offset
+        if appended is not None:
+            store.checkpoint_if_due(appended.partition, left_s)
 
     def _prepare(
         self,
-        news: Mapping[TopicPartition, OffsetAndMetadata],
-        unsafe: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        topics: Mapping[str, TopicDescription],
+        durable: bool,
+        named: bool,
         left_s: Callable[[], float],
-    ) -> dict[TopicPartition, Committed]:
-        """Make the records before the ``unsafe`` offsets durable. Returns the commits of ``news``."""
-        committed: dict[TopicPartition, Committed] = {}
-        for name, at in {**unsafe, **news}.items():
+    ) -> tuple[dict[TopicPartition, Committed], bool]:
+        """The commits to append, and whether one of ``offsets`` is not durable yet, but is to be.
+        The records before such offsets are durable on return."""
+        news: dict[TopicPartition, Committed] = {}
+        is_unsafe = False
+        for name, at in offsets.items():
+            is_new = named or self._committed.get(name) != at.offset
+            to_sync = durable and self._durable.get(name) != at.offset
+            if is_new or to_sync:
+                partition, topic_id = self._open(name, topics)
+                epoch = make_records_durable(partition, at.offset, left_s()) if to_sync else partition.leader_epoch
+                is_unsafe = is_unsafe or to_sync
+                if is_new:
+                    news[name] = Committed(at.offset, epoch, at.metadata, self._log.clock.now_ms(), topic_id)
+        return news, is_unsafe
+
+    def _open(self, name: TopicPartition, topics: Mapping[str, TopicDescription]) -> tuple[PartitionLog, str]:
+        """The partition, and the id of the topic that was read: another may have its name now."""
+        assigned = self._fetcher.assigned.get(name)
+        partition = None if assigned is None else assigned.partition
+        if partition is None or name.topic not in topics or topics[name.topic].id != partition.topic_id:
             partition = self._log.partition(*name)
-            if name in unsafe:
-                make_records_durable(partition, at.offset, left_s())
-            if name in news:
-                now_ms = self._log.clock.now_ms()
-                committed[name] = Committed(at.offset, partition.leader_epoch, at.metadata, now_ms, self._id_of(name))
-        return committed
-
-    def _commit_as_member(
-        self,
-        partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, Committed],
-        left_s: Callable[[], float],
-    ) -> int:
-        end = 0
-
-        def append(check_held: Callable[[], None]) -> None:
-            nonlocal end
-            if committed:
-                end = self._groups.offsets.append(self._group_id, committed, check_held, left_s())
-
-        self._membership.commit(partitions, append, left_s())
-        return end
+        return partition, partition.topic_id if assigned is None else str(assigned.topic_id)
 
     def _commit_alone(
-        self,
-        _partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, Committed],
-        left_s: Callable[[], float],
-    ) -> int:
+        self, committed: Mapping[TopicPartition, Committed], left_s: Callable[[], float]
+    ) -> Appended | None:
         try:
             return self._groups.commit_alone(self._group_id, committed, left_s)
         except own(GroupNotEmpty) as error:
@@ -220,8 +225,3 @@ class CommitTracker:
                 f"{error}; a consumer with partitions assigned by hand commits for a group without members",
                 **error.facts,
             ) from error
-
-    def _id_of(self, partition: TopicPartition) -> str:
-        """The id of the topic that was read. Its name may belong to another topic now."""
-        assigned = self._fetcher.assigned.get(partition)
-        return self._log.describe_topic(partition.topic).id if assigned is None else str(assigned.topic_id)

@@ -59,7 +59,7 @@ class GroupAssignment(Assignment):
             config.assignor, config.group_instance_id or "", config.client_id or "",
             config.max_poll_interval_ms, config.session_timeout_ms,
         )  # fmt: skip
-        self.membership = Membership(self._groups.place(self.group_id), options, self._groups.topics_now)
+        self.membership = Membership(self._groups.directory(self.group_id), options, self._groups.topics_now)
         self.tracker = CommitTracker(log, fetcher, config, self.membership, self.requested.is_subscribed)
         self._must_retry = False  # the group's lock was not free
         self._followed: Group | None = None  # the last state that was followed completely
@@ -110,7 +110,7 @@ class GroupAssignment(Assignment):
     @property
     def paths(self) -> tuple[str, ...]:
         """Files that a wait should watch besides those of partitions."""
-        return tuple(self.membership.paths) if self.membership.id else ()
+        return (self.membership.state_path,) if self.membership.id else ()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """As without a group, but commits partitions that are no longer read."""
@@ -198,7 +198,7 @@ class GroupAssignment(Assignment):
 
     def _begin(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> list[TopicPartition]:
         """Begin to read partitions, and return them. ``LogLocked``: none is read."""
-        self._groups.offsets.settle(self.group_id, timeout_s)
+        self._groups.offsets.recover_last_commit(self.group_id, timeout_s)
         committed = self._groups.committed(self.group_id)
         starts: dict[TopicPartition, Start] = {}
         fresh: dict[TopicPartition, int] = {}
@@ -234,7 +234,7 @@ class GroupAssignment(Assignment):
 
     def _start(self, topic_partition: TopicPartition) -> Start:
         """The start of a partition assigned by hand."""
-        self._groups.offsets.settle(self.group_id, self.tracker.countdown(None)())
+        self._groups.offsets.recover_last_commit(self.group_id, self.tracker.countdown(None)())
         partition = self._log.partition(*topic_partition)
         position = self._resumed(partition, self._groups.committed(self.group_id).get(topic_partition))
         return Start(partition, self._lookup.start_position(partition) if position is None else position)

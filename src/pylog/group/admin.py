@@ -6,7 +6,8 @@ The caller need not join a group. Reading needs no lock and no write permission.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from pylog.catalog.layout import decoded_group
 from pylog.checks import require_count, require_whole
@@ -15,7 +16,6 @@ from pylog.errors import (
     GroupNotEmpty,
     GroupNotFound,
     InvalidPartition,
-    InvalidTopicName,
     StorageError,
     TopicNotFound,
 )
@@ -24,7 +24,7 @@ from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import dead_members
 from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock, read_group
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
-from pylog.group.offsets import Offsets, OffsetStore
+from pylog.group.offsets import Appended, Offsets, OffsetStore
 from pylog.group.state import Group, GroupTopic, Member, without_members
 from pylog.group.state_file import StateFile
 from pylog.group.truncation import make_records_durable, next_offset
@@ -33,6 +33,8 @@ from pylog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
+
+T = TypeVar("T")
 
 _GONE = "."  # prefix of the directories of deleted groups
 EMPTY, STABLE, RECONCILING = "Empty", "Stable", "Reconciling"
@@ -47,7 +49,7 @@ class GroupAdmin:
         self._filesystem = manager.filesystem
         self._layout = manager.layout
 
-    def place(self, group: str) -> GroupDirectory:
+    def directory(self, group: str) -> GroupDirectory:
         """Return the paths of this group's files. ``ConfigError`` for an invalid name."""
         check_group(group)
         return GroupDirectory(
@@ -56,14 +58,8 @@ class GroupAdmin:
 
     def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:
         """Return those of these topics that exist."""
-        found = {}
-        for name in sorted(names):
-            try:
-                topic = self._manager.describe_topic(name)
-            except own(TopicNotFound, InvalidTopicName):  # an invalid name comes from a damaged state
-                continue
-            found[name] = GroupTopic(topic.id, topic.partitions)
-        return found
+        topics = self._manager.existing_topics(names)
+        return {name: GroupTopic(topic.id, topic.partitions) for name, topic in topics.items()}
 
     def committed(self, group: str) -> Offsets:
         """Return the group's commits in existing topics. Commits in deleted topics do not count."""
@@ -92,13 +88,13 @@ class GroupAdmin:
 
     def gone(self, group: str) -> set[str]:
         """Return the static members whose processes have ended. Their partitions wait for them."""
-        return dead_members(self.place(group), self._alive(group))
+        return dead_members(self.directory(group), self._alive(group))
 
     def _alive(self, group: str) -> Group:
         """Read the group without members whose processes have ended. Static ones may return."""
-        place = self.place(group)
-        found = read_group(place)
-        dead = {id_ for id_ in dead_members(place, found) if not found.members[id_].instance_id}
+        directory = self.directory(group)
+        found = read_group(directory)
+        dead = {id_ for id_ in dead_members(directory, found) if not found.members[id_].instance_id}
         return found._replace(members={id_: m for id_, m in found.members.items() if id_ not in dead})
 
     def describe(self, group: str) -> GroupDescription:
@@ -160,46 +156,32 @@ class GroupAdmin:
         group: str,
         offsets: Mapping[TopicPartition, Committed | None],
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
-    ) -> int:
-        """Commit for a group without members; return the end of the log of commits.
-
-        ``GroupNotEmpty`` if it has members. ``LogLocked`` if other processes take longer than
-        ``left_s()``. Visible on return, and durable after ``offsets.sync``.
-        """
+    ) -> Appended | None:
+        """Commit for a group without members, else ``GroupNotEmpty``. Visible on return, not yet
+        durable. ``LogLocked`` if other processes take longer than ``left_s()``."""
         self._manager.require_writable()
-        place = self.place(group)
-        self.offsets.make_topic()
-        files = GroupLock(place)
-        try:
-            return files.holding(
-                lambda state: self._commit_alone(place, state, offsets, files.check_held, left_s()), left_s()
-            )
-        finally:
-            files.close()
+        if OFFSETS_TOPIC not in self._manager.existing_topics([OFFSETS_TOPIC]):
+            self.offsets.create_topic()
+        directory = self.directory(group)
 
-    def _commit_alone(
-        self,
-        place: GroupDirectory,
-        state: StateFile,
-        offsets: Mapping[TopicPartition, Committed | None],
-        check_held: Callable[[], None],
-        timeout_s: float,
-    ) -> int:
-        self._require_empty(place, state)
-        return self.offsets.append(place.group, offsets, check_held, timeout_s) if offsets else 0
+        def append(lock: GroupLock, state: StateFile) -> Appended | None:
+            self._require_empty(directory, state)
+            return self.offsets.append(group, offsets, lock.check_held, left_s)
 
-    def _require_empty(self, place: GroupDirectory, state: StateFile) -> None:
+        return _holding(directory, append, left_s())
+
+    def _require_empty(self, directory: GroupDirectory, state: StateFile) -> None:
         """The lock is held. ``GroupNotEmpty`` if a member lives. Dead members are removed, static
         ones too: a manual change does not wait for their return."""
         found = state.read()
-        dead = dead_members(place, found)
+        dead = dead_members(directory, found)
         alive = [member for id_, member in found.members.items() if id_ not in dead]
         if alive:
             first = alive[0]
             raise GroupNotEmpty(
-                f"group {place.group!r} has members ({len(alive)}, among them process {first.pid} on {first.host}): stop them "
-                "first, since they would go on from where they are",
-                group=place.group, members=len(alive), pid=first.pid, host=first.host,
+                f"group {directory.group!r} has members ({len(alive)}, among them process {first.pid} on {first.host}): stop "
+                "them first, since they would go on from where they are",
+                group=directory.group, members=len(alive), pid=first.pid, host=first.host,
             )  # fmt: skip
         if found.members:
             state.publish(without_members(found, set(found.members), {}))
@@ -235,15 +217,14 @@ class GroupAdmin:
             after = self._target(partition, before, to, to_time_ms, shift_by, offsets)
             changes[partition] = OffsetChange(None if before is None else before.offset, after)
         if changes and not dry_run:
-            end = self.commit_alone(group, {name: self._reset_to(name, at.after) for name, at in changes.items()})
-            self.offsets.sync(group, end)
+            _sync(self.commit_alone(group, {name: self._reset_to(name, at.after) for name, at in changes.items()}))
         return changes
 
     def _reset_to(self, name: TopicPartition, offset: int) -> Committed:
         """Return a commit that may be made durable: the records before its offset are durable."""
         partition = self._manager.partition(*name)
-        make_records_durable(partition, offset)
-        return Committed(offset, partition.leader_epoch, "", self._manager.clock.now_ms(), partition.topic_id)
+        epoch = make_records_durable(partition, offset)
+        return Committed(offset, epoch, "", self._manager.clock.now_ms(), partition.topic_id)
 
     def _chosen(self, partitions: Iterable[TopicPartition | str] | None, committed: Offsets) -> list[TopicPartition]:
         if partitions is None:
@@ -276,7 +257,7 @@ class GroupAdmin:
         elif shift_by is not None:
             if committed is None:
                 raise ConfigError(
-                    f"shift_by needs a committed offset, and there is none of {name.topic}-{name.partition}; name the partitions",
+                    f"shift_by needs a committed offset, but {name.topic}-{name.partition} has none; name the partitions",
                     option="shift_by", topic=name.topic, partition=name.partition,
                 )  # fmt: skip
             wanted = committed.offset + require_whole("shift_by", shift_by)
@@ -293,24 +274,19 @@ class GroupAdmin:
     def delete(self, group: str) -> None:
         """See ``Log.delete_group``."""
         self._manager.require_writable()
-        place = self.place(group)
+        directory = self.directory(group)
         self.describe(group)
-        files = GroupLock(place)
-        try:
-            end = files.holding(lambda state: self._delete(place, state, files.check_held))
-        finally:
-            files.close()
-        self.offsets.sync(group, end)
+        _sync(_holding(directory, partial(self._delete, directory)))
 
-    def _delete(self, place: GroupDirectory, state: StateFile, check_held: Callable[[], None]) -> int:
-        self._require_empty(place, state)
-        committed = self.offsets.committed(place.group)
-        end = self.offsets.append(place.group, dict.fromkeys(committed), check_held) if committed else 0
-        check_held()
+    def _delete(self, directory: GroupDirectory, lock: GroupLock, state: StateFile) -> Appended | None:
+        self._require_empty(directory, state)
+        committed = self.offsets.committed(directory.group)
+        appended = self.offsets.append(directory.group, dict.fromkeys(committed), lock.check_held)
+        lock.check_held()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
-        self._filesystem.replace(place.directory, gone)  # atomic: a holder of the lock sees the deletion
+        self._filesystem.replace(directory.path, gone)  # atomic: a holder of the lock sees the deletion
         self._clear_away()
-        return end
+        return appended
 
     def forget_topic(self, topic: str, timeout_s: float) -> None:
         """Remove all commits in a deleted topic, by tombstones as of Kafka's coordinator.
@@ -321,29 +297,26 @@ class GroupAdmin:
         """
         if topic == OFFSETS_TOPIC or OFFSETS_TOPIC not in self.topics_now([OFFSETS_TOPIC]):
             return
-        ends = {group: self._forget_topic(topic, group, timeout_s) for group in self._in_files()}
-        later = self.offsets.groups_in(topic).difference(ends)
-        ends.update((group, self._forget_topic(topic, group, timeout_s)) for group in sorted(later))
-        for group in sorted(ends, key=ends.__getitem__, reverse=True):  # highest end first: one sync per partition
-            if ends[group]:
-                self.offsets.sync(group, ends[group])
+        groups = self._in_files()
+        appended = [self._forget_topic(topic, timeout_s, group) for group in groups]
+        later = self.offsets.groups_in(topic).difference(groups)
+        appended += [self._forget_topic(topic, timeout_s, group) for group in sorted(later)]
+        tombstones = [item for item in appended if item is not None]
+        for item in sorted(tombstones, key=lambda item: item.end_offset, reverse=True):
+            item.sync()  # the highest end comes first: one sync per partition
 
-    def _forget_topic(self, topic: str, group: str, timeout_s: float) -> int:
-        """Return the end of the log of commits after the tombstones, 0 if there were none."""
+    def _forget_topic(self, topic: str, timeout_s: float, group: str) -> Appended | None:
+        """Append the tombstones of one group; None if it has no commits in the topic."""
+
+        def append(check_held: Callable[[], object]) -> Appended | None:
+            gone = [name for name in self.offsets.committed(group) if name.topic == topic]
+            return self.offsets.append(group, dict.fromkeys(gone), check_held, lambda: timeout_s)
+
         try:
-            files = GroupLock(self.place(group))
+            directory = self.directory(group)
         except own(ConfigError):  # only Kafka's groups can have this name: no pylog process commits for them
-            return self._append_tombstones(topic, group, bool, timeout_s)
-        try:
-            return files.holding(
-                lambda _: self._append_tombstones(topic, group, files.check_held, timeout_s), timeout_s
-            )
-        finally:
-            files.close()
-
-    def _append_tombstones(self, topic: str, group: str, check_held: Callable[[], object], timeout_s: float) -> int:
-        gone = [name for name in self.offsets.committed(group) if name.topic == topic]
-        return self.offsets.append(group, dict.fromkeys(gone), check_held, timeout_s) if gone else 0
+            return append(bool)
+        return _holding(directory, lambda lock, _: append(lock.check_held), timeout_s)
 
     def _in_files(self) -> list[str]:
         """Return the groups that have a directory: they have, or had, members."""
@@ -370,3 +343,19 @@ def _described(member: Member) -> MemberDescription:
         member.id, member.instance_id, member.client_id, member.host, member.pid, member.joined_ms,
         tuple(sorted(member.owned)), tuple(sorted(member.target)),
     )  # fmt: skip
+
+
+def _holding(
+    directory: GroupDirectory, work: Callable[[GroupLock, StateFile], T], timeout_s: float = LOCK_TIMEOUT_S
+) -> T:
+    """Return ``work``'s result, called with the group's lock. ``LogLocked``."""
+    lock = GroupLock(directory)
+    try:
+        return lock.holding(partial(work, lock), timeout_s)
+    finally:
+        lock.close()
+
+
+def _sync(appended: Appended | None) -> None:
+    if appended is not None:
+        appended.sync()

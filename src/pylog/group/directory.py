@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pylog.catalog.layout import encoded_group
 from pylog.clock import Clock
 from pylog.errors import ConfigError
@@ -13,37 +11,26 @@ NAME_BYTES_MAX = 200  # of the directory's name
 MEMBER_ID_BYTES = 16  # a member's id, and the name of its file, are these bytes in hexadecimal
 
 
-class GroupDirectory(NamedTuple):
+class GroupDirectory:
     """The directory of one group. ``boot`` is ``boot_of`` its filesystem."""
 
-    filesystem: FileSystem
-    clock: Clock
-    group: str
-    directory: str
-    boot: int
-
-    @property
-    def lock(self) -> str:
-        return f"{self.directory}/lock"
-
-    @property
-    def state(self) -> str:
-        return f"{self.directory}/state"
-
-    @property
-    def heartbeats(self) -> str:
-        return f"{self.directory}/heartbeats"
-
-    @property
-    def members(self) -> str:
-        return f"{self.directory}/members"
+    def __init__(self, filesystem: FileSystem, clock: Clock, group: str, path: str, boot: int) -> None:
+        self.filesystem = filesystem
+        self.clock = clock
+        self.group = group
+        self.boot = boot
+        self.path = path
+        self.lock = f"{path}/lock"
+        self.state = f"{path}/state"
+        self.heartbeats = f"{path}/heartbeats"
+        self.members = f"{path}/members"
 
     def member(self, id_: str) -> str:
         return f"{self.members}/{id_}.lock"
 
     def make(self) -> None:
         """Create the directory. It is not synced: nothing in it outlives a boot."""
-        for directory in (self.directory.rpartition("/")[0], self.directory):
+        for directory in (self.path.rpartition("/")[0], self.path):
             self.filesystem.make_directory(directory)
 
 

@@ -77,12 +77,12 @@ class Silence:
 class Absence:
     """For one thread at a time. A member (``me``) never finds itself absent."""
 
-    def __init__(self, place: GroupDirectory) -> None:
-        self._place = place
+    def __init__(self, directory: GroupDirectory) -> None:
+        self._directory = directory
         self._silence = Silence()
         self._absent_since_s: dict[str, float] = {}
 
-    def look_anew(self) -> None:
+    def restart(self) -> None:
         """Measure silence from now on only."""
         self._silence = Silence()
 
@@ -99,11 +99,11 @@ class Absence:
 
     def _is_away(self, member: Member) -> bool:
         """Whether it is a static member that may return: its session decides."""
-        return bool(member.instance_id) and not has_process(self._place, member.id)
+        return bool(member.instance_id) and not has_process(self._directory, member.id)
 
     def gone(self, group: Group, me: str, now_s: float) -> set[str]:
         """Return members whose processes have ended, static ones after their session timeout."""
-        dead = dead_members(self._place, group) - {me}
+        dead = dead_members(self._directory, group) - {me}
         self._absent_since_s = {id_: self._absent_since_s.get(id_, now_s) for id_ in dead}
         return {
             id_
@@ -113,20 +113,20 @@ class Absence:
         }
 
 
-def dead_members(place: GroupDirectory, group: Group) -> set[str]:
+def dead_members(directory: GroupDirectory, group: Group) -> set[str]:
     """Return the members whose processes have ended: no process locks their files."""
-    return {id_ for id_ in group.members if not has_process(place, id_)}
+    return {id_ for id_ in group.members if not has_process(directory, id_)}
 
 
-def has_process(place: GroupDirectory, id_: str) -> bool:
+def has_process(directory: GroupDirectory, id_: str) -> bool:
     """Whether a process locks this member's file; False for a FIFO or a link."""
-    path = place.member(id_)
+    path = directory.member(id_)
     try:
-        return place.filesystem.is_locked(path)
+        return directory.filesystem.is_locked(path)
     except own(StorageError) as error:
         if "kind" not in error.facts:
             raise
-        _warn(place.group, str(error))
+        _warn(directory.group, str(error))
         return False
 
 

@@ -21,8 +21,8 @@ _DELETIONS_MAX = 100  # that one opening may meet
 class GroupLock:
     """For one thread at a time. The lock is held during one change, or one commit of offsets."""
 
-    def __init__(self, place: GroupDirectory) -> None:
-        self._place = place
+    def __init__(self, directory: GroupDirectory) -> None:
+        self._directory = directory
         self._lock: FileLock | None = None
         self._state: StateFile | None = None
         self._holder = 0  # the process that called ``holding``
@@ -42,16 +42,13 @@ class GroupLock:
         timeout_s: float = LOCK_TIMEOUT_S,
         while_waiting: Callable[[], object] = bool,
     ) -> T:
-        """Call ``work`` with the lock held, and return its result. ``LogLocked`` if it isn't free
-        in time.
-
-        ``while_waiting`` is called every few milliseconds until then.
-        """
+        """Return the result of ``work``, called with the lock held. ``LogLocked`` after a time in
+        which ``while_waiting`` is called every few milliseconds."""
         while True:
-            self._holder = self._place.filesystem.process_id()
+            self._holder = self._directory.filesystem.process_id()
             lock = self._lock or self._open()
             try:
-                if not acquire(lock, self._place.clock, timeout_s, while_waiting):
+                if not lock.try_acquire() and not acquire(lock, self._directory.clock, timeout_s, while_waiting):
                     raise self._timed_out(timeout_s)
                 if lock.is_in_place():
                     return self._work(work)
@@ -67,7 +64,7 @@ class GroupLock:
         except own(FileNotFoundError) as error:
             if isinstance(error, PylogError):
                 raise
-            path = self._place.directory
+            path = self._directory.path
             raise StorageError(
                 f"files of the group were removed from {path} meanwhile; try again", path=path
             ) from error
@@ -77,37 +74,34 @@ class GroupLock:
 
     def check_held(self) -> None:
         """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
-        if self._holder != self._place.filesystem.process_id():
+        if self._holder != self._directory.filesystem.process_id():
             raise ForkedHandle(
-                f"the group {self._place.group!r} was being changed by this thread when a signal handler forked; the parent goes "
-                "on with it, the child must not",
-                group=self._place.group, path=self._place.directory,
+                f"the group {self._directory.group!r} was being changed by this thread when a signal handler forked; the parent "
+                "goes on with it, the child must not",
+                group=self._directory.group, path=self._directory.path,
             )  # fmt: skip
 
     def _open(self) -> FileLock:
+        directory = self._directory
         for _ in range(_DELETIONS_MAX):
             with suppress(FileNotFoundError):  # the group was deleted in between
-                return self._open_in_place()
-        path = self._place.directory
+                directory.make()
+                lock = directory.filesystem.lock(directory.lock)
+                try:
+                    self._state = StateFile(directory.filesystem.open_appendable(directory.state), directory.boot)
+                except BaseException:
+                    lock.close()
+                    raise
+                self._lock = lock
+                return lock
+        path = directory.path
         raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
-
-    def _open_in_place(self) -> FileLock:
-        place = self._place
-        place.make()
-        lock = place.filesystem.lock(place.lock)
-        try:
-            self._state = StateFile(place.filesystem.open_appendable(place.state), place.boot)
-        except BaseException:
-            lock.close()
-            raise
-        self._lock = lock
-        return lock
 
     def _timed_out(self, timeout_s: float) -> LogLocked:
         return LogLocked(
-            f"{self._place.lock} stayed locked for {timeout_s:g} s: a process of the group {self._place.group!r} may be "
+            f"{self._directory.lock} stayed locked for {timeout_s:g} s: a process of the group {self._directory.group!r} may be "
             "stopped; try again, or find out which one holds it",
-            path=self._place.lock, group=self._place.group, timeout_s=timeout_s,
+            path=self._directory.lock, group=self._directory.group, timeout_s=timeout_s,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -130,10 +124,10 @@ class GroupLock:
             lock.abandon()
 
 
-def read_group(place: GroupDirectory) -> Group:
+def read_group(directory: GroupDirectory) -> Group:
     """Read a group without its lock, and without creating files. Empty if it has no state."""
     try:
-        state = StateFile(place.filesystem.open_readable(place.state), place.boot)
+        state = StateFile(directory.filesystem.open_readable(directory.state), directory.boot)
     except own(FileNotFoundError):
         return Group()
     try:

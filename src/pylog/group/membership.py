@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
 from pylog.group.directory import MEMBER_ID_BYTES, GroupDirectory
@@ -39,10 +40,10 @@ logger = logging.getLogger("pylog.group")
 SHORT_S = 0.02  # a poll does not wait longer for a lock, whose holder may be stopped
 _LEAVE_S = 1.0
 
-Append = Callable[[Callable[[], None]], object]
-"""Takes a function that raises if the group's lock is no longer held (in a forked child)."""
+T = TypeVar("T")
 
-TopicsNow = Callable[[Iterable[str]], Mapping[str, GroupTopic]]
+CheckHeld = Callable[[], None]
+"""Raises if the group's lock is no longer held (in a forked child)."""
 
 
 class MemberOptions(NamedTuple):
@@ -58,18 +59,24 @@ class MemberOptions(NamedTuple):
 class Membership:
     """For one thread at a time. ``topics_now`` returns those of the given topics that exist."""
 
-    def __init__(self, place: GroupDirectory, options: MemberOptions, topics_now: TopicsNow) -> None:
+    def __init__(
+        self,
+        directory: GroupDirectory,
+        options: MemberOptions,
+        topics_now: Callable[[Iterable[str]], Mapping[str, GroupTopic]],
+    ) -> None:
         self.id = ""  # "" while it is not a member
         self.generation = 0
-        self._place = place
+        self.state_path = directory.state  # changes with each decision: a wait watches it
+        self._directory = directory
         self._options = options
         self._topics_now = topics_now
-        self._files = GroupLock(place)
+        self._files = GroupLock(directory)
         self._alive: FileLock | None = None
         self._heartbeats: Heartbeats | None = None
         self._cell = 0
         self._seen = b""  # the slots at the last look
-        self._absence = Absence(place)
+        self._absence = Absence(directory)
         self._rounds = -1
         self._next_tick_s = 0.0
 
@@ -85,9 +92,9 @@ class Membership:
         return self._files.holding(lambda state: self._join(state, wanted), timeout_s)
 
     def _join(self, state: StateFile, wanted: frozenset[str]) -> Group:
-        place, options = self._place, self._options
+        directory, options = self._directory, self._options
         group = state.read()
-        dead = dead_members(self._place, group) - {self.id}
+        dead = dead_members(self._directory, group) - {self.id}
         others = {
             id_: m for id_, m in group.members.items() if m.instance_id or id_ not in dead
         }  # static ones may return
@@ -95,20 +102,20 @@ class Membership:
         has_rivals = any(id_ not in dead and other is not before for id_, other in others.items())
         if has_rivals and group.assignor != options.assignor:
             raise ConfigError(
-                f"the members of group {place.group!r} divide by assignor={group.assignor!r}, this consumer has "
+                f"the members of group {directory.group!r} divide by assignor={group.assignor!r}, this consumer has "
                 f"{options.assignor!r}; give all members the same",
                 option="assignor", value=options.assignor, expected=group.assignor,
             )  # fmt: skip
         group = group._replace(members=others)
-        place.filesystem.make_directory(place.members)
+        directory.filesystem.make_directory(directory.members)
         self._sweep(group)
-        id_ = place.filesystem.random_bytes(MEMBER_ID_BYTES).hex()
-        self._alive = place.filesystem.lock(place.member(id_))
+        id_ = directory.filesystem.random_bytes(MEMBER_ID_BYTES).hex()
+        self._alive = directory.filesystem.lock(directory.member(id_))
         self._alive.try_acquire()
-        self._heartbeats = self._open_heartbeats()
+        self._heartbeats = Heartbeats(directory.filesystem.open_appendable(directory.heartbeats))
         member = Member(
-            id_, options.instance_id, options.client_id, place.filesystem.host_name(), place.filesystem.process_id(),
-            group.free_cell(), max(place.clock.now_ms(), 0), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
+            id_, options.instance_id, options.client_id, directory.filesystem.host_name(), directory.filesystem.process_id(),
+            group.free_cell(), max(directory.clock.now_ms(), 0), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
         )  # fmt: skip
         group = reconciled(
             with_member(group, member, options.assignor, self._topics_now(_wanted(group, wanted))), id_, NONE
@@ -116,7 +123,7 @@ class Membership:
         self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
         state.publish(group)
         self.id = id_  # last: the membership is complete now
-        logger.info("joined group %r as member %s, generation %d", place.group, id_, group.generation)
+        logger.info("joined group %r as member %s, generation %d", directory.group, id_, group.generation)
         return group
 
     def leave(self, timeout_s: float = _LEAVE_S) -> None:
@@ -126,7 +133,7 @@ class Membership:
             if self.id and not self._options.instance_id:
                 self._files.holding(lambda state: self._publish_without(state, {self.id}), min(timeout_s, _LEAVE_S))
         except own(PylogError) as error:
-            logger.info("member %s leaves group %r without a word: %s", self.id, self._place.group, error)
+            logger.info("member %s leaves group %r without a word: %s", self.id, self._directory.group, error)
         finally:
             self._drop()
             self._files.close()
@@ -155,17 +162,9 @@ class Membership:
 
     # Following the group
 
-    @property
-    def paths(self) -> list[str]:
-        """The files that change with each decision, for a wait to watch."""
-        return [self._place.state]
-
     def has_news(self) -> bool:
         """Whether the state changed since the last ``look``, or a check of the others is due."""
-        return self._place.clock.monotonic() >= self._next_tick_s or self._is_behind()
-
-    def _is_behind(self) -> bool:
-        return self._files.state.raw() != self._seen
+        return self._directory.clock.monotonic() >= self._next_tick_s or self._files.state.raw() != self._seen
 
     def look(self) -> Group:
         """Read the published group."""
@@ -228,11 +227,11 @@ class Membership:
 
     def tick(self) -> None:
         """Once per tick: send a heartbeat, check the others, expel those that are gone."""
-        now_s, heartbeats = self._place.clock.monotonic(), self._heartbeats
+        now_s, heartbeats = self._directory.clock.monotonic(), self._heartbeats
         if now_s < self._next_tick_s or heartbeats is None:
             return
         if (now_s - self._next_tick_s) * 1000 > self._options.max_poll_interval_ms:
-            self._absence.look_anew()  # after such a pause this member can't know that others were silent
+            self._absence.restart()  # after such a pause this member can't know that others were silent
         self._next_tick_s = now_s + TICK_S
         heartbeats.beat(self._cell)
         group = self.look()
@@ -249,9 +248,6 @@ class Membership:
         if gone:
             self._expel(gone, heartbeats, counters)
 
-    def _open_heartbeats(self) -> Heartbeats:
-        return Heartbeats(self._place.filesystem.open_appendable(self._place.heartbeats))
-
     def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
             self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), SHORT_S)
@@ -259,8 +255,8 @@ class Membership:
             return  # the holder may be expelling them; else the next tick does
 
     def _expel_now(self, state: StateFile, gone: set[str], now: tuple[int, ...], counters: tuple[int, ...]) -> None:
-        group, group_name = state.read(), self._place.group
-        dead = dead_members(self._place, group) - {self.id}
+        group, group_name = state.read(), self._directory.group
+        dead = dead_members(self._directory, group) - {self.id}
         still = {
             id_
             for id_ in gone & group.members.keys()
@@ -286,31 +282,36 @@ class Membership:
         group = state.read()
         if group.members.keys() & ids:
             rest = [member.topics for id_, member in group.members.items() if id_ not in ids]
-            state.publish(without_members(group, ids, self._topics_now(NO_TOPICS.union(*rest))))
+            state.publish(without_members(group, ids, self._topics_now(frozenset[str]().union(*rest))))
 
     def _sweep(self, group: Group) -> None:
         """With the lock held: remove files of dead members that are not, or no longer, listed."""
-        place = self._place
-        for name in place.filesystem.names(place.members):
+        directory = self._directory
+        for name in directory.filesystem.names(directory.members):
             id_ = name.removesuffix(".lock")
-            if id_ not in group.members and not has_process(place, id_):
+            if id_ not in group.members and not has_process(directory, id_):
                 self._remove_lock(id_)
 
     def _remove_lock(self, id_: str) -> None:
         """Remove the lock of a former member. If this fails now, others do it later."""
         try:
-            self._place.filesystem.remove(self._place.member(id_))
+            self._directory.filesystem.remove(self._directory.member(id_))
         except own(StorageError) as error:  # for example, it is a directory
-            logger.warning("what is left of a member of group %r stays: %s", self._place.group, error)
+            logger.warning("what is left of a member of group %r stays: %s", self._directory.group, error)
 
     # Committing
 
-    def commit(self, partitions: Collection[TopicPartition], append: Append, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        """Call ``append`` with the lock held, if this member owns these partitions.
-        Else ``CommitFailed``. ``LogLocked`` if the lock is not free in ``timeout_s``."""
-        self._files.holding(lambda state: self._commit(state, partitions, append), timeout_s, self._beat)
+    def commit(
+        self,
+        partitions: Collection[TopicPartition],
+        append: Callable[[CheckHeld], T],
+        timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> T:
+        """Return the result of ``append``, called with the lock held. ``CommitFailed`` if this
+        member does not own these partitions; ``LogLocked`` if the lock is not free in time."""
+        return self._files.holding(partial(self._commit, partitions, append), timeout_s, self._beat)
 
-    def _commit(self, state: StateFile, partitions: Collection[TopicPartition], append: Append) -> None:
+    def _commit(self, partitions: Collection[TopicPartition], append: Callable[[CheckHeld], T], state: StateFile) -> T:
         group = state.read()
         me = group.members.get(self.id)
         if me is None:
@@ -319,12 +320,13 @@ class Membership:
         if others:
             topic, number = others[0]
             raise CommitFailed(
-                f"{topic}-{number} is not assigned to this member of group {self._place.group!r} (generation "
+                f"{topic}-{number} is not assigned to this member of group {self._directory.group!r} (generation "
                 f"{group.generation}): it was given to another, who may have read these records again",
-                group=self._place.group, member=self.id, generation=group.generation, topic=topic, partition=number,
+                group=self._directory.group, member=self.id, generation=group.generation, topic=topic, partition=number,
             )  # fmt: skip
-        append(self._files.check_held)
+        appended = append(self._files.check_held)
         self._beat()
+        return appended
 
     def _beat(self) -> None:
         """A member that commits, or waits to, counts as alive, however late its next poll is."""
@@ -333,7 +335,7 @@ class Membership:
 
     def expelled(self, group: Group) -> CommitFailed:
         """Return the error that explains why this is not a member any more."""
-        options, name = self._options, self._place.group
+        options, name = self._options, self._directory.group
         if not self.id:
             return CommitFailed(
                 f"this consumer is no member of group {name!r} now: a forked child, and one that could not join again, joins "
@@ -350,13 +352,10 @@ class Membership:
             )  # fmt: skip
         return CommitFailed(
             f"this consumer is not a member of group {name!r} any more: it did not poll for {options.max_poll_interval_ms} ms "
-            "(max_poll_interval_ms), and others go on with its partitions; poll again to join anew, and let max_poll_records or "
+            "(max_poll_interval_ms), and others go on with its partitions; poll to join again, and let max_poll_records or "
             "the time between two polls be smaller",
             **facts, max_poll_interval_ms=options.max_poll_interval_ms,
         )  # fmt: skip
-
-
-NO_TOPICS: frozenset[str] = frozenset()
 
 
 def _wanted(group: Group, more: frozenset[str]) -> frozenset[str]:

@@ -45,6 +45,7 @@ class Committed(NamedTuple):
     topic_id: str
 
 
+@lru_cache(maxsize=1024)
 def encode_key(group: str, partition: TopicPartition) -> bytes:
     return _INT16.pack(1) + _string(group) + _string(partition.topic) + _INT32.pack(partition.partition)
 
@@ -155,6 +156,7 @@ def _read_unsigned(data: bytes, at: int) -> tuple[int, int]:
             raise struct.error(f"a number of more than 5 bytes at {at}")
 
 
+@lru_cache(maxsize=1024)
 def _id_bytes(topic_id: str) -> bytes:
     try:
         data = base64.urlsafe_b64decode(topic_id + "=" * (-len(topic_id) % 4))

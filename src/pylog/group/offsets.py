@@ -1,8 +1,8 @@
 """Committed offsets: appended to ``__consumer_offsets``, and cached in memory.
 
-The log is the truth. A process caches the last commit of each group and partition. It reads on from
-where it stopped, or from a checkpoint if it is far behind. A process that has appended enough since
-the last checkpoint writes the next: loading does not take longer with more commits.
+The log is the truth. A process caches the last commit of each group and partition. It continues to
+read where it stopped, or at a checkpoint if it is far behind. A process that has appended enough
+since the last checkpoint writes the next one, so that loading does not take longer with more commits.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading  # consumers of several threads share the cache
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.catalog import TopicConfig, TopicDescription
+from pylog.codec.format import INT64_MAX
 from pylog.errors import (
     CorruptRecord,
     CorruptSegment,
@@ -21,7 +22,6 @@ from pylog.errors import (
     OffsetOutOfRange,
     OutcomeUnknown,
     StorageError,
-    TopicNotFound,
 )
 from pylog.group.lock import LOCK_TIMEOUT_S
 from pylog.group.offset_records import (
@@ -35,11 +35,11 @@ from pylog.group.offset_records import (
 )
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.interrupts import own
-from pylog.limits import FETCH_BYTES, RECORDS_AT_ONCE
+from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition.partition_log import PartitionLog
-from pylog.partition.read.reader import Cursor
-from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
+from pylog.partition.read.visibility import READ_COMMITTED
+from pylog.partition.write.batch_input import encoded_batch
 from pylog.storage import after_fork_in_child, while_holding
 
 if TYPE_CHECKING:
@@ -55,19 +55,19 @@ _CONFIG = TopicConfig()._asdict()  # independent of the log's defaults
 Offsets = dict[TopicPartition, Committed]
 
 
-class _Known:
-    """The cache of one partition of the offsets topic."""
+class OffsetsPartition:
+    """One partition of ``__consumer_offsets``, and the cache of its commits."""
 
-    def __init__(self, partition: PartitionLog) -> None:
-        self.partition = partition
-        self.cursor = Cursor(0)
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.next_offset = 0  # the first record that is not in the cache
         self.checkpoint_offset = 0
         self.end_offset = 0  # after the last commit of this process
         self.is_new = True
         self.token: object = None
         self.groups: dict[str, Offsets] = {}
 
-    def take_in(self, key: bytes | None, value: bytes | None) -> None:
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Apply one record of the log. An unreadable record is skipped, with a warning."""
         try:
             name = None if key is None else decode_key(key)
@@ -93,6 +93,17 @@ class _Known:
         ]
 
 
+class Appended(NamedTuple):
+    """A visible commit: its partition of the offsets topic, and the offset after it there."""
+
+    partition: OffsetsPartition
+    end_offset: int
+
+    def sync(self, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+        """Return when it is durable. ``timeout_s``: as in ``PartitionLog.sync``."""
+        self.partition.log.sync(self.end_offset, int(timeout_s * 1000))
+
+
 class OffsetStore:
     """The committed offsets of one log. Safe to share among threads."""
 
@@ -100,24 +111,24 @@ class OffsetStore:
         self._manager = manager
         self._filesystem = manager.filesystem
         self._layout = manager.layout
-        self._known: dict[int, _Known] = {}
+        self._partitions: dict[int, OffsetsPartition] = {}
         self._lock = threading.RLock()
         after_fork_in_child(self._forget_parent)
 
     def _forget_parent(self) -> None:
         self._lock = threading.RLock()
-        self._known = {}  # a thread of the parent may have been changing it
+        self._partitions = {}  # a thread of the parent may have been changing it
 
     # Reading
 
     def committed(self, group: str) -> Offsets:
         """Return what the group has committed, by partition; {} if nothing."""
-        known = self._known_of(group)
-        if known is None:
+        partition = self.partition_of(group)
+        if partition is None:
             return {}
         with self._lock:
-            self._catch_up(known)
-            return dict(known.groups.get(group, {}))
+            self._catch_up(partition)
+            return dict(partition.groups.get(group, {}))
 
     def groups(self) -> set[str]:
         """Return every group that has committed offsets."""
@@ -125,176 +136,147 @@ class OffsetStore:
         topic = self._topic()
         if topic is not None:
             for number in topic.numbers:
-                self._add_groups(self._at(number, topic.id), found)
+                partition = self._partition(number, topic)
+                with self._lock:
+                    self._catch_up(partition)
+                    found.update(partition.groups)
         return found
-
-    def _add_groups(self, known: _Known, found: set[str]) -> None:
-        with self._lock:
-            self._catch_up(known)
-            found.update(known.groups)
 
     def groups_in(self, topic: str) -> set[str]:
         """Return every group that has committed offsets in a topic of this name."""
         return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
 
     def _topic(self) -> TopicDescription | None:
-        try:
-            return self._manager.describe_topic(OFFSETS_TOPIC)
-        except own(TopicNotFound):
-            return None
+        return self._manager.existing_topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
 
-    def _known_of(self, group: str) -> _Known | None:
+    def partition_of(self, group: str) -> OffsetsPartition | None:
+        """Return the partition that contains the group's commits; None if the topic is missing."""
         topic = self._topic()
-        return None if topic is None else self._at(partition_of_group(group, topic.partitions), topic.id)
+        return None if topic is None else self._partition(partition_of_group(group, topic.partitions), topic)
 
-    def _at(self, number: int, topic_id: str) -> _Known:
-        known = self._known.get(number)
-        if known is None or known.partition.topic_id != topic_id:
-            known = self._known[number] = _Known(self._manager.partition(OFFSETS_TOPIC, number))
-        return known
+    def _partition(self, number: int, topic: TopicDescription) -> OffsetsPartition:
+        partition = self._partitions.get(number)
+        if partition is None or partition.log.topic_id != topic.id:
+            partition = self._partitions[number] = OffsetsPartition(self._manager.partition(OFFSETS_TOPIC, number))
+        return partition
 
-    def _catch_up(self, known: _Known) -> None:
+    def _catch_up(self, partition: OffsetsPartition) -> None:
         """Read the commits since the last call."""
-        token = known.partition.change_token()
-        if token == known.token:
+        log = partition.log
+        token = log.change_token()
+        if token == partition.token:
             return
-        if known.is_new or known.partition.latest_offset - known.cursor.offset > _FAR_RECORDS:
-            self._start_from_checkpoint(known)
-        while True:
-            try:
-                fetched = known.partition.fetch(
-                    known.cursor, max_bytes=FETCH_BYTES, isolation_level=READ_COMMITTED, visibility=WRITTEN
-                )
-            except own(OffsetOutOfRange) as error:
-                if known.cursor.offset == error.earliest:
-                    raise
-                known.cursor = Cursor(error.earliest)
-                continue
-            for view in fetched.batches:
-                decoder = view.decoder(OFFSETS_TOPIC, known.partition.number)
-                while records := decoder.take(RECORDS_AT_ONCE):
-                    for record in records:
-                        if record.offset >= known.cursor.offset:
-                            known.take_in(record.key, record.value)
-            if fetched.cursor.offset <= known.cursor.offset:
-                break
-            known.cursor = fetched.cursor
-        known.token = token
+        if partition.is_new or log.latest_offset - partition.next_offset > _FAR_RECORDS:
+            self._start_from_checkpoint(partition)
+        try:
+            for fetched in log.reader.fetches(partition.next_offset, INT64_MAX, isolation_level=READ_COMMITTED):
+                for view in fetched.batches:
+                    decoder = view.decoder(OFFSETS_TOPIC, log.number)
+                    decoder.skip_to(partition.next_offset)
+                    while records := decoder.take(RECORDS_AT_ONCE):
+                        for record in records:
+                            partition.apply(record.key, record.value)
+                partition.next_offset = fetched.cursor.offset
+        except own(OffsetOutOfRange) as error:
+            if partition.next_offset == error.earliest:
+                raise
+            partition.next_offset = error.earliest  # earlier commits were deleted
+            self._catch_up(partition)
+        partition.token = token
 
-    def _start_from_checkpoint(self, known: _Known) -> None:
-        path = self._layout.offsets_checkpoint(known.partition.number)
+    def _start_from_checkpoint(self, partition: OffsetsPartition) -> None:
+        path = self._layout.offsets_checkpoint(partition.log.number)
         checkpoint = None
         try:
             checkpoint = read_checkpoint(self._filesystem, path)
         except own(CorruptSegment, StorageError) as damage:
             logger.warning("%s; reading all of %s instead", damage, OFFSETS_TOPIC)
-        known.is_new = False
+        partition.is_new = False
         if (
             checkpoint is not None
-            and checkpoint.topic_id == known.partition.topic_id
-            and known.cursor.offset < checkpoint.next_offset <= known.partition.latest_offset
+            and checkpoint.topic_id == partition.log.topic_id
+            and partition.next_offset < checkpoint.next_offset <= partition.log.latest_offset
         ):
-            known.groups = {}
+            partition.groups = {}
             for key, value in checkpoint.entries:
-                known.take_in(key, value)
-            known.cursor, known.checkpoint_offset = Cursor(checkpoint.next_offset), checkpoint.next_offset
+                partition.apply(key, value)
+            partition.next_offset = partition.checkpoint_offset = checkpoint.next_offset
 
     # Writing
 
-    def make_topic(self) -> None:
+    def create_topic(self) -> None:
         """Create the topic if it is missing, before the group's lock is taken: a deleter of a topic
         holds the catalog's lock, which creation needs, while it waits for groups' locks."""
-        if self._topic() is None:
-            self._manager.create_topic(OFFSETS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
+        self._manager.create_topic(OFFSETS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
 
     def append(
         self,
         group: str,
         offsets: Mapping[TopicPartition, Committed | None],
         check_held: Callable[[], object] = bool,
-        timeout_s: float = LOCK_TIMEOUT_S,
-    ) -> int:
-        """Commit these offsets, None to remove one: all or none. Visible on return; ``sync`` makes
-        them durable.
+        left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
+    ) -> Appended | None:
+        """Commit these offsets, None to remove one: all or none. Visible on return, not durable.
 
-        Returns the end of the log of commits, 0 if nothing was appended: commits in a deleted topic
-        are left out, since its deleter has appended tombstones, or waits for the group's lock to do
-        so. The caller holds that lock, which ``check_held`` verifies, and has checked that the
-        commit is allowed. Raises as ``Partition.append``.
+        Commits in a deleted topic are left out, since its deleter has appended tombstones, or waits
+        for the group's lock to do so. Returns None if nothing is left to append. The caller holds
+        that lock, which ``check_held`` verifies, and has checked that the commit is allowed.
+        ``LogLocked`` after ``left_s()`` seconds; else raises as ``PartitionLog.append_batch``.
         """
-        offsets = self._of_topics_there(offsets)
         if not offsets:
-            return 0
-        known = self._known_of(group)
-        if known is None:
-            self.make_topic()
-            return self.append(group, offsets, check_held, timeout_s)
-        records = [
-            ProducerRecord(None if committed is None else encode_value(committed), encode_key(group, name))
-            for name, committed in offsets.items()
-        ]
+            return None
+        names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
+        topics = self._manager.existing_topics(names)
+        records = []
+        for name, committed in offsets.items():
+            topic = topics.get(name.topic)
+            if committed is None:
+                records.append(ProducerRecord(None, encode_key(group, name)))
+            elif topic is not None and committed.topic_id in ("", topic.id):
+                records.append(ProducerRecord(encode_value(committed), encode_key(group, name)))
+        if not records:
+            return None
+        topic = topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            self.create_topic()
+            return self.append(group, offsets, check_held, left_s)
+        partition = self._partition(partition_of_group(group, topic.partitions), topic)
+        batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
         check_held()
         try:
-            end = known.partition.append_records(records, timeout_ms=int(timeout_s * 1000)).last_offset + 1
+            result = partition.log.append_batch(batch, timeout_ms=int(left_s() * 1000), min_timestamp_ms=least_ms)
         except own(DeliveryTimeout) as error:
-            raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
-        known.end_offset = end
-        return end
+            raise _locked(error) from error
+        partition.end_offset = result.last_offset + 1
+        return Appended(partition, partition.end_offset)
 
-    def _of_topics_there(
-        self, offsets: Mapping[TopicPartition, Committed | None]
-    ) -> dict[TopicPartition, Committed | None]:
-        """Leave out commits in topics that were deleted, or deleted and created again."""
-        ids: dict[str, str] = {}
-        for topic in {name.topic for name, committed in offsets.items() if committed is not None}:
-            try:
-                ids[topic] = self._manager.describe_topic(topic).id
-            except own(TopicNotFound):
-                continue
-        return {
-            name: committed
-            for name, committed in offsets.items()
-            if committed is None or (name.topic in ids and committed.topic_id in ("", ids[name.topic]))
-        }
-
-    def settle(self, group: str, timeout_s: float) -> None:
+    def recover_last_commit(self, group: str, timeout_s: float) -> None:
         """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.
-
-        Else the next commit, of a member that continued from the one before, would bring it back.
-        """
-        known = self._known_of(group)
-        if known is not None:
+        Else the next commit, of a member that continued from the one before, would bring it back."""
+        partition = self.partition_of(group)
+        if partition is not None:
             try:
-                known.partition.settle(int(timeout_s * 1000))
+                partition.log.settle(int(timeout_s * 1000))
             except own(DeliveryTimeout) as error:
-                raise LogLocked(f"{error}; a process of another group may be stopped", **error.facts) from error
+                raise _locked(error) from error
 
-    def sync(self, group: str, end_offset: int | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        """Return when commits of the group before this offset of its log, or all, are on the disk.
-        ``timeout_s``: as in ``PartitionLog.sync``."""
-        known = self._known_of(group)
-        if known is not None:
-            end_offset = known.partition.latest_offset if end_offset is None else end_offset
-            known.partition.sync(end_offset, int(timeout_s * 1000))
+    def all_commits(self, group: str) -> Appended | None:
+        """Return the group's commits so far, to be synced; None if the topic is missing."""
+        partition = self.partition_of(group)
+        return None if partition is None else Appended(partition, partition.log.latest_offset)
 
-    def tidy(self, group: str, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        """Write a checkpoint, if many commits came since the last one.
-
-        For a process that has committed; it holds no group's lock. ``timeout_s``: as in ``sync``.
-        """
-        known = self._known_of(group)
-        if known is None:
-            return
-        behind = known.end_offset - known.checkpoint_offset
-        if behind < CHECKPOINT_RECORDS or behind < sum(map(len, known.groups.values())):
+    def checkpoint_if_due(self, partition: OffsetsPartition, left_s: Callable[[], float]) -> None:
+        """Write a checkpoint, if many commits came since the last one. No group's lock is held."""
+        records = partition.end_offset - partition.checkpoint_offset
+        if records < CHECKPOINT_RECORDS or records < sum(map(len, partition.groups.values())):
             return
         with self._lock:
-            self._catch_up(known)
-            entries, next_offset = known.entries(), known.cursor.offset
-        path = self._layout.offsets_checkpoint(known.partition.number)
-        checkpoint = Checkpoint(known.partition.topic_id, next_offset, entries)
+            self._catch_up(partition)
+            entries, next_offset = partition.entries(), partition.next_offset
+        path = self._layout.offsets_checkpoint(partition.log.number)
+        checkpoint = Checkpoint(partition.log.topic_id, next_offset, entries)
         try:
-            known.partition.sync(next_offset, int(timeout_s * 1000))
+            partition.log.sync(next_offset, int(left_s() * 1000))
             while_holding(
                 self._filesystem,
                 self._manager.clock,
@@ -306,7 +288,7 @@ class OffsetStore:
             pass  # another process writes one
         except own(StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
-        known.checkpoint_offset = next_offset
+        partition.checkpoint_offset = next_offset
 
     def _write(self, path: str, checkpoint: Checkpoint) -> None:
         try:
@@ -315,3 +297,7 @@ class OffsetStore:
             there = None
         if there is None or there.topic_id != checkpoint.topic_id or there.next_offset < checkpoint.next_offset:
             write_checkpoint(self._filesystem, path, checkpoint)
+
+
+def _locked(error: DeliveryTimeout) -> LogLocked:
+    return LogLocked(f"{error}; a process of another group may be stopped", **error.facts)

@@ -46,11 +46,6 @@ class Member(NamedTuple):
         """Its name for assignors: with an instance id, the same after a restart."""
         return self.instance_id or self.id
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether it owns its target, and nothing else."""
-        return self.owned == self.target
-
 
 class Group(NamedTuple):
     """``starts`` are uncommitted positions that the group began from, kept while it has members."""
@@ -62,12 +57,9 @@ class Group(NamedTuple):
     starts: Mapping[TopicPartition, int] = {}
 
     @property
-    def owned(self) -> Partitions:
-        return NONE.union(*(member.owned for member in self.members.values()))
-
-    @property
     def is_settled(self) -> bool:
-        return all(member.is_settled for member in self.members.values())
+        """Whether each member owns its target, and nothing else."""
+        return all(member.owned == member.target for member in self.members.values())
 
     def member_of_instance(self, instance_id: str) -> Member | None:
         return next((m for m in self.members.values() if instance_id and m.instance_id == instance_id), None)

@@ -167,11 +167,6 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def decode_group(data: bytes) -> Group:
-    """``CorruptSegment`` if it is not a group."""
-    return GroupDecoder().decode(data)
-
-
 class GroupDecoder:
     """Decodes successive states. Unchanged members are not checked and built again."""
 
@@ -189,7 +184,9 @@ class GroupDecoder:
                 for topic, number, offset in content["starts"]
             }
             members = {id_: member for id_, (_, member) in known.items()}
-            group = Group(_generation(content["generation"]), _name(content["assignor"]), members, topics, starts)
+            group = Group(
+                _whole(content["generation"], _GENERATION_MAX), _name(content["assignor"]), members, topics, starts
+            )
         except own(ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
         if members and group.assignor not in ASSIGNORS:
@@ -209,7 +206,7 @@ def _member(item: Mapping[str, Any]) -> Member:
         client_id=_name(item["client_id"]),
         host=_name(item["host"]),
         pid=_whole(item["pid"]),
-        cell=_cell(item["cell"]),
+        cell=_whole(item["cell"], CELLS_MAX - 1),
         joined_ms=_whole(item["joined_ms"]),
         max_poll_interval_ms=_whole(item["max_poll_interval_ms"]),
         session_timeout_ms=_whole(item["session_timeout_ms"]),
@@ -238,19 +235,7 @@ def _member_id(value: Any) -> str:
     return value
 
 
-def _generation(value: Any) -> int:
-    if _whole(value) > _GENERATION_MAX:
-        raise ValueError(f"{value} is no generation")
-    return int(value)
-
-
-def _cell(value: Any) -> int:
-    if _whole(value) >= CELLS_MAX:
-        raise ValueError(f"{value} is no cell, there are {CELLS_MAX}")
-    return int(value)
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX:
-        raise ValueError(f"{value!r:.80} is no number")
+def _whole(value: Any, most: int = INT64_MAX) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.80} is not a number from 0 to {most}")
     return value

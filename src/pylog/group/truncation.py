@@ -28,16 +28,18 @@ def next_offset(partition: PartitionLog, committed: Committed) -> int:
         try:
             end = partition.end_of_leader_epoch(committed.leader_epoch)
         except own(CorruptSegment, FormatVersionError) as damage:
-            logger.warning("%s; offsets committed before a loss of power can't be told from later ones", damage)
+            logger.warning("%s; offsets committed before a power failure can't be told from later ones", damage)
     return min(committed.offset, end)
 
 
-def make_records_durable(partition: PartitionLog, offset: int, timeout_s: float | None = None) -> None:
+def make_records_durable(partition: PartitionLog, offset: int, timeout_s: float | None = None) -> int:
     """Sync what is before the offset: a durable commit must not outlive its records.
-    ``timeout_s``: as in ``PartitionLog.sync``. A stopped writer delays a commit no longer."""
-    durable_offset = partition.durable_offset
-    if durable_offset >= offset:
-        return
-    end = min(offset, partition.latest_offset)
-    if durable_offset < end:
+
+    Returns the leader epoch to commit with the offset. ``timeout_s``: as in ``PartitionLog.sync``.
+    A stopped writer delays a commit no longer.
+    """
+    state = partition.current()  # before the sync: an older epoch is the safe one
+    end = min(offset, state.high_watermark)
+    if state.durable_offset < end:
         partition.sync(end, None if timeout_s is None else int(timeout_s * 1000))
+    return state.leader_epoch

@@ -6,7 +6,7 @@ these members as well, and returns itself, or another object, as its ``manager``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pylog.errors import Closed, ConfigError
@@ -82,6 +82,9 @@ class ConsumerLog(OpenedLog, Protocol):
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
 
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Those of these topics that exist, by one look at the catalog."""
+
     def partition(self, topic: str, number: int) -> PartitionLog:
         """``TopicNotFound``, ``InvalidPartition``."""
 
@@ -114,9 +117,8 @@ def manager_of(log: LogFace[Access_co], user: str) -> Access_co:
     if isinstance(log, type) or not hasattr(log, "manager"):
         raise ConfigError(
             f"the first argument is a Log, got {log!r:.80} ({type(log).__name__}): {user}(Log(path))",
-            option="log",
-            value=log,
-        )
+            option="log", value=log,
+        )  # fmt: skip
     manager = log.manager
     if manager.closed:
         raise Closed(f"the log {manager.path!r} has been closed; open a new one", path=manager.path)

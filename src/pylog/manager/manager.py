@@ -22,7 +22,7 @@ from pylog.catalog import (
     no_such_partition,
 )
 from pylog.clock import Clock, SystemClock
-from pylog.errors import Closed, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.manager.notify import Changes
 from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
@@ -66,7 +66,7 @@ class LogManager:
         self.layout = Layout(self.filesystem.absolute(self.path))  # the process may change its directory
         self.boot = boot_of(self.filesystem)
         check_topic_options(topic_defaults)
-        self._defaults = TopicConfig().with_changes(topic_defaults)
+        defaults = TopicConfig().with_changes(topic_defaults)
         self._forget_commits = forget_commits
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._topics: dict[str, TopicDescription] = {}
@@ -77,27 +77,24 @@ class LogManager:
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._parts: dict[object, Any] = {}
         self.closed = False
-        self._open(create, read_only, shared_group)
-        self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
-        after_fork_in_child(self._forget_parent)
-        if isinstance(self._catalog, Catalog) and not self.read_only:
-            self._catalog.finish_deletions(
-                lambda directory: self._retire(directory, 0.0), lambda topic: self._forget_commits(self, topic, 0.0)
-            )
-
-    def _open(self, create: bool, read_only: bool, shared_group: bool) -> None:
         opened = open_directory(
-            self.filesystem, self.clock, self.layout, self._defaults,
+            self.filesystem, self.clock, self.layout, defaults,
             create=create, read_only=read_only, shared_group=shared_group,
         )  # fmt: skip
         self.filesystem = opened.filesystem
         self._catalog: Catalog | KafkaCatalog = opened.catalog
         self.is_kafka_directory = isinstance(opened.catalog, KafkaCatalog)
         self.read_only = opened.read_only
+        self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         self._kafka_log_starts = opened.kafka_log_starts
         self.manifest: Manifest = opened.manifest  # type: ignore[assignment]  # None only of Kafka's, which has none
         ids, lock = self.layout.producer_ids, self.layout.producer_ids_lock
         self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock)
+        after_fork_in_child(self._forget_parent)
+        if isinstance(self._catalog, Catalog) and not self.read_only:
+            self._catalog.finish_deletions(
+                lambda directory: self._retire(directory, 0.0), lambda topic: self._forget_commits(self, topic, 0.0)
+            )
 
     # Topics
 
@@ -164,6 +161,20 @@ class LogManager:
             if topic is None:
                 topic = self._topics[name] = self._catalog.describe(name)
             return topic
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Those of these topics that exist, by name. Costs one stat if all are known."""
+        if self.closed:
+            raise self._closed()
+        known = self._topics if self._catalog.version() == self._topics_version else {}
+        found = {}
+        for name in sorted(names):
+            if name in known:
+                found[name] = known[name]
+            else:
+                with suppress(TopicNotFound, InvalidTopicName):  # a damaged state of a group has invalid names
+                    found[name] = self._describe(name)
+        return found
 
     def topic_to_send_to(self, name: str) -> TopicDescription:
         """The topic. Created if unknown and the log was opened with ``auto_create_topics=True``."""

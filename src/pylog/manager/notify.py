@@ -32,10 +32,10 @@ class Changes:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._start_anew()
-        after_fork_in_child(self._start_anew)
+        self._start_empty()
+        after_fork_in_child(self._start_empty)
 
-    def _start_anew(self) -> None:
+    def _start_empty(self) -> None:
         """Also in a forked child, which has none of the parent's waiters. A wait that a signal
         handler forked in ends with the old objects."""
         self._sleepers = _Sleepers()

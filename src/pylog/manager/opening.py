@@ -99,7 +99,8 @@ def open_directory(
         starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
         return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts)
     filesystem = filesystem.within(layout.root)
-    read_only = read_only or not may_write(filesystem, layout)
+    directories = [path for path in (layout.root, layout.private) if filesystem.is_directory(path)]
+    read_only = read_only or not all(map(filesystem.writable, directories))
     if manifest is None:
         if read_only or not create:
             raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
@@ -108,17 +109,14 @@ def open_directory(
     if not read_only:
         check_place(filesystem, layout)
         if manifest is None:
-            manifest = catalog.locked(lambda: _create(filesystem, clock, layout))
+            manifest = catalog.locked(  # another process may have been faster
+                lambda: (
+                    read_manifest(filesystem, layout.manifest)
+                    or write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms())
+                )
+            )
         check_lock_kind(layout, manifest)
     return Opened(filesystem, catalog, manifest, read_only, {})
-
-
-def _create(filesystem: FileSystem, clock: Clock, layout: Layout) -> Manifest:
-    """Write the manifest unless another process was faster. The caller has the catalog's lock."""
-    manifest = read_manifest(filesystem, layout.manifest)
-    if manifest is not None:
-        return manifest
-    return write_manifest(filesystem, layout.manifest, LOCK_KIND, clock.now_ms())
 
 
 def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_group: bool) -> None:
@@ -146,12 +144,6 @@ def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
         )
 
 
-def may_write(filesystem: FileSystem, layout: Layout) -> bool:
-    """Whether the modes of the directories permit this process to create topics."""
-    directories = (layout.root, layout.private)
-    return all(filesystem.writable(path) for path in directories if filesystem.is_directory(path))
-
-
 def check_place(filesystem: FileSystem, layout: Layout) -> None:
     """``UnsafeDirectory``; ``LogLocked`` if locks can't be relied on to exclude other writers."""
     if filesystem.is_open_to_all(layout.root):
@@ -165,9 +157,8 @@ def check_place(filesystem: FileSystem, layout: Layout) -> None:
         raise LogLocked(
             f"{layout.root} is on a network filesystem ({kind}), where locks between hosts can't be relied on; "
             "open it with read_only=True, or write from the host that has the disk",
-            path=layout.root,
-            filesystem=kind,
-        )
+            path=layout.root, filesystem=kind,
+        )  # fmt: skip
     make_directory_durably(filesystem, layout.topics)
     if not filesystem.locks_exclude(layout.catalog_lock + ".probe"):
         raise LogLocked(
@@ -180,10 +171,8 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
     if manifest.locks != LOCK_KIND:
         raise LogLocked(
             f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
-            path=layout.root,
-            locks=manifest.locks,
-            available=LOCK_KIND,
-        )
+            path=layout.root, locks=manifest.locks, available=LOCK_KIND,
+        )  # fmt: skip
 
 
 def check_topic_options(options: Mapping[str, object]) -> None:

@@ -85,10 +85,6 @@ def read_next_id(filesystem: FileSystem, path: str) -> int | None:
         raise CorruptSegment(
             f"{path} holds {data[:30]!r}, expected a number from {_LEAST} to {_LAST_BLOCK}; "
             "remove the file: the next producer then begins at a new random number",
-            path=path,
-            position=0,
-            found=data,
-            least=_LEAST,
-            most=_LAST_BLOCK,
-        )
+            path=path, position=0, found=data, least=_LEAST, most=_LAST_BLOCK,
+        )  # fmt: skip
     return int(data)

@@ -313,8 +313,7 @@ class OsFileSystem:
             return None
         return watch_files(paths, kind)
 
-    def process_id(self) -> int:
-        return os.getpid()
+    process_id = staticmethod(os.getpid)
 
     def host_name(self) -> str:
         return os.uname().nodename

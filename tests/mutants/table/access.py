@@ -108,8 +108,8 @@ MUTANTS = (
     Mutant(
         "a commit has its time for each lock",
         "consumer/commit_tracker.py",
-        "check_held, left_s())\n",
-        "check_held)\n",
+        "partial(store.append, self._group_id, news, left_s=left_s)\n",
+        "partial(store.append, self._group_id, news)\n",
         "a commit with a time of a quarter of a second takes half a minute",
         ("tests/group/test_stopped_holder.py",),
     ),

@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "whoever has looked for too long is believed",
         "group/membership.py",
-        "            self._absence.look_anew()  # after such a pause this member can't know that others were silent\n",
+        "            self._absence.restart()  # after such a pause this member can't know that others were silent\n",
         "            pass\n",
         "after a pause of the machine all members expel each other",
         (f"{_PROTOCOL}::test_members_that_were_all_stopped_do_not_expel_each_other",),
@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         "a checkpoint of commits counts for another life of the topic",
         "group/offsets.py",
-        "            and checkpoint.topic_id == known.partition.topic_id\n",
+        "            and checkpoint.topic_id == partition.log.topic_id\n",
         "",
         "a group goes on at offsets of commits that are gone",
         ("tests/group/test_offsets.py::test_a_checkpoint_of_another_life_of_the_topic_says_nothing",),

@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant(
         "a recorded week of retention is believed",
         "catalog/topic.py",
-        "        return config._replace(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)\n",
-        "        return config\n",
+        "    return config._replace(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)\n",
+        "    return config\n",
         "a later version deletes what nobody has asked it to delete",
         (f"{_RETENTION}::test_the_week_that_was_recorded_for_every_topic_is_read_as_unlimited",),
     ),
