@@ -21,9 +21,10 @@ from tests.mutants.mutant import PACKAGE
 from tests.mutants.operators import Change, changed_source, changes
 from tests.mutants.trial import Trial, try_all
 
+ROOMS = ("codec", "consumer", "group", "index", "partition", "producer", "segment", "storage")
 FILES = sorted(
     str(file.relative_to(PACKAGE))
-    for room in ("partition", "segment", "index")
+    for room in ROOMS
     for file in (PACKAGE / room).rglob("*.py")
     if "verify" not in file.parts and file.name != "__init__.py"
 )
@@ -37,13 +38,8 @@ EXHAUSTIVE = (
     "indexes_after_an_outage",
 )
 TESTS = [
-    *(
-        "tests/index",
-        "tests/segment",
-        "tests/partition",
-        "tests/test_format_stability.py",
-        "tests/catalog/test_disposal.py",
-    ),
+    *(f"tests/{room}" for room in ROOMS),
+    *("tests/test_format_stability.py", "tests/catalog/test_disposal.py"),
     *("-m", "not spark and not soak and not engine and not slow and not processes"),
     *(
         "-k",
