@@ -111,6 +111,12 @@ def tmp_log_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where a partition may be laid out; nothing is there yet."""
+    return tmp_path / "t-0"
+
+
+@pytest.fixture
 def open_files() -> Iterator[Callable[[], list[str]]]:
     """Asks which descriptors this process has open, among which no collector closes what earlier tests have left."""
     gc.collect()

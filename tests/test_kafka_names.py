@@ -312,6 +312,7 @@ WRONG = (
 )
 
 
+@pytest.mark.processes
 def test_a_type_checker_finds_each_misspelt_option_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     program = tmp_path / "program.py"
