@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from pylog.log import Log
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -108,6 +110,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 def tmp_log_dir(tmp_path: Path) -> Path:
     """Where a log may be created; nothing is there yet."""
     return tmp_path / "log"
+
+
+@pytest.fixture
+def log(tmp_log_dir: Path) -> Iterator[Log]:
+    """A log without topics."""
+    with Log(tmp_log_dir) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -98,10 +98,9 @@ def theirs() -> Iterator[Theirs]:
 
 
 @pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        yield log
+def log(log: Log) -> Log:
+    log.create_topic("t")
+    return log
 
 
 @pytest.fixture

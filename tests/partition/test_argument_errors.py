@@ -54,7 +54,7 @@ from tests.partition.logs import (
     open_partition,
     partition_in,
 )
-from tests.storage.filesystems import Faulty, Killed, OtherBoot, io_error
+from tests.storage.filesystems import Faulty, Killed, Nth, OtherBoot, io_error
 from tests.system import fail
 
 FS = OsFileSystem()
@@ -173,12 +173,7 @@ def test_a_time_is_not_looked_up_in_segments_that_a_killed_deletion_left(directo
     for number in range(4):
         append_encoded(partition, batch(b"%d" % number, timestamp_ms=START_MS + number))
         partition.log.roll()
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "replace" and path.endswith(".log.deleted"):
-            raise Killed
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"replace"}, lambda _: Killed(), suffix=".log.deleted")
     with pytest.raises(Killed):
         partition.log.delete_before(3)
     reader = open_partition(directory, read_only=True)

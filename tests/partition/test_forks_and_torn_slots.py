@@ -37,7 +37,7 @@ from tests.partition.logs import (
     one,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, io_error
+from tests.storage.filesystems import Faulty, Nth, io_error
 from tests.system import fail
 
 FS = OsFileSystem()
@@ -291,13 +291,7 @@ def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(d
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "wrote" and path.endswith(".log"):
-            filesystem.hook = lambda operation, path: None
-            raise KeyboardInterrupt
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"wrote"}, lambda _: KeyboardInterrupt(), suffix=".log")
     with pytest.raises(KeyboardInterrupt):
         partition.append(one("b"), acks=1)
     assert everything(partition) == [(0, b"a")]
@@ -362,13 +356,7 @@ def test_a_roll_that_fails_leaves_the_log_as_it_was(
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "pwrite" and path.endswith(".commit"):
-            filesystem.hook = lambda operation, path: None
-            raise error
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"pwrite"}, lambda _: error, suffix=".commit")
     with pytest.raises(told):
         partition.log.roll()
     assert len(partition.segments) == 1

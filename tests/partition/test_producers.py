@@ -31,7 +31,7 @@ from tests.partition.logs import (
     marker,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, OtherBoot, full, io_error, nothing
+from tests.storage.filesystems import Faulty, Nth, OtherBoot, full, io_error, nothing
 
 LAST = 2**31 - 1
 
@@ -595,12 +595,7 @@ def test_an_abort_that_could_not_be_published_hides_nothing(tmp_path: Path) -> N
     filesystem = Faulty()
     partition = open_partition(tmp_path / "t-0", filesystem)
     append_encoded(partition, batch(b"kept", producer_id=7, epoch=0, sequence=0, transactional=True))
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "pwrite" and path.endswith(".commit"):
-            raise io_error(path)
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"pwrite"}, io_error, suffix=".commit")
     with pytest.raises(NotAppended):
         append_encoded(partition, marker(7, 0, commit=False))
     filesystem.hook = lambda operation, path: None

@@ -19,11 +19,10 @@ from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.commit_slots import latest
-from pylog.partition.verify import VerifyReport, verify_partition
 from pylog.segment import Seal, time_lookup
 from pylog.segment.seal import LEAST_EVERY_BYTES, decode
 from pylog.storage import OsFileSystem
-from tests.partition.logs import START_MS, TP, file_of, one, open_partition
+from tests.partition.logs import START_MS, file_of, one, open_partition, problems, spans
 
 FS = OsFileSystem()
 SECOND = 1_000
@@ -41,16 +40,8 @@ def filled(directory: Path, count: int = 2_000, from_second: int = 0, **changes:
     return partition
 
 
-def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-    return partition.log.reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
-
-
 def offsets_in(found: list[tuple[int, int]]) -> int:
     return sum(end - start for start, end in found)
-
-
-def problems(directory: Path) -> list[str]:
-    return [str(p) for p in verify_partition(FS, str(directory), TP, dense=True, report=VerifyReport())]
 
 
 def least_published(directory: Path) -> int:

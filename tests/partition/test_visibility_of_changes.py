@@ -11,7 +11,7 @@ from pylog.partition import Cursor
 from pylog.partition.commit_slots import latest
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, add, append_encoded, bases, batch, everything, log_file, one, open_partition
-from tests.storage.filesystems import Faulty, io_error
+from tests.storage.filesystems import Faulty, Nth, io_error
 
 CONFIG = {"segment_bytes": 1024, "index_interval_bytes": 100}
 
@@ -121,12 +121,7 @@ def test_an_append_that_fails_behind_its_publication_has_an_unknown_outcome(dire
     filesystem = Faulty()
     partition, other = open_partition(directory, filesystem), open_partition(directory)
     partition.append(one("a"), acks=1)
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "wrote" and path.endswith(".commit"):
-            raise io_error(path)
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"wrote"}, io_error, suffix=".commit")
     with pytest.raises(OutcomeUnknown):
         partition.append(one("b"), acks=1)
     filesystem.hook = lambda operation, path: None
