@@ -321,7 +321,7 @@ def live(life: Life, rng: random.Random) -> None:
             life.append(writer, times_ms, size, is_compressed=rng.random() < 0.2, is_told=rng.random() < 0.7)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1))
 def test_no_record_is_left_out(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng = random.Random(seed)
