@@ -32,11 +32,11 @@ class Measured(NamedTuple):
     value: str
 
 
-def measure(checkout: Path, workload: str, directory: str | None) -> Iterator[tuple[Measured, float]]:
+def measure(checkout: Path, workload: str, options: list[str]) -> Iterator[tuple[Measured, float]]:
     """One round of a workload, with the source of this checkout."""
     command = [sys.executable, "-m", "benchmarks", workload, "--rounds", "1", "--json"]
     command += [word for rival in RIVALS for word in ("--without", rival)]
-    command += [] if directory is None else ["--directory", directory]
+    command += options
     environment = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}{os.pathsep}{checkout}"}
     done = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     for contender, samples in json.loads(done.stdout)["workloads"][workload]["samples"].items():
@@ -58,7 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("workloads", nargs="+", choices=list(WORKLOADS), metavar="NAME", help="what to run")
     parser.add_argument("--rounds", type=int, default=5, help="how often each checkout runs (5)")
     parser.add_argument("--directory", help="where to write (the temporary directory)")
+    parser.add_argument("--smoke", action="store_true", help="tiny rounds: that it runs, not how fast")
     options = parser.parse_args(arguments)
+    passed = ["--directory", options.directory] if options.directory else []
+    passed += ["--smoke"] if options.smoke else []
     other = options.other.resolve()
     if not (other / "benchmarks").is_dir():
         parser.error(f"{other}: not a checkout of pylog")
@@ -67,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         ratios: dict[Measured, list[float]] = {}
         for number in range(options.rounds):
             pair = [HERE, other] if number % 2 else [other, HERE]
-            found = {checkout: dict(measure(checkout, workload, options.directory)) for checkout in pair}
+            found = {checkout: dict(measure(checkout, workload, passed)) for checkout in pair}
             for measured in found[HERE].keys() & found[other].keys():
                 ratio = time_ratio(measured.value, found[HERE][measured], found[other][measured])
                 ratios.setdefault(measured, []).append(ratio)

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from pylog.log import Log
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -84,6 +86,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.one_codec)
 
 
+def pytest_collection_finish() -> None:
+    """What pytest has collected stays to the end: no collection of garbage looks through it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
@@ -102,6 +110,19 @@ def seed(request: pytest.FixtureRequest) -> int:
 def tmp_log_dir(tmp_path: Path) -> Path:
     """Where a log may be created; nothing is there yet."""
     return tmp_path / "log"
+
+
+@pytest.fixture
+def log(tmp_log_dir: Path) -> Iterator[Log]:
+    """A log without topics."""
+    with Log(tmp_log_dir) as opened:
+        yield opened
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where a partition may be laid out; nothing is there yet."""
+    return tmp_path / "t-0"
 
 
 @pytest.fixture

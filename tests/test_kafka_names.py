@@ -98,10 +98,9 @@ def theirs() -> Iterator[Theirs]:
 
 
 @pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        yield log
+def log(log: Log) -> Log:
+    log.create_topic("t")
+    return log
 
 
 @pytest.fixture
@@ -312,6 +311,7 @@ WRONG = (
 )
 
 
+@pytest.mark.processes
 def test_a_type_checker_finds_each_misspelt_option_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     program = tmp_path / "program.py"

@@ -36,7 +36,7 @@ from pylog.log import Log
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.producer import Producer
 from pylog.storage import OsFileSystem
-from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, values
+from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, topic_of, values
 from tests.producer.fakes import call_in_thread
 from tests.storage.filesystems import OtherBoot
 
@@ -56,8 +56,7 @@ def test_two_handles_append_in_turn_and_read_each_other(tmp_log_dir: Path) -> No
 
 def test_threads_share_a_partition_and_lose_nothing(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
-        log.create_topic("t", segment_bytes=4096)
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t", segment_bytes=4096)
 
         def work(name: int) -> None:
             for number in range(50):
@@ -103,8 +102,7 @@ def test_processes_append_to_one_partition_and_offsets_are_dense(tmp_log_dir: Pa
 @pytest.mark.processes
 def test_a_forked_child_and_its_parent_both_go_on(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         partition.append(one("before"), acks="all")
         child = os.fork()
         if child == 0:
@@ -157,8 +155,7 @@ def test_the_last_producer_ids_are_int64_and_then_there_are_none(tmp_log_dir: Pa
 
 def test_a_closed_log_says_so_everywhere(tmp_log_dir: Path) -> None:
     log = Log(tmp_log_dir)
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     log.close()
     log.close()
     assert log.closed
@@ -222,8 +219,7 @@ def test_a_reader_follows_a_writer_through_rolls_and_deletions(tmp_log_dir: Path
 def test_the_log_start_is_durable_even_if_the_records_were_not(tmp_log_dir: Path) -> None:
     """Deleted up to an end that the power then took back: the log goes on at the start that was promised."""
     with Log(tmp_log_dir, filesystem=OtherBoot(0)) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         for number in range(10):
             partition.append(one(f"{number}"), acks=1)
         partition.log.delete_before(10)
@@ -275,8 +271,7 @@ def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path
             condition.wait(60)
 
     with Log(tmp_log_dir, clock=Patient()) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         assert log.manager.watch([partition.log]) is None
         asked = threading.Event()
 
@@ -308,8 +303,7 @@ def test_an_interrupt_while_a_wait_has_given_its_lock_back_is_the_interrupt(tmp_
 @pytest.mark.skipif(sys.platform != "linux", reason="watches are inotify's")
 def test_a_watch_ends_the_wait_when_something_is_published_or_a_topic_comes(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         watch = log.manager.watch([partition.log])
         if watch is None:
             pytest.skip("this filesystem is watched by nobody")
@@ -401,8 +395,7 @@ def test_a_batch_that_claims_the_greatest_number_of_offsets_does_not_break_the_l
     data[23:27] = (2**31 - 1).to_bytes(4, "big")  # last offset delta
     data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
     with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         with contextlib.suppress(PylogError):
             partition.append(bytes(data), acks=1)
         end = partition.latest_offset
@@ -531,8 +524,7 @@ def test_a_log_stays_where_it_is_when_the_process_goes_to_another_directory(
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with Log("events") as log:
-        log.create_topic("t", segment_bytes=1024)
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t", segment_bytes=1024)
         partition.append(one("x" * 500), acks=1)
         shutil.copytree("events", tmp_path / "there" / "events")  # which a mistaken path would lead into
         monkeypatch.chdir(tmp_path / "there")
@@ -695,8 +687,7 @@ def test_a_pipe_in_a_files_place_is_a_typed_error_and_nobody_waits_for_it(
 
 def test_closing_a_log_seals_what_is_closed_of_it(tmp_log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Log(tmp_log_dir) as log:
-        log.create_topic("t", segment_bytes=20_000)
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t", segment_bytes=20_000)
         while len(partition.segments) == 1:
             partition.append(one("x"), acks=1)
         first = tmp_log_dir / "t-0" / "00000000000000000000.seal"
@@ -746,8 +737,7 @@ GONE_TO_WRITERS: dict[str, Callable[[Log], object]] = {
 @pytest.mark.parametrize("call", [*GONE, *GONE_TO_WRITERS])
 def test_a_log_that_is_moved_while_it_is_open_says_so(tmp_log_dir: Path, call: str, lost: str) -> None:
     with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         partition.append(one("v"), acks=1)
         log.manager.next_producer_id()
         Path(f"{tmp_log_dir}/{lost}").resolve().rename(f"{tmp_log_dir}.moved")
@@ -795,8 +785,7 @@ def test_a_kafka_directory_that_is_moved_while_it_is_open_says_so(tmp_path: Path
 def test_headers_of_an_appended_record_are_pairs_or_a_dict(tmp_log_dir: Path, headers: Any) -> None:
     """As those of ``send``."""
     with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         partition.append([ProducerRecord(b"v", headers=headers), ProducerRecord(b"w", headers={})], acks=1)
         assert [record.headers for record in partition.read(0)] == [(("a", b"1"), ("b", None)), ()]
         with pytest.raises(SerializationError):

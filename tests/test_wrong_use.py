@@ -38,12 +38,11 @@ KAFKA = Path(__file__).parent / "data" / "kafka-4.3.1" / "log"
 
 
 @pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
+def log(log: Log) -> Log:
     """A log with one topic ``t`` of one partition and three records."""
-    with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        log.partition("t", 0).append([ProducerRecord(b"%d" % number) for number in range(3)], acks=1)
-        yield log
+    log.create_topic("t")
+    log.partition("t", 0).append([ProducerRecord(b"%d" % number) for number in range(3)], acks=1)
+    return log
 
 
 @pytest.mark.parametrize("sized", [True, False], ids=["list", "generator"])

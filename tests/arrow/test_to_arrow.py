@@ -17,11 +17,6 @@ from tests.partition.logs import append_encoded, batch, flip, log_file, marker
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
-@pytest.fixture
-def log(tmp_log_dir: Path) -> Log:
-    return Log(tmp_log_dir)
-
-
 def partition_of(log: Log, **config: object) -> Partition:
     log.create_topic("orders", **config)
     return log.partition("orders", 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import calls, trees
+from benchmarks import calls, versions
 from pylog.codec import COMPILED
 
 ROOT = Path(__file__).parents[2]
@@ -22,9 +22,16 @@ def test_a_flush_and_a_send_take_few_calls() -> None:
 
 
 @pytest.mark.processes
-def test_appends_of_two_checkouts_are_compared(tmpfs_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert trees.main([*[str(ROOT)] * 2, "--directory", str(tmpfs_dir), "--rounds", "1", "--repeats", "1"]) == 0
-    shown = capsys.readouterr().out
-    for name in ("flush of 1", "flush of 100", "bare of 1", "bare of 100", "result, acks=1"):
-        assert sum(name in line for line in shown.splitlines()) >= 3
-    assert "ratio" in shown
+def test_a_workload_of_two_checkouts_is_compared(tmpfs_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = ["--directory", str(tmpfs_dir)]
+    assert versions.main([str(ROOT), "append_sync", "--rounds", "2", "--smoke", *directory]) == 0
+    rows = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("| `append_sync` | pylog | p50_us")
+    ]
+    assert len(rows) == 1
+    assert "x (" in rows[0]
+
+
+def test_a_ratio_is_of_times() -> None:
+    assert versions.time_ratio("p50_us", 3.0, 2.0) == 1.5
+    assert versions.time_ratio("records_per_s", 3.0, 2.0) == 2 / 3

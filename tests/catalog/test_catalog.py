@@ -35,7 +35,7 @@ from pylog.log import Log
 from pylog.model import TopicPartition
 from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
-from tests.partition.logs import ManualClock, one, snapshot_of, values
+from tests.partition.logs import ManualClock, one, snapshot_of, topic_of, values
 from tests.storage.filesystems import Network, StandIn
 from tests.system import fail
 
@@ -486,8 +486,7 @@ def test_a_producer_goes_on_in_a_topic_created_anew_and_fails_what_was_for_the_o
         assert [producer.send("t", b"old").result().offset for _ in range(3)] == [0, 1, 2]
         waiting = producer.send("t", b"for the old one") if linger_ms else None
         log.delete_topic("t")
-        log.create_topic("t")
-        fresh = log.partition("t", 0)
+        fresh = topic_of(log, "t")
         for number in range(3):
             fresh.append(one(f"new {number}"))
         if waiting is not None:

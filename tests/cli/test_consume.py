@@ -13,7 +13,7 @@ from pylog.log import Log
 from pylog.model import ProducerRecord
 from pylog.testing import produce_all
 from tests.cli.conftest import Run, start
-from tests.partition.logs import batch, flip, headers, log_file, marker
+from tests.partition.logs import batch, flip, headers, log_file, marker, topic_of
 
 START_MS = 1_700_000_000_000
 
@@ -139,8 +139,7 @@ def test_it_ends_at_the_end_as_it_was_however_fast_the_log_grows(
 
 
 def test_isolation_shows_or_hides_what_is_not_committed(pylog: Run, log: Log) -> None:
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     for number, (value, commit) in enumerate([(b"committed", True), (b"aborted", False), (b"open", None)]):
         partition.log.append_batch(batch(value, producer_id=5, epoch=0, sequence=number, transactional=True))
         if commit is not None:

@@ -18,7 +18,7 @@ from pylog.manager.manager import LogManager
 from pylog.model import ProducerRecord, Record, TopicPartition
 from pylog.testing import produce_all
 from tests.cli.conftest import Run, start
-from tests.partition.logs import batch, flip, headers, log_file, marker
+from tests.partition.logs import batch, flip, headers, log_file, marker, topic_of
 
 T0 = TopicPartition("t", 0)
 
@@ -87,8 +87,7 @@ def test_what_came_meanwhile_is_neither_printed_nor_committed(
 
 
 def test_markers_at_the_end_are_committed_over(pylog: Run, log: Log) -> None:
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     partition.log.append_batch(batch(b"v", producer_id=5, epoch=0, sequence=0, transactional=True))
     partition.log.append_batch(marker(5, 0, commit=True))
     ran = pylog("consume", "t", "--group", "g", "--from-beginning", "--isolation-level", "read_committed")

@@ -13,7 +13,7 @@ from pylog.consumer import Consumer
 from pylog.log import Log
 from pylog.testing import produce_all
 from tests.cli.conftest import Run
-from tests.partition.logs import batch, marker
+from tests.partition.logs import batch, marker, topic_of
 
 KAFKA_LOG = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
 COMMANDS = (
@@ -41,8 +41,7 @@ ROUNDS = 12
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ours") / "log"
     with Log(path) as log:
-        log.create_topic("t", index_interval_bytes=100)
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t", index_interval_bytes=100)
         for number in range(3):
             produce_all(log, "t", [(b"k", b"value %d" % at) for at in range(5)])
             partition.log.append_batch(batch(b"a", producer_id=9_999, epoch=0, sequence=number, transactional=True))

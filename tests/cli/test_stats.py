@@ -9,7 +9,7 @@ from pylog.log import Log
 from pylog.model import ProducerRecord
 from pylog.storage import OsFileSystem
 from tests.cli.conftest import Run
-from tests.partition.logs import batch, flip, log_file, marker
+from tests.partition.logs import batch, flip, log_file, marker, topic_of
 
 START_MS = 1_700_000_000_000
 
@@ -42,8 +42,7 @@ def test_every_partition_has_its_line(pylog: Run, log: Log) -> None:
 
 
 def test_the_greatest_timestamp_may_be_in_a_closed_segment(pylog: Run, log: Log) -> None:
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     partition.append([ProducerRecord(b"", timestamp_ms=9_000_000)])
     partition.log.roll()
     partition.append([ProducerRecord(b"", timestamp_ms=5)])
@@ -52,8 +51,7 @@ def test_the_greatest_timestamp_may_be_in_a_closed_segment(pylog: Run, log: Log)
 
 
 def test_markers_count_as_no_batch_of_records(pylog: Run, log: Log) -> None:
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     partition.log.append_batch(batch(b"a", b"b", producer_id=1, epoch=0, sequence=0, transactional=True))
     partition.log.append_batch(marker(1, 0, commit=True))
     partition.log.append_batch(batch(b"c", producer_id=1, epoch=0, sequence=2, transactional=True))
@@ -62,8 +60,7 @@ def test_markers_count_as_no_batch_of_records(pylog: Run, log: Log) -> None:
 
 
 def test_after_records_were_deleted_the_first_is_the_first_kept(pylog: Run, log: Log) -> None:
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     partition.append([ProducerRecord(b"", timestamp_ms=START_MS + at) for at in range(5)])
     partition.log.delete_before(3)
     (row,) = pylog("stats", "--json").objects
@@ -83,8 +80,7 @@ def test_a_damaged_partition_hides_no_other(pylog: Run, log: Log) -> None:
 
 
 def test_it_reads_little_of_a_large_log(pylog: Run, log: Log, monkeypatch: object) -> None:
-    log.create_topic("t", index_interval_bytes=4096)
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t", index_interval_bytes=4096)
     for number in range(300):
         partition.append([ProducerRecord(b"x" * 1000, timestamp_ms=number)] * 20, acks=1)
     reads: list[int] = []

@@ -241,6 +241,14 @@ def test_the_limit_is_exact_and_the_error_names_limit_and_codec(codec: int, size
     assert (raised.value.codec, raised.value.limit_bytes) == (CODEC_NAMES[codec], size - 1)
 
 
+def test_the_limit_of_a_zstd_frame_that_does_not_say_its_size_is_named() -> None:
+    compressor = zstandard.ZstdCompressor(write_checksum=False).compressobj()
+    frame = compressor.compress(TEXT) + compressor.flush()
+    assert decompress(ZSTD, frame, len(TEXT)) == TEXT
+    with pytest.raises(CorruptRecord, match=f"zstd payload holds more than the limit of {len(TEXT) - 1} bytes"):
+        decompress(ZSTD, frame, len(TEXT) - 1)
+
+
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_limit_of_nothing_holds(codec: int) -> None:
     assert decompress(codec, compress(codec, b"", None), 0) == b""

@@ -36,7 +36,7 @@ from tests.fuzz.mutate import Mutator
 from tests.fuzz.record_targets import batches_fields, repair_batches
 from tests.fuzz.segment_targets import repair_seal
 from tests.fuzz.target import Target, require, shape_of
-from tests.partition.logs import batch, marker
+from tests.partition.logs import batch, marker, topic_of
 
 NAME = "directories"
 STEP_SLOW_S = 5.0
@@ -56,8 +56,7 @@ def build(root: Path) -> list[Path]:
     """The right logs: one of pylog's, with closed segments, transactions and every codec; one of Kafka's."""
     ours, kafkas = root / "ours", root / "kafkas"
     with Log(ours) as log:
-        log.create_topic("t", partitions=2, index_interval_bytes=100)
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t", partitions=2, index_interval_bytes=100)
         for number, codec in enumerate((NONE, GZIP, LZ4, ZSTD)):
             encoder = RecordEncoder(1 << 16)
             encoder.extend(1_700_000_000_000 + number, [b"value %d " % at * 8 for at in range(6)], [b"k"] * 6, 0)

@@ -21,7 +21,7 @@ from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock, produce_all
 from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy
 from tests.group.test_races import in_all_orders
-from tests.simulation.actors import World
+from tests.simulation.actors import World, kill_at
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -150,19 +150,10 @@ def test_what_is_committed_of_a_topic_that_was_deleted_since_is_not_appended(log
 
 def with_a_commit(machine: Machine) -> None:
     process = machine.process()
-    with Log("/log", filesystem=process.filesystem, clock=process.clock) as log:
+    with process.open_log("/log") as log:
         log.create_topic("t")
         log.partition("t", 0).append([ProducerRecord(b"0"), ProducerRecord(b"1")], acks="all")
         commit(log, "g", T0)
-
-
-def kill_at(process: Process, number: int) -> None:
-    def before(acting: Process, _step: Step) -> None:
-        if acting is process and acting.steps == number:
-            acting.kill()
-            raise Killed
-
-    process.machine.before_step.append(before)
 
 
 def test_a_commit_counts_if_the_topic_of_commits_is_deleted_while_it_waits_for_the_lock(
@@ -206,7 +197,7 @@ def test_a_deletion_killed_at_any_step_leaves_no_commit_when_it_is_finished() ->
         machine = Machine()
         with_a_commit(machine)
         deleter = machine.process()
-        log = Log("/log", filesystem=deleter.filesystem, clock=deleter.clock)
+        log = deleter.open_log("/log")
         kill_at(deleter, deleter.steps + 1 + steps)
         try:
             log.delete_topic("t")
@@ -214,7 +205,7 @@ def test_a_deletion_killed_at_any_step_leaves_no_commit_when_it_is_finished() ->
         except Killed:
             steps += 1
         finisher = machine.process()
-        with Log("/log", filesystem=finisher.filesystem, clock=finisher.clock) as log:
+        with finisher.open_log("/log") as log:
             assert newest(log) == {("g", T0): 2 if "t" in log.topics() else None}
     assert finished > 40
 
@@ -223,11 +214,11 @@ def test_tombstones_are_durable_when_the_deletion_returns(seed: int) -> None:
     machine = Machine(seed)
     with_a_commit(machine)
     process = machine.process()
-    with Log("/log", filesystem=process.filesystem, clock=process.clock) as log:
+    with process.open_log("/log") as log:
         log.delete_topic("t")
     for image in machine.power_losses():
         later = image.process()
-        with Log("/log", filesystem=later.filesystem, clock=later.clock) as log:
+        with later.open_log("/log") as log:
             assert (log.topics(), newest(log)) == ([OFFSETS_TOPIC], {("g", T0): None})
 
 

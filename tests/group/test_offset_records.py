@@ -66,6 +66,12 @@ def test_every_version_is_read_and_unknown_tags_are_passed_over(value: str, expe
     assert decode_value(bytes.fromhex(value)) == expected
 
 
+def test_a_topic_id_that_is_cut_off_is_a_named_error() -> None:
+    value = encode_value(Committed(400, 2, "note", 1_700_000_000_000, "AAECAwQFBgcICQoLDA0ODw"))
+    with pytest.raises(CorruptRecord):
+        decode_value(value[:-1])
+
+
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda rest: b"\0\4" + rest))
 def test_any_bytes_are_an_offset_or_a_named_error(data: bytes) -> None:
     for decode in (decode_key, decode_value):

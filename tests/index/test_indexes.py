@@ -296,9 +296,8 @@ def test_lookups_equal_a_search_of_every_record(tmp_path: Path, seed: int, round
         assert (tuple(found) if found else None) == expected, f"timestamp {timestamp}"
 
 
-def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(tmp_path: Path) -> None:
+def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(directory: Path) -> None:
     """A machine without a clock says 1970. An entry of zeros would count as none, and hide the ones behind it."""
-    directory = tmp_path / "t-0"
     partition = open_partition(directory, index_interval_bytes=100)
     times = [*[0] * 8, *range(5)]
     for at in times:
@@ -319,9 +318,8 @@ def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(tmp_path: Pat
     ]  # fmt: skip
 
 
-def test_an_index_that_points_to_other_batches_hides_no_record(tmp_path: Path) -> None:
+def test_an_index_that_points_to_other_batches_hides_no_record(directory: Path) -> None:
     """Each entry in turn is given the position of every other batch: as good an entry as any, but for the offset there."""
-    directory = tmp_path / "t-0"
     partition = open_partition(directory, index_interval_bytes=200)
     for number in range(12):
         append_encoded(partition, batch(b"%d" % number * 40, timestamp_ms=START_MS + number))
@@ -361,9 +359,8 @@ def test_offset_for_time_begins_at_the_log_start(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".commit"])
-def test_a_writer_killed_between_two_writes_leaves_indexes_that_are_made_whole(tmp_path: Path, suffix: str) -> None:
+def test_a_writer_killed_between_two_writes_leaves_indexes_that_are_made_whole(directory: Path, suffix: str) -> None:
     """The process dies before the write to this file; nothing is undone, as after SIGKILL."""
-    directory = tmp_path / "t-0"
     healthy = open_partition(directory, index_interval_bytes=0)
     for number in range(3):
         append_encoded(healthy, batch(b"v%d" % number, timestamp_ms=START_MS + number))

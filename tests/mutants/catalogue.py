@@ -3,30 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import (
-    access,
-    durability,
-    groups,
-    names,
-    producers,
-    reading,
-    recovery,
-    sharing,
-    sinks,
-    streams,
-    topics,
-)
+from tests.mutants.table import access, durability, groups, producers, reading, recovery, sharing, spark
 
-MUTANTS: tuple[Mutant, ...] = (
-    *access.MUTANTS,
-    *durability.MUTANTS,
-    *groups.MUTANTS,
-    *names.MUTANTS,
-    *producers.MUTANTS,
-    *reading.MUTANTS,
-    *recovery.MUTANTS,
-    *sharing.MUTANTS,
-    *sinks.MUTANTS,
-    *streams.MUTANTS,
-    *topics.MUTANTS,
-)
+TABLES = (access, durability, groups, producers, reading, recovery, sharing, spark)
+MUTANTS: tuple[Mutant, ...] = tuple(mutant for table in TABLES for mutant in table.MUTANTS)

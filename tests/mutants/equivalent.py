@@ -7,6 +7,18 @@ _OVERWRITTEN = "attach or refresh sets it before anybody looks"
 _SIZE_OF_A_PIECE = "how much is read at once, or looked through before giving up; nothing is promised of the number"
 
 EQUIVALENT: dict[tuple[str, str], str] = {
+    (
+        "producer/send_many.py",
+        "BulkSender._partitions: topic.key_hash is None  ->  topic.key_hash is not None",
+    ): "the same partitions, chosen one by one",
+    (
+        "partition/commit_slots.py",
+        (
+            "CommitState._make: 0 <= start <= stable <= high <= end <= INT64_MAX  ->  "
+            "0 <= start <= stable <= high <= end < INT64_MAX"
+        ),
+    ): "no log has so many records",
+    ("group/offsets.py", "OffsetStore.append: 1000  ->  1001"): "a thousandth of a wait",
     ("segment/seal.py", "encode: 0  ->  1"): "a seal of no batches has no times, with the flag and without",
     ("partition/read/assessment.py", "assess: 0  ->  1"): "the size is set in the loop, and what is cut is only logged",
     (

@@ -21,36 +21,23 @@ from tests.mutants.mutant import PACKAGE
 from tests.mutants.operators import Change, changed_source, changes
 from tests.mutants.trial import Trial, try_all
 
+ROOMS = ("codec", "consumer", "group", "index", "partition", "producer", "segment", "storage")
 FILES = sorted(
     str(file.relative_to(PACKAGE))
-    for room in ("partition", "segment", "index")
+    for room in ROOMS
     for file in (PACKAGE / room).rglob("*.py")
     if "verify" not in file.parts and file.name != "__init__.py"
 )
 EXHAUSTIVE = (
-    "flipped",
-    "prefix",
-    "any_content",
-    "small_files",
-    "time_index_of",
-    "AgainstAList",
-    "indexes_after_an_outage",
+    *("flipped", "prefix", "any_content", "small_files", "time_index_of", "AgainstAList", "indexes_after_an_outage"),
+    *("anywhere", "any_step", "in_every_order", "in_all_orders", "at_random", "meet", "other_batches"),
+    *("passes_for_another", "guarded_page"),
 )
 TESTS = [
-    *(
-        "tests/index",
-        "tests/segment",
-        "tests/partition",
-        "tests/test_format_stability.py",
-        "tests/catalog/test_disposal.py",
-    ),
+    *(f"tests/{room}" for room in ROOMS),
+    *("tests/test_format_stability.py", "tests/catalog/test_disposal.py"),
     *("-m", "not spark and not soak and not engine and not slow and not processes"),
-    *(
-        "-k",
-        " and ".join(
-            f"not {part}" for part in (*EXHAUSTIVE, "interrupted_anywhere", "other_batches", "passes_for_another")
-        ),
-    ),
+    *("-k", " and ".join(f"not {part}" for part in EXHAUSTIVE)),
 ]
 SECONDS_OF_TESTS = (4.0, 60.0)  # the quickest tests of the line first; what survives them is tried on more
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,28 +22,30 @@ ROOT = Path(__file__).parents[2]
 
 
 class Lines(NamedTuple):
-    """``tests[file][line]`` are node ids; ``seconds`` says how long each took."""
+    """``names`` are node ids, the quickest test first; the n-th runs a line if bit n of ``tests[file][line]`` is set."""
 
-    tests: dict[str, dict[int, list[str]]]
-    seconds: dict[str, float]
+    names: list[str]
+    seconds: list[float]
+    tests: dict[str, dict[int, int]]
 
     def of(self, file: str, line: int, most_seconds: float) -> list[str]:
         """The tests that run a line, the quickest first, as many as take no longer than that."""
-        chosen, left = [], most_seconds
-        for test in sorted(self._near(file, line), key=lambda test: self.seconds.get(test, 0.0)):
-            left -= self.seconds.get(test, 0.0) + 0.002
-            if left < 0 and chosen:
-                break
-            chosen.append(test)
+        chosen, left, near = [], most_seconds, self._near(file, line)
+        for number, (name, seconds) in enumerate(zip(self.names, self.seconds, strict=True)):
+            if near >> number & 1:
+                left -= seconds + 0.002
+                if left < 0 and chosen:
+                    break
+                chosen.append(name)
         return chosen
 
-    def _near(self, file: str, line: int) -> list[str]:
+    def _near(self, file: str, line: int) -> int:
         """The tests of the line; where it is the middle of a statement, of one just before; of what is run on import, all."""
         of_file = self.tests.get(file, {})
         for before in range(4):
             if of_file.get(line - before):
                 return of_file[line - before]
-        return sorted({test for tests in of_file.values() for test in tests})
+        return reduce(or_, of_file.values(), 0)
 
 
 class Contexts:
@@ -72,9 +76,10 @@ def record(target: Path, files: list[str], arguments: list[str]) -> None:
 
 
 def load(target: Path) -> Lines:
-    found = json.loads(target.read_text())
-    tests = {file: {int(line): names for line, names in lines.items()} for file, lines in found["tests"].items()}
-    return Lines(tests, found["seconds"])
+    names, seconds, tests = json.loads(target.read_text())
+    return Lines(
+        names, seconds, {f: {int(line): int(bits, 16) for line, bits in of.items()} for f, of in tests.items()}
+    )
 
 
 def main(target: str, files: str, *arguments: str) -> int:
@@ -83,15 +88,17 @@ def main(target: str, files: str, *arguments: str) -> int:
     measuring.start()
     code = pytest.main(["-q", "-p", "no:cacheprovider", *arguments], plugins=[contexts])
     measuring.stop()
-    data = measuring.get_data()
+    data, seconds = measuring.get_data(), contexts.seconds
+    names = sorted(seconds, key=seconds.__getitem__)
+    bits = {name: 1 << number for number, name in enumerate(names)}
     tests = {
         file: {
-            line: [name for name in names if name]
-            for line, names in data.contexts_by_lineno(str(PACKAGE / file)).items()
+            line: f"{reduce(or_, (bits[name] for name in of_line if name), 0):x}"
+            for line, of_line in data.contexts_by_lineno(str(PACKAGE / file)).items()
         }
         for file in json.loads(files)
     }
-    Path(target).write_text(json.dumps({"tests": tests, "seconds": contexts.seconds}))
+    Path(target).write_text(json.dumps([names, [seconds[name] for name in names], tests]))
     return int(code)
 
 

@@ -22,10 +22,12 @@ from pylog.codec.control import ControlType, build_marker
 from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, LENGTH_POSITION
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
+from pylog.log import Log
 from pylog.model import ProducerRecord, Record, TopicPartition
 from pylog.partition import Cursor, Partition
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
+from pylog.partition.verify import verify_partition
 from pylog.partition.write.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
@@ -82,6 +84,12 @@ def partition_in(
     )
 
 
+def topic_of(log: Log, name: str, **options: Any) -> Partition:
+    """A new topic's first partition."""
+    log.create_topic(name, **options)
+    return log.partition(name, 0)
+
+
 def open_writer(directory: Path | str, filesystem: FileSystem, config: TopicConfig) -> PartitionWriter:
     """Only the part that recovers and appends."""
     boot = boot_of(filesystem)
@@ -116,6 +124,14 @@ def one(value: bytes | str, timestamp_ms: int | None = None) -> list[ProducerRec
 
 def many(*values: str, timestamp_ms: int | None = None) -> list[ProducerRecord]:
     return [ProducerRecord(value.encode(), timestamp_ms=timestamp_ms) for value in values]
+
+
+def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
+    return partition.log.reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
+
+
+def problems(directory: Path) -> list[str]:
+    return [str(p) for p in verify_partition(OsFileSystem(), str(directory), TP, dense=True)]
 
 
 def values(records: list[Record]) -> list[str]:

@@ -54,7 +54,7 @@ from tests.partition.logs import (
     open_partition,
     partition_in,
 )
-from tests.storage.filesystems import Faulty, Killed, OtherBoot, io_error
+from tests.storage.filesystems import Faulty, Killed, Nth, OtherBoot, io_error
 from tests.system import fail
 
 FS = OsFileSystem()
@@ -93,8 +93,7 @@ def test_a_closed_partition_says_so(tmp_path: Path) -> None:
             call()
 
 
-def test_settings_that_cannot_be_read_are_an_append_that_did_not_happen(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_settings_that_cannot_be_read_are_an_append_that_did_not_happen(directory: Path) -> None:
     open_partition(directory).close()
 
     def refused() -> Any:
@@ -105,8 +104,7 @@ def test_settings_that_cannot_be_read_are_an_append_that_did_not_happen(tmp_path
         partition.append(one("a"), acks=1)
 
 
-def test_a_token_changes_with_what_is_published_whether_there_are_slots_or_not(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_token_changes_with_what_is_published_whether_there_are_slots_or_not(directory: Path) -> None:
     partition, reader = open_partition(directory), open_partition(directory, read_only=True)
     before = reader.log.change_token()
     assert reader.log.change_token() == before
@@ -125,8 +123,7 @@ def test_a_token_changes_with_what_is_published_whether_there_are_slots_or_not(t
     assert open_partition(directory, read_only=True, foreign=True).log.change_token() == (None, 0)
 
 
-def test_a_log_that_is_gone_is_not_called_a_damaged_partition(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_log_that_is_gone_is_not_called_a_damaged_partition(directory: Path) -> None:
     is_gone = False
 
     def settings() -> Any:
@@ -170,19 +167,13 @@ def test_a_batch_that_claims_a_later_record_than_it_has_hides_none_behind_it(tmp
     assert found.offset == 2
 
 
-def test_a_time_is_not_looked_up_in_segments_that_a_killed_deletion_left(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_time_is_not_looked_up_in_segments_that_a_killed_deletion_left(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     for number in range(4):
         append_encoded(partition, batch(b"%d" % number, timestamp_ms=START_MS + number))
         partition.log.roll()
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "replace" and path.endswith(".log.deleted"):
-            raise Killed
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"replace"}, lambda _: Killed(), suffix=".log.deleted")
     with pytest.raises(Killed):
         partition.log.delete_before(3)
     reader = open_partition(directory, read_only=True)
@@ -213,9 +204,8 @@ def two_segments(directory: Path, times: list[int]) -> None:
     ],
 )
 def test_verify_names_entries_of_time_that_go_backwards(
-    tmp_path: Path, entries: list[tuple[int, int]], problem: str
+    directory: Path, entries: list[tuple[int, int]], problem: str
 ) -> None:
-    directory = tmp_path / "t-0"
     two_segments(directory, [5, 3, 6])
     packed = [TIME_ENTRY.pack(START_MS + at, offset) for at, offset in entries]
     file_of(directory, 0, ".timeindex").write_bytes(b"".join(packed))
@@ -224,15 +214,13 @@ def test_verify_names_entries_of_time_that_go_backwards(
     assert problem in found[1]
 
 
-def test_verify_names_an_abort_of_a_version_that_it_does_not_know(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_verify_names_an_abort_of_a_version_that_it_does_not_know(directory: Path) -> None:
     two_segments(directory, [1])
     file_of(directory, 0, ".txnindex").write_bytes(ABORT_ENTRY.pack(9, 7, 0, 1, 2))
     assert problems_of(directory) == [("txnindex", "entry of version 9, expected 0")]
 
 
-def test_verify_names_a_seal_of_other_offsets(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_verify_names_a_seal_of_other_offsets(directory: Path) -> None:
     two_segments(directory, [1, 2])
     seal = read_seal(FS, str(directory), 0, log_file(directory).stat().st_size)
     assert seal is not None
@@ -240,8 +228,7 @@ def test_verify_names_a_seal_of_other_offsets(tmp_path: Path) -> None:
     assert problems_of(directory) == [("seal", "says offsets 0 to 5, the batches are 0 to 1")]
 
 
-def test_verify_passes_over_what_a_loss_of_power_took_behind_the_durable_end(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_verify_passes_over_what_a_loss_of_power_took_behind_the_durable_end(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1))
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number))
@@ -254,8 +241,7 @@ def test_verify_passes_over_what_a_loss_of_power_took_behind_the_durable_end(tmp
     assert problems_of(directory, OtherBoot(2)) == []
 
 
-def test_verify_passes_over_a_segment_that_overlaps_the_one_before_behind_the_durable_end(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_verify_passes_over_a_segment_that_overlaps_the_one_before_behind_the_durable_end(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1))
     for number in range(4):
         append_encoded(partition, batch(b"%d" % number))
@@ -271,8 +257,7 @@ def test_verify_passes_over_a_segment_that_overlaps_the_one_before_behind_the_du
     assert "offsets 2 to 2 were in the segment before" in dict(problems_of(directory, OtherBoot(1)))["offsets"]
 
 
-def test_verify_passes_over_a_snapshot_that_a_newer_one_replaces_meanwhile(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_verify_passes_over_a_snapshot_that_a_newer_one_replaces_meanwhile(directory: Path) -> None:
     two_segments(directory, [1])
 
     class Vanishing(OsFileSystem):
@@ -284,8 +269,7 @@ def test_verify_passes_over_a_snapshot_that_a_newer_one_replaces_meanwhile(tmp_p
     assert problems_of(directory, Vanishing()) == []
 
 
-def test_a_torn_tail_before_an_empty_segment_is_cut_where_the_slots_are_lost(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_torn_tail_before_an_empty_segment_is_cut_where_the_slots_are_lost(directory: Path) -> None:
     partition = open_partition(directory)
     for value in ("a", "b"):
         partition.append(one(value), acks=1)
@@ -299,8 +283,7 @@ def test_a_torn_tail_before_an_empty_segment_is_cut_where_the_slots_are_lost(tmp
     assert not log_file(directory, 2).exists()
 
 
-def test_a_segment_distrusted_before_the_slots_were_lost_is_copied_by_recovery(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_segment_distrusted_before_the_slots_were_lost_is_copied_by_recovery(directory: Path) -> None:
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
     partition.close()
@@ -355,8 +338,7 @@ def test_a_child_that_returns_into_its_parents_change_is_refused(
     assert partition.append(one("a"), acks=1).base_offset == 0
 
 
-def test_records_deleted_while_a_time_is_looked_up_are_passed_over(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_records_deleted_while_a_time_is_looked_up_are_passed_over(directory: Path) -> None:
     partition = open_partition(directory)
     for number in range(3):
         append_encoded(partition, batch(b"%d" % number, timestamp_ms=START_MS + number))
@@ -379,8 +361,7 @@ def test_records_deleted_while_a_time_is_looked_up_are_passed_over(tmp_path: Pat
     assert (found.offset, found.timestamp_ms) == (2, START_MS + 2)
 
 
-def test_a_segment_that_is_missing_for_good_is_damage(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_segment_that_is_missing_for_good_is_damage(directory: Path) -> None:
     partition = open_partition(directory)
     append_encoded(partition, batch(b"0", timestamp_ms=START_MS))
     partition.log.roll()
@@ -394,8 +375,7 @@ def test_a_segment_that_is_missing_for_good_is_damage(tmp_path: Path) -> None:
         reader.log.fetch(Cursor(1), max_bytes=100, isolation_level="read_uncommitted", visibility="written")
 
 
-def test_a_published_end_that_an_open_handle_cannot_reach_is_recovered_from(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_published_end_that_an_open_handle_cannot_reach_is_recovered_from(directory: Path) -> None:
     first, second = open_partition(directory), open_partition(directory)
     for value in ("a", "b"):
         first.append(one(value), acks=1)
@@ -404,8 +384,7 @@ def test_a_published_end_that_an_open_handle_cannot_reach_is_recovered_from(tmp_
     assert everything(second) == [(0, b"a"), (1, b"c")]
 
 
-def test_a_sync_on_a_handle_that_never_appended_recovers_first(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_sync_on_a_handle_that_never_appended_recovers_first(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1))
     partition.append(one("a"), acks=1)
     partition.close()

@@ -370,8 +370,7 @@ def expect(partition: Partition, end: int, unreadable: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("row", rows("w"))
-def test_a_writer_recovers_what_is_whole_and_goes_on(row: Disaster, tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_writer_recovers_what_is_whole_and_goes_on(row: Disaster, directory: Path) -> None:
     lay_out(directory, durable=row.durable)
     row.break_it(directory)
     before = snapshot_of(directory)
@@ -399,9 +398,8 @@ def test_a_writer_recovers_what_is_whole_and_goes_on(row: Disaster, tmp_path: Pa
 
 
 @pytest.mark.parametrize("row", rows("h"))
-def test_a_handle_that_only_reads_sees_the_same_at_once(row: Disaster, tmp_path: Path) -> None:
+def test_a_handle_that_only_reads_sees_the_same_at_once(row: Disaster, directory: Path) -> None:
     """Before anything was appended: opening for reading and writing, and reading."""
-    directory = tmp_path / "t-0"
     lay_out(directory, durable=row.durable)
     row.break_it(directory)
     partition = open_again(directory, row.boot)
@@ -415,8 +413,7 @@ def test_a_handle_that_only_reads_sees_the_same_at_once(row: Disaster, tmp_path:
 
 
 @pytest.mark.parametrize("row", rows("r"))
-def test_reading_only_changes_no_byte(row: Disaster, tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_reading_only_changes_no_byte(row: Disaster, directory: Path) -> None:
     lay_out(directory, durable=row.durable)
     row.break_it(directory)
     before = snapshot_of(directory)

@@ -64,8 +64,7 @@ def syncs_per_file(filesystem: Faulty) -> dict[int, int]:
     return {inode: sum(i == inode for _, i in filesystem.synced_inodes) for _, inode in filesystem.synced_inodes}
 
 
-def test_acks_all_returns_after_the_log_and_its_directory_were_synced(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_acks_all_returns_after_the_log_and_its_directory_were_synced(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     filesystem.operations.clear()
@@ -91,8 +90,7 @@ def test_acks_one_syncs_nothing_but_the_seal_of_a_closed_segment(tmp_path: Path)
     assert partition.durable_offset == 0
 
 
-def test_acks_all_after_a_roll_syncs_the_closed_segments_too(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_acks_all_after_a_roll_syncs_the_closed_segments_too(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     for number in range(3):
@@ -103,9 +101,8 @@ def test_acks_all_after_a_roll_syncs_the_closed_segments_too(tmp_path: Path) -> 
     assert partition.durable_offset == 4
 
 
-def test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_are_durable(tmp_path: Path) -> None:
+def test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_are_durable(directory: Path) -> None:
     """Recovery makes anew only the indexes from the durable segment on; the others must be on the medium."""
-    directory = tmp_path / "t-0"
     filesystem = Faulty()
     partition = open_partition(directory, filesystem, index_interval_bytes=0)
     for number in range(3):
@@ -122,8 +119,7 @@ def test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_
     assert os.path.exists(f"{directory}/{4:020d}.txnindex")
 
 
-def test_a_sync_that_failed_once_is_answered_with_a_new_file(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_sync_that_failed_once_is_answered_with_a_new_file(directory: Path) -> None:
     filesystem = sync_fails(1)
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks="all")
@@ -139,8 +135,7 @@ def test_a_sync_that_failed_once_is_answered_with_a_new_file(tmp_path: Path) -> 
     assert_indexes_follow_from_the_log(directory, 4096)
 
 
-def test_a_disk_that_never_syncs_again_acknowledges_nothing(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_disk_that_never_syncs_again_acknowledges_nothing(directory: Path) -> None:
     filesystem = sync_fails(1, for_ever=True, suffix="")
     filesystem.hook, hook = (lambda operation, path: None), filesystem.hook
     partition = open_partition(directory, filesystem)
@@ -155,8 +150,7 @@ def test_a_disk_that_never_syncs_again_acknowledges_nothing(tmp_path: Path) -> N
     assert [value for _, value in everything(partition)] == [b"a", b"b", b"b", b"b"]
 
 
-def test_a_disk_that_recovers_makes_everything_durable(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_disk_that_recovers_makes_everything_durable(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     filesystem.hook = sync_fails(0, for_ever=True, suffix="").hook
@@ -168,8 +162,7 @@ def test_a_disk_that_recovers_makes_everything_durable(tmp_path: Path) -> None:
     assert partition.durable_offset == 2
 
 
-def test_a_closed_segment_whose_sync_fails_is_copied(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_closed_segment_whose_sync_fails_is_copied(directory: Path) -> None:
     filesystem = sync_fails(0)
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
@@ -181,8 +174,7 @@ def test_a_closed_segment_whose_sync_fails_is_copied(tmp_path: Path) -> None:
     assert [value for _, value in everything(partition)] == [b"a", b"b"]
 
 
-def test_a_writer_syncs_the_file_that_another_put_in_place(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_writer_syncs_the_file_that_another_put_in_place(directory: Path) -> None:
     failing = Faulty()
     first = open_partition(directory, failing)
     filesystem = Faulty()
@@ -194,8 +186,7 @@ def test_a_writer_syncs_the_file_that_another_put_in_place(tmp_path: Path) -> No
     assert_durable(directory, filesystem)
 
 
-def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(directory: Path) -> None:
     dying, healthy = Faulty(), open_partition(directory)
     healthy.append(one("a"), acks=1)
     first = open_partition(directory, dying)
@@ -213,9 +204,8 @@ def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(tmp_path: Path
     assert [value for _, value in everything(open_partition(directory))] == [b"a", b"b", b"c"]
 
 
-def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied(tmp_path: Path) -> None:
+def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied(directory: Path) -> None:
     """The system reports the failure once: whoever opens the file afterwards would sync it without an error."""
-    directory = tmp_path / "t-0"
     failing, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, failing), open_partition(directory, filesystem)
     first.append(one("a"), acks="all")
@@ -233,8 +223,7 @@ def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_co
     assert [path.name for path in directory.glob("*.unsynced")] == []
 
 
-def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again(directory: Path) -> None:
     failing, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, failing), open_partition(directory, filesystem)
     first.append(one("a"), acks="all")
@@ -258,9 +247,8 @@ def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_ag
     assert second.durable_offset == 3
 
 
-def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts(tmp_path: Path) -> None:
+def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts(directory: Path) -> None:
     """It was killed between the two publications; a neighbour may have opened the old file between the first and the rename."""
-    directory = tmp_path / "t-0"
     dying, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, dying), open_partition(directory, filesystem)
     second.append(one("a"), acks="all")
@@ -285,8 +273,7 @@ def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts
     assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
 
 
-def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_one_is_there(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_one_is_there(directory: Path) -> None:
     failing, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, failing), open_partition(directory, filesystem)
     second.append(one("a"), acks="all")
@@ -309,8 +296,7 @@ def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_o
     assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
 
 
-def test_a_disk_that_takes_no_marker_either_is_distrusted_here(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_disk_that_takes_no_marker_either_is_distrusted_here(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks="all")
@@ -332,8 +318,7 @@ def test_a_disk_that_takes_no_marker_either_is_distrusted_here(tmp_path: Path) -
     assert_durable(directory, filesystem)
 
 
-def test_recovery_does_not_repeat_a_sync_that_failed(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_recovery_does_not_repeat_a_sync_that_failed(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(0))
     partition.append(one("a"), acks=1)
     partition.close()
@@ -347,8 +332,7 @@ def test_recovery_does_not_repeat_a_sync_that_failed(tmp_path: Path) -> None:
     assert everything(again)[-1][1] == b"c"
 
 
-def test_a_closed_segment_deleted_while_it_is_synced_is_no_error(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_closed_segment_deleted_while_it_is_synced_is_no_error(directory: Path) -> None:
     filesystem = Faulty()
     partition, other = open_partition(directory, filesystem), open_partition(directory)
     partition.append(one("a"), acks=1)
@@ -364,8 +348,7 @@ def test_a_closed_segment_deleted_while_it_is_synced_is_no_error(tmp_path: Path)
     assert partition.durable_offset == 2
 
 
-def test_an_active_segment_rolled_and_deleted_while_it_is_synced_is_no_error(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_an_active_segment_rolled_and_deleted_while_it_is_synced_is_no_error(directory: Path) -> None:
     filesystem = Faulty()
     partition, other = open_partition(directory, filesystem), open_partition(directory)
     partition.append(one("a"), acks=1)
@@ -405,8 +388,7 @@ def test_a_partition_directory_that_was_moved_is_missing(tmp_path: Path, call: s
         calls[call]()
 
 
-def test_a_directory_that_is_gone_while_it_is_synced_is_missing(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_directory_that_is_gone_while_it_is_synced_is_missing(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
@@ -420,8 +402,7 @@ def test_a_directory_that_is_gone_while_it_is_synced_is_missing(tmp_path: Path) 
         partition.log.sync(1)
 
 
-def test_a_lock_that_is_taken_while_a_sync_failed_makes_the_outcome_unknown(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_lock_that_is_taken_while_a_sync_failed_makes_the_outcome_unknown(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem, clock=ManualClock())
     partition.append(one("a"), acks="all")
@@ -499,9 +480,8 @@ def test_with_the_disk_full_at_any_moment_each_append_is_there_or_not_appended(
 
 
 @pytest.mark.parametrize("suffix", [".snapshot.tmp"])
-def test_a_roll_that_fails_leaves_no_closing_entry_in_the_time_index(tmp_path: Path, suffix: str) -> None:
+def test_a_roll_that_fails_leaves_no_closing_entry_in_the_time_index(directory: Path, suffix: str) -> None:
     """The roll is due for a large batch; a small one then goes into the segment that was about to be closed."""
-    directory = tmp_path / "t-0"
     nth = Nth(0, {"open", "pwrite"}, full, suffix=suffix)
     partition = open_partition(directory, Faulty(nth), segment_bytes=1024, index_interval_bytes=INTERVAL_BYTES)
     append_encoded(partition, batch(b"a" * 500, timestamp_ms=START_MS))

@@ -40,8 +40,9 @@ def lie(directory: Path, changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("changes", LIES.values(), ids=LIES)
 @pytest.mark.parametrize("is_open", [False, True], ids=["opened later", "open already"])
-def test_a_slot_that_lies_about_the_end_costs_no_record(tmp_path: Path, changes: dict[str, Any], is_open: bool) -> None:
-    directory = tmp_path / "t-0"
+def test_a_slot_that_lies_about_the_end_costs_no_record(
+    directory: Path, changes: dict[str, Any], is_open: bool
+) -> None:
     partition = open_partition(directory)
     for number in range(RECORDS):
         partition.append(one(f"{number}"), acks=1)
@@ -54,8 +55,7 @@ def test_a_slot_that_lies_about_the_end_costs_no_record(tmp_path: Path, changes:
 
 
 @pytest.mark.parametrize("changes", [{"leader_epoch": -7}, {"leader_epoch": -1}], ids=str)
-def test_a_slot_that_no_writer_can_have_written_is_none(tmp_path: Path, changes: dict[str, Any]) -> None:
-    directory = tmp_path / "t-0"
+def test_a_slot_that_no_writer_can_have_written_is_none(directory: Path, changes: dict[str, Any]) -> None:
     open_partition(directory).append(one("a"), acks=1)
     state = latest((directory / ".commit").read_bytes())
     assert state is not None

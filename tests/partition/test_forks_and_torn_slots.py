@@ -37,7 +37,7 @@ from tests.partition.logs import (
     one,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, io_error
+from tests.storage.filesystems import Faulty, Nth, io_error
 from tests.system import fail
 
 FS = OsFileSystem()
@@ -101,8 +101,7 @@ def test_after_a_fork_producer_ids_are_reserved_anew(tmp_path: Path, forked: Any
     assert ids.next() == first + 1000
 
 
-def test_a_child_that_comes_back_into_its_parents_append_writes_nothing(tmp_path: Path, forked: Any) -> None:
-    directory = tmp_path / "t-0"
+def test_a_child_that_comes_back_into_its_parents_append_writes_nothing(directory: Path, forked: Any) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
@@ -200,8 +199,7 @@ def test_a_marker_of_an_unknown_producer_ends_nothing_and_is_remembered(tmp_path
         append_encoded(partition, batch(b"x", producer_id=9, epoch=3, sequence=0))
 
 
-def test_a_log_without_offsets_left_refuses_appends(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_log_without_offsets_left_refuses_appends(directory: Path) -> None:
     open_partition(directory).close()
     end = 2**63 - 2**31
     slots = CommitSlots(FS.open_appendable(f"{directory}/.commit"))
@@ -224,8 +222,7 @@ def test_a_log_without_offsets_left_refuses_appends(tmp_path: Path) -> None:
     assert partition.latest_offset == end + 1
 
 
-def test_what_others_published_damaged_is_an_error_and_nothing_is_appended(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_what_others_published_damaged_is_an_error_and_nothing_is_appended(directory: Path) -> None:
     first, second = open_partition(directory), open_partition(directory)
     first.append(one("a"), acks=1)
     second.append(one("b"), acks=1)
@@ -238,9 +235,8 @@ def test_what_others_published_damaged_is_an_error_and_nothing_is_appended(tmp_p
 
 
 def test_an_open_handle_notices_that_published_bytes_were_cut_off(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    directory = tmp_path / "t-0"
     first, second = open_partition(directory), open_partition(directory)
     for value in ("a", "b"):
         first.append(one(value), acks=1)
@@ -251,8 +247,7 @@ def test_an_open_handle_notices_that_published_bytes_were_cut_off(
     assert everything(second) == [(0, b"a"), (1, b"after")]
 
 
-def test_a_log_file_that_vanished_under_an_open_handle_is_recovered_from(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_log_file_that_vanished_under_an_open_handle_is_recovered_from(directory: Path) -> None:
     first = open_partition(directory)
     first.append(one("a"), acks=1)
     first.log.roll()
@@ -270,8 +265,7 @@ def test_an_expected_offset_that_is_wrong_says_where_the_log_ends(tmp_path: Path
     assert (caught.value.log_end_offset, caught.value.expected_offset) == (0, 3)
 
 
-def test_a_rewrite_that_another_process_has_done_already_is_not_done_again(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_rewrite_that_another_process_has_done_already_is_not_done_again(directory: Path) -> None:
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
     inode = log_file(directory).stat().st_ino
@@ -293,18 +287,11 @@ def test_a_reader_whose_directory_was_taken_away_says_that_it_is_missing(tmp_pat
         reader.offset_for_time(0)
 
 
-def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "wrote" and path.endswith(".log"):
-            filesystem.hook = lambda operation, path: None
-            raise KeyboardInterrupt
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"wrote"}, lambda _: KeyboardInterrupt(), suffix=".log")
     with pytest.raises(KeyboardInterrupt):
         partition.append(one("b"), acks=1)
     assert everything(partition) == [(0, b"a")]
@@ -324,8 +311,7 @@ def test_a_sync_that_is_interrupted_by_its_own_thread_is_refused_and_closing_is_
     assert partition.durable_offset == 1
 
 
-def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_before(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_before(directory: Path) -> None:
     partition = open_partition(directory)
     for sequence in range(4):
         append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
@@ -365,19 +351,12 @@ def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(
 
 @pytest.mark.parametrize(("error", "told"), [(io_error("x"), NotAppended), (KeyboardInterrupt(), KeyboardInterrupt)])
 def test_a_roll_that_fails_leaves_the_log_as_it_was(
-    tmp_path: Path, error: BaseException, told: type[BaseException]
+    directory: Path, error: BaseException, told: type[BaseException]
 ) -> None:
-    directory = tmp_path / "t-0"
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks=1)
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "pwrite" and path.endswith(".commit"):
-            filesystem.hook = lambda operation, path: None
-            raise error
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"pwrite"}, lambda _: error, suffix=".commit")
     with pytest.raises(told):
         partition.log.roll()
     assert len(partition.segments) == 1

@@ -16,10 +16,9 @@ from pylog.errors import CorruptRecord
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.commit_slots import latest, whole_file
-from pylog.partition.verify import VerifyReport, verify_partition
 from pylog.segment import seal
 from pylog.storage import OsFileSystem
-from tests.partition.logs import START_MS, TP, file_of, open_partition
+from tests.partition.logs import START_MS, file_of, open_partition, problems, spans
 
 FS = OsFileSystem()
 COUNT = 600
@@ -38,14 +37,6 @@ def directory(tmp_path: Path) -> Path:
 
 def append(partition: Partition, numbers: range) -> None:
     partition.append([ProducerRecord(b"x" * 1000, timestamp_ms=START_MS + number) for number in numbers], acks=1)
-
-
-def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-    return partition.log.reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
-
-
-def problems(directory: Path) -> list[str]:
-    return [str(p) for p in verify_partition(FS, str(directory), TP, dense=True, report=VerifyReport())]
 
 
 # Batches that lie

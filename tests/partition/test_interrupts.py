@@ -18,7 +18,7 @@ from pylog.partition import Partition
 from pylog.partition.write.log_end import LogEnd
 from tests.partition.logs import batch, everything, in_turn, one, open_partition
 
-ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "300"))
+ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "100"))
 
 
 class Interrupted(BaseException):
@@ -110,8 +110,7 @@ def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refuse
     assert [value for _, value in everything(partition)] == [b"synced inside", b"after"]
 
 
-def test_a_signal_handler_that_closes_the_partition_it_interrupted_ends_it_without_harm(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_signal_handler_that_closes_the_partition_it_interrupted_ends_it_without_harm(directory: Path) -> None:
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
     partition.log.writer._lock.holding(1000, lambda _: partition.close())

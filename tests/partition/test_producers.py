@@ -31,7 +31,7 @@ from tests.partition.logs import (
     marker,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, OtherBoot, full, io_error, nothing
+from tests.storage.filesystems import Faulty, Nth, OtherBoot, full, io_error, nothing
 
 LAST = 2**31 - 1
 
@@ -252,8 +252,7 @@ def test_a_batch_adopted_from_a_writer_that_died_is_a_duplicate_when_sent_again(
     assert send(partition, 1) == (1, 1, True)
 
 
-def test_a_damaged_snapshot_gives_way_to_the_one_before(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_damaged_snapshot_gives_way_to_the_one_before(directory: Path) -> None:
     partition = open_partition(directory)
     send(partition, 0)
     partition.log.roll()
@@ -277,9 +276,8 @@ def ahead(last_offset: int, transaction_start: int | None) -> bytes:
 @pytest.mark.parametrize("boot", [0, 1], ids=["reopened", "after a loss of power"])
 @pytest.mark.parametrize(("last_offset", "transaction_start"), [(2, None), (10**12, None), (1, 2), (1, 10**12)])
 def test_a_snapshot_that_speaks_of_what_lay_ahead_gives_way_to_the_one_before(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, boot: int, last_offset: int, transaction_start: int | None
+    directory: Path, caplog: pytest.LogCaptureFixture, boot: int, last_offset: int, transaction_start: int | None
 ) -> None:
-    directory = tmp_path / "t-0"
     partition = open_partition(directory, OtherBoot(0))
     for number in range(2):
         send(partition, number)
@@ -299,9 +297,8 @@ def test_a_snapshot_that_speaks_of_what_lay_ahead_gives_way_to_the_one_before(
 
 @pytest.mark.parametrize("transaction_start", [3, 10**12])
 def test_what_read_committed_shows_never_comes_from_a_snapshot_that_looks_ahead(
-    tmp_path: Path, transaction_start: int
+    directory: Path, transaction_start: int
 ) -> None:
-    directory = tmp_path / "t-0"
     partition = open_partition(directory, OtherBoot(0))
     append_encoded(partition, batch(b"plain"))
     in_transaction(partition, b"open", 0)
@@ -409,9 +406,8 @@ def test_read_committed_drops_what_was_aborted_and_nothing_else(tmp_path: Path) 
     ]
 
 
-def test_the_transaction_index_has_kafkas_fields(tmp_path: Path) -> None:
+def test_the_transaction_index_has_kafkas_fields(directory: Path) -> None:
     """Two transactions overlap: the last stable offset of the first to end is where the other began."""
-    directory = tmp_path / "t-0"
     partition = open_partition(directory)
     in_transaction(partition, b"a", 0)
     in_transaction(partition, b"b", 0, producer_id=8)
@@ -423,8 +419,7 @@ def test_the_transaction_index_has_kafkas_fields(tmp_path: Path) -> None:
     assert path.stat().st_size == 2 * 34
 
 
-def test_committing_leaves_no_transaction_index(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_committing_leaves_no_transaction_index(directory: Path) -> None:
     partition = open_partition(directory)
     in_transaction(partition, b"a", 0)
     append_encoded(partition, marker(7, 0, commit=True))
@@ -450,8 +445,7 @@ YES = [b"yes 1", b"yes 3", b"yes 6"]
 
 
 @pytest.mark.parametrize("boot", [0, 1], ids=["reopened", "after a loss of power"])
-def test_an_aborted_transaction_over_segments_stays_aborted(tmp_path: Path, boot: int) -> None:
-    directory = tmp_path / "t-0"
+def test_an_aborted_transaction_over_segments_stays_aborted(directory: Path, boot: int) -> None:
     partition = aborted_over_segments(directory)
     assert committed(partition) == YES
     partition.close()
@@ -463,8 +457,7 @@ def test_an_aborted_transaction_over_segments_stays_aborted(tmp_path: Path, boot
 
 
 @pytest.mark.parametrize("boot", [0, 1], ids=["reopened", "after a loss of power"])
-def test_a_transaction_stays_open_over_reopening_and_segments(tmp_path: Path, boot: int) -> None:
-    directory = tmp_path / "t-0"
+def test_a_transaction_stays_open_over_reopening_and_segments(directory: Path, boot: int) -> None:
     partition = open_partition(directory, OtherBoot(0))
     append_encoded(partition, batch(b"plain"))
     in_transaction(partition, b"open", 0)
@@ -479,8 +472,7 @@ def test_a_transaction_stays_open_over_reopening_and_segments(tmp_path: Path, bo
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["not synced", "acknowledged with acks=all"])
-def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(tmp_path: Path, durable: bool) -> None:
-    directory = tmp_path / "t-0"
+def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(directory: Path, durable: bool) -> None:
     partition = aborted_over_segments(directory)
     if durable:
         partition.log.sync(7)
@@ -492,9 +484,8 @@ def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(tmp_path
 @pytest.mark.parametrize("foreign", [False, True], ids=["pylog", "kafka"])
 @pytest.mark.parametrize("is_open", [False, True], ids=["no transaction", "an open transaction"])
 def test_a_control_batch_that_says_nothing_hides_no_other_batch(
-    tmp_path: Path, foreign: bool, is_open: bool, caplog: pytest.LogCaptureFixture
+    directory: Path, foreign: bool, is_open: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    directory = tmp_path / "t-0"
     open_partition(directory).close()
     first = batch(b"first", producer_id=7, epoch=0, sequence=0, transactional=is_open)
     made = [first, no_marker(), batch(b"last")]
@@ -519,8 +510,7 @@ def test_a_control_batch_that_says_nothing_hides_no_other_batch(
         assert partition.last_stable_offset == 4
 
 
-def test_a_gap_behind_a_control_batch_that_says_nothing_is_a_gap(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_gap_behind_a_control_batch_that_says_nothing_is_a_gap(directory: Path) -> None:
     directory.mkdir()
     made = [no_marker(), batch(b"last")]
     for offset, encoded in zip((0, 5), made, strict=True):
@@ -550,8 +540,7 @@ class Unreadable:
         return None
 
 
-def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_matters(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_matters(directory: Path) -> None:
     partition = open_partition(directory)
     append_encoded(partition, batch(b"plain"))
     with file_of(directory, 0, ".txnindex").open("ab") as file:
@@ -606,12 +595,7 @@ def test_an_abort_that_could_not_be_published_hides_nothing(tmp_path: Path) -> N
     filesystem = Faulty()
     partition = open_partition(tmp_path / "t-0", filesystem)
     append_encoded(partition, batch(b"kept", producer_id=7, epoch=0, sequence=0, transactional=True))
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "pwrite" and path.endswith(".commit"):
-            raise io_error(path)
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"pwrite"}, io_error, suffix=".commit")
     with pytest.raises(NotAppended):
         append_encoded(partition, marker(7, 0, commit=False))
     filesystem.hook = lambda operation, path: None
@@ -620,8 +604,7 @@ def test_an_abort_that_could_not_be_published_hides_nothing(tmp_path: Path) -> N
         assert everything(handle, "read_committed") == [(0, b"kept")]
 
 
-def test_an_abort_marker_adopted_from_a_writer_that_died_is_indexed_once(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_an_abort_marker_adopted_from_a_writer_that_died_is_indexed_once(directory: Path) -> None:
     partition = open_partition(directory)
     in_transaction(partition, b"no", 0)
     unpublished = marker(7, 0, commit=False)

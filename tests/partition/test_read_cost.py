@@ -15,7 +15,7 @@ from pylog.codec.batch import BatchView
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.segment.naming import COMMIT_SLOTS, UNSYNCED
 from pylog.storage import ReadableFile
-from tests.partition.logs import append_encoded, batch, many, one, open_partition, values
+from tests.partition.logs import append_encoded, batch, many, one, open_partition, topic_of, values
 from tests.storage.filesystems import StandIn
 
 
@@ -126,8 +126,7 @@ def test_a_sync_looks_once_for_the_marker_of_a_failed_one(tmp_path: Path) -> Non
 def test_a_fetch_reads_the_slots_once(tmp_path: Path) -> None:
     filesystem = Looked()
     with Log(tmp_path / "log", filesystem=filesystem) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         with Consumer(log, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition("t", 0)])
             partition.append([ProducerRecord(b"x")], acks=1)

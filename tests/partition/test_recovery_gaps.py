@@ -58,8 +58,7 @@ def open_after_power_was_lost(directory: Path, clock: ManualClock | None = None)
     return open_partition(directory, OtherBoot(2), clock=clock)
 
 
-def test_durable_records_missing_before_a_later_segment_are_named_and_nothing_is_changed(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_durable_records_missing_before_a_later_segment_are_named_and_nothing_is_changed(directory: Path) -> None:
     three_segments(directory, durable=15)
     cut_before(directory, 10, 13)
     before = snapshot_of(directory)
@@ -72,8 +71,7 @@ def test_durable_records_missing_before_a_later_segment_are_named_and_nothing_is
 
 
 @pytest.mark.parametrize("durable", [12, 13])
-def test_records_missing_behind_the_durable_end_take_later_segments_along(tmp_path: Path, durable: int) -> None:
-    directory = tmp_path / "t-0"
+def test_records_missing_behind_the_durable_end_take_later_segments_along(directory: Path, durable: int) -> None:
     three_segments(directory, durable=durable)
     cut_before(directory, 10, 13)
     partition = open_after_power_was_lost(directory)
@@ -81,8 +79,7 @@ def test_records_missing_behind_the_durable_end_take_later_segments_along(tmp_pa
     assert everything(partition) == [(n, b"%d" % n) for n in range(14)]
 
 
-def test_damage_at_the_end_of_a_segment_drops_no_later_one_when_the_slots_are_lost(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_damage_at_the_end_of_a_segment_drops_no_later_one_when_the_slots_are_lost(directory: Path) -> None:
     three_segments(directory, durable=0)
     path = log_file(directory, 10)
     cut(path, path.stat().st_size - 3)
@@ -93,8 +90,7 @@ def test_damage_at_the_end_of_a_segment_drops_no_later_one_when_the_slots_are_lo
     assert snapshot_of(directory).items() >= {n: d for n, d in before.items() if n != ".lock"}.items()
 
 
-def test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self(directory: Path) -> None:
     three_segments(directory, durable=0)
     log_file(directory, 20).unlink()
     assert file_of(directory, 10, ".seal").exists()
@@ -107,8 +103,7 @@ def test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self(tmp_path: Pa
     assert everything(open_partition(directory, OtherBoot(2))) == [(n, b"%d" % n) for n in range(25)]
 
 
-def test_deleted_records_stay_deleted_when_power_is_lost(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_deleted_records_stay_deleted_when_power_is_lost(directory: Path) -> None:
     three_segments(directory, durable=30)
     open_partition(directory, OtherBoot(1)).log.delete_before(13)
     partition = open_after_power_was_lost(directory)
@@ -118,9 +113,8 @@ def test_deleted_records_stay_deleted_when_power_is_lost(tmp_path: Path) -> None
     assert everything(partition) == [(n, b"%d" % n) for n in range(13, 31)]
 
 
-def test_a_log_that_ends_before_its_start_begins_there_empty(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_its_start_begins_there_empty(directory: Path) -> None:
     """Records were deleted up to an offset, and a loss of power took the records behind it, and some before it."""
-    directory = tmp_path / "t-0"
     partition = open_partition(directory, OtherBoot(1))
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number))
@@ -150,8 +144,7 @@ def test_leader_epochs_made_again_are_those_of_the_batches(tmp_path: Path) -> No
     assert epochs_of(directory, both).starts == [(0, 0), (5, 1), (6, 2)]
 
 
-def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1), index_interval_bytes=100)
     for offset in range(20):
         if offset in (8, 16):
@@ -166,8 +159,7 @@ def test_a_lost_index_of_a_durable_segment_is_made_again_after_a_loss_of_power(t
     assert_indexes_follow_from_the_log(directory, 100)
 
 
-def test_the_first_producer_id_is_an_id_like_any_other(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_the_first_producer_id_is_an_id_like_any_other(directory: Path) -> None:
     first, second = open_partition(directory), open_partition(directory)
     for sequence in range(4):
         made = batch(b"%d" % sequence, producer_id=0, epoch=0, sequence=sequence)
@@ -184,8 +176,7 @@ def test_the_first_producer_id_is_an_id_like_any_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "left", [b"", bytes(34), b"\xff" * 34, b"\x11" * 40], ids=["nothing", "zeros", "ones", "garbage"]
 )
-def test_an_index_of_aborts_that_power_has_spoilt_is_made_anew(tmp_path: Path, left: bytes) -> None:
-    directory = tmp_path / "t-0"
+def test_an_index_of_aborts_that_power_has_spoilt_is_made_anew(directory: Path, left: bytes) -> None:
     partition = open_partition(directory, OtherBoot(1))
     append_encoded(partition, batch(b"aborted", producer_id=7, epoch=0, sequence=0, transactional=True))
     append_encoded(partition, marker(7, 0, commit=False))
@@ -197,8 +188,7 @@ def test_an_index_of_aborts_that_power_has_spoilt_is_made_anew(tmp_path: Path, l
     assert everything(again, "read_committed") == [(2, b"plain"), (3, b"after")]
 
 
-def test_an_index_of_aborts_that_never_were_goes(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_an_index_of_aborts_that_never_were_goes(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1))
     append_encoded(partition, batch(b"committed", producer_id=7, epoch=0, sequence=0, transactional=True))
     append_encoded(partition, marker(7, 0, commit=True))
@@ -208,8 +198,7 @@ def test_an_index_of_aborts_that_never_were_goes(tmp_path: Path) -> None:
     assert everything(open_after_power_was_lost(directory), "read_committed") == [(0, b"committed")]
 
 
-def test_an_open_transaction_outlives_the_memory_of_its_producer(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_an_open_transaction_outlives_the_memory_of_its_producer(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1))
     append_encoded(partition, batch(b"undecided", producer_id=7, epoch=0, sequence=0, transactional=True))
     append_encoded(partition, batch(b"forgotten", producer_id=8, epoch=0, sequence=0))
@@ -230,8 +219,7 @@ def test_an_open_transaction_outlives_the_memory_of_its_producer(tmp_path: Path)
         later.close()
 
 
-def test_a_producers_new_epoch_leaves_its_open_transaction_open(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_producers_new_epoch_leaves_its_open_transaction_open(directory: Path) -> None:
     partition = open_partition(directory)
     append_encoded(partition, batch(b"first", producer_id=7, epoch=0, sequence=0, transactional=True))
     append_encoded(partition, batch(b"second", producer_id=7, epoch=1, sequence=0, transactional=True))
@@ -251,8 +239,7 @@ def test_the_last_stable_offset_is_that_of_the_oldest_open_transaction(tmp_path:
     assert partition.last_stable_offset == 1
 
 
-def test_producers_are_known_up_to_the_end_that_is_asked_for_and_no_further(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_producers_are_known_up_to_the_end_that_is_asked_for_and_no_further(directory: Path) -> None:
     partition = open_partition(directory)
     for sequence in range(4):
         append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
@@ -298,9 +285,8 @@ def test_leader_epochs_end_at_the_greatest_there_can_be(tmp_path: Path) -> None:
         again.close()
 
 
-def test_verify_judges_after_a_loss_of_power_only_indexes_that_were_synced(tmp_path: Path) -> None:
+def test_verify_judges_after_a_loss_of_power_only_indexes_that_were_synced(directory: Path) -> None:
     """The others are made again by the next writer, whatever they are."""
-    directory = tmp_path / "t-0"
     three_segments(directory, durable=15)
     for base in (10, 20):
         cut(file_of(directory, base, ".timeindex"), 0)

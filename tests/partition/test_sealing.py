@@ -72,8 +72,7 @@ def test_the_seal_made_in_pieces_is_the_seal_made_at_once(tmp_path: Path) -> Non
     assert one_seal == other
 
 
-def test_what_a_process_left_unsealed_the_next_roll_seals(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_what_a_process_left_unsealed_the_next_roll_seals(directory: Path) -> None:
     filled(directory)  # and never closed
     other = open_partition(directory, segment_bytes=SEGMENT_BYTES)
     other.append(one("x"), acks=1)
@@ -82,8 +81,7 @@ def test_what_a_process_left_unsealed_the_next_roll_seals(tmp_path: Path) -> Non
     assert has_seal(directory, 0)
 
 
-def test_closing_seals_what_is_due(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_closing_seals_what_is_due(directory: Path) -> None:
     partition = filled(directory)
     partition.close()
     assert has_seal(directory, 0)
@@ -100,8 +98,7 @@ def segments_of_one_record(directory: Path, count: int) -> None:
     partition.close()
 
 
-def test_leftovers_anywhere_are_found_and_sealed_a_few_at_each_roll(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_leftovers_anywhere_are_found_and_sealed_a_few_at_each_roll(directory: Path) -> None:
     segments_of_one_record(directory, 12)
     unsealed = {0, 1, 3, 4, 8, 9, 11}
     for base in unsealed:
@@ -120,8 +117,7 @@ def test_leftovers_anywhere_are_found_and_sealed_a_few_at_each_roll(tmp_path: Pa
     assert rolls == 4
 
 
-def test_one_process_finds_what_another_left_between_its_own_rolls(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_one_process_finds_what_another_left_between_its_own_rolls(directory: Path) -> None:
     partition = open_partition(directory)
     for value in "ab":
         partition.append(one(value), acks=1)
@@ -156,8 +152,7 @@ def test_a_seal_that_was_interrupted_is_made_after_the_next_append(
 
 
 @pytest.mark.parametrize("damage", [b"", b"PYLGSEAL", None], ids=["empty", "torn", "a flipped bit"])
-def test_a_seal_that_cannot_be_read_is_made_anew(tmp_path: Path, damage: bytes | None) -> None:
-    directory = tmp_path / "t-0"
+def test_a_seal_that_cannot_be_read_is_made_anew(directory: Path, damage: bytes | None) -> None:
     segments_of_one_record(directory, 4)
     path = file_of(directory, 1, ".seal")
     good = path.read_bytes()
@@ -166,8 +161,7 @@ def test_a_seal_that_cannot_be_read_is_made_anew(tmp_path: Path, damage: bytes |
     assert path.read_bytes() == good
 
 
-def test_a_good_seal_that_differs_from_its_segment_stays_and_accuses_it(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_good_seal_that_differs_from_its_segment_stays_and_accuses_it(directory: Path) -> None:
     segments_of_one_record(directory, 2)
     path = file_of(directory, 0, ".seal")
     before = path.read_bytes()
@@ -176,8 +170,7 @@ def test_a_good_seal_that_differs_from_its_segment_stays_and_accuses_it(tmp_path
     assert path.read_bytes() == before
 
 
-def test_old_seals_are_checked_a_bounded_number_at_each_roll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = tmp_path / "t-0"
+def test_old_seals_are_checked_a_bounded_number_at_each_roll(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segments_of_one_record(directory, 100)
     checked: list[int] = []
 
@@ -211,9 +204,8 @@ def test_a_seal_is_synced_under_a_name_of_its_own_before_it_takes_its_place(tmp_
 
 
 def test_two_that_seal_one_segment_at_a_time_leave_a_whole_seal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = tmp_path / "t-0"
     first = open_partition(directory, segment_bytes=SEGMENT_BYTES)
     while len(first.segments) < 2:
         first.append(one("x"), acks=1)
@@ -245,9 +237,8 @@ def test_a_topic_created_anew_under_the_name_gets_no_seal_of_the_old_one(tmp_pat
 
 
 def test_a_signal_handler_that_appends_while_a_seal_is_made_is_no_harm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = tmp_path / "t-0"
     partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
     inside: list[int] = []
 
@@ -264,8 +255,9 @@ def test_a_signal_handler_that_appends_while_a_seal_is_made_is_no_harm(
     assert [offset for offset, _ in everything(partition)] == list(range(partition.latest_offset))
 
 
-def test_a_damaged_segment_gets_no_seal_and_the_append_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    directory = tmp_path / "t-0"
+def test_a_damaged_segment_gets_no_seal_and_the_append_stands(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
     partition.append(one("x"), acks=1)
     with log_file(directory).open("r+b") as file:

@@ -46,9 +46,8 @@ def append_and_roll(partition: Partition, count: int = 1) -> None:
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), io_error("t-0")], ids=["gone", "refused"])
 @pytest.mark.parametrize("where", ["names_error", "read_error"])
 def test_what_cannot_be_looked_at_spoils_no_roll_and_is_sealed_by_others(
-    tmp_path: Path, where: str, error: Exception
+    directory: Path, where: str, error: Exception
 ) -> None:
-    directory = tmp_path / "t-0"
     filesystem = Refusing()
     partition = open_partition(directory, filesystem)
     append_and_roll(partition)
@@ -63,9 +62,8 @@ def test_what_cannot_be_looked_at_spoils_no_roll_and_is_sealed_by_others(
 
 
 def test_an_interrupt_behind_the_look_for_leftovers_makes_nothing_be_done_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = tmp_path / "t-0"
     open_partition(directory).append(one("x"), acks=1)
     partition = open_partition(directory)
     check, looked = Sealer._check_some, []
@@ -84,8 +82,7 @@ def test_an_interrupt_behind_the_look_for_leftovers_makes_nothing_be_done_twice(
     assert sealed(directory) == [0, 1, 2]
 
 
-def test_a_log_that_was_cut_under_an_open_handle_is_sealed_from_its_beginning(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_log_that_was_cut_under_an_open_handle_is_sealed_from_its_beginning(directory: Path) -> None:
     partition = open_partition(directory)
     append_and_roll(partition, 4)
     (directory / ".commit").write_bytes(bytes(128))

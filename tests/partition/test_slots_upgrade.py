@@ -297,7 +297,7 @@ def test_a_head_with_a_flipped_bit_hides_nothing(tmp_path: Path, at: int) -> Non
 def test_a_crash_at_any_step_loses_nothing(for_every: Callable[..., int], seed: int) -> None:
     machine = Machine(seed, tear_writes=for_every is for_every_kill)
     process = machine.process()
-    with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+    with process.open_log(ROOT) as log:
         filled(log)
         log.partition("t", 0).log.sync(12)
     old_state = make_version_1(process.filesystem, ROOT, "t")
@@ -305,7 +305,7 @@ def test_a_crash_at_any_step_loses_nothing(for_every: Callable[..., int], seed: 
     acknowledged, maybe = dict(EXPECTED), {}
 
     def program() -> None:
-        with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+        with process.open_log(ROOT) as log:
             for number in range(12, 15):
                 maybe[number] = f"{number}"
                 assert append(log.partition("t", 0), f"{number}", acks="all") == number
@@ -314,7 +314,7 @@ def test_a_crash_at_any_step_loses_nothing(for_every: Callable[..., int], seed: 
     def check(crashed: Machine) -> None:
         for read_only in (True, False):
             after = crashed.process()
-            with Log(ROOT, filesystem=after.filesystem, clock=after.clock, read_only=read_only) as log:
+            with after.open_log(ROOT, read_only=read_only) as log:
                 partition = log.partition("t", 0)
                 found = values(partition)
                 assert {**found, **acknowledged} == found

@@ -50,31 +50,27 @@ def due(directory: Path, since: int) -> list[int]:
     return found
 
 
-def test_a_snapshot_is_taken_after_each_interval(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_snapshot_is_taken_after_each_interval(directory: Path) -> None:
     taken = snapshots_seen(directory, open_partition(directory), 0, 30)
     assert taken == due(directory, 0)
     assert len(taken) > 4
 
 
-def test_whoever_opens_a_partition_counts_from_where_it_ended(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_whoever_opens_a_partition_counts_from_where_it_ended(directory: Path) -> None:
     append(open_partition(directory), 0, 9)
     opened_at = log_file(directory).stat().st_size
     taken = snapshots_seen(directory, open_partition(directory), 9, 30)
     assert taken == due(directory, opened_at)
 
 
-def test_recovery_counts_from_where_the_log_ended(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_recovery_counts_from_where_the_log_ended(directory: Path) -> None:
     append(open_partition(directory, OtherBoot(1)), 0, 9)
     recovered_at = log_file(directory).stat().st_size
     taken = snapshots_seen(directory, open_partition(directory, OtherBoot(2)), 9, 30)
     assert taken == due(directory, recovered_at)
 
 
-def test_a_roll_counts_from_the_new_segment(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_roll_counts_from_the_new_segment(directory: Path) -> None:
     partition = open_partition(directory)
     append(partition, 0, 7)
     partition.log.roll()
@@ -88,8 +84,7 @@ def test_a_roll_counts_from_the_new_segment(tmp_path: Path) -> None:
     assert len(taken) > 2
 
 
-def test_without_producers_an_empty_snapshot_says_so(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_without_producers_an_empty_snapshot_says_so(directory: Path) -> None:
     partition = open_partition(directory)
     for _ in range(20):
         append_encoded(partition, batch(b"x" * 150))
@@ -148,9 +143,8 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
 
 
 @pytest.mark.parametrize("reason", ["full disk", "kill"])
-def test_a_snapshot_that_was_begun_does_not_stay(tmp_path: Path, reason: str) -> None:
+def test_a_snapshot_that_was_begun_does_not_stay(directory: Path, reason: str) -> None:
     """Each has a name of its own, so no later one was written over it: a full disk filled up with them for good."""
-    directory = tmp_path / "t-0"
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("1"), acks=1)

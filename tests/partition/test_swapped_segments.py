@@ -17,7 +17,7 @@ from pylog.errors import CorruptSegment
 from pylog.model import ProducerRecord
 from pylog.partition import Cursor, Partition
 from pylog.segment.seal import decode, encode
-from tests.partition.logs import START_MS, bases, batch, everything, file_of, open_partition, snapshot_of
+from tests.partition.logs import START_MS, bases, batch, everything, file_of, open_partition, snapshot_of, topic_of
 
 CLOSED, RECORDS = 5, 4  # segments, and records in each
 BASES = [number * RECORDS for number in range(CLOSED)]
@@ -218,8 +218,7 @@ def test_who_held_the_earlier_topic_seals_nothing_of_the_one_created_anew_though
 
     def begun(log: Log) -> Partition:
         """Two segments; the first has no seal yet."""
-        log.create_topic("orders", segment_bytes=40_000)
-        partition = log.partition("orders", 0)
+        partition = topic_of(log, "orders", segment_bytes=40_000)
         while len(bases(directory)) < 2:
             partition.log.append_batch(batch(b"x"))
         assert not file_of(directory, 0, ".seal").exists()

@@ -35,8 +35,7 @@ def test_a_new_partition_is_durable_when_it_is_laid_out(tmp_path: Path) -> None:
     assert done[-1] == ("sync_directory", ".")
 
 
-def test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted(directory: Path) -> None:
     filesystem = failing_syncs()
     partition = open_partition(directory, filesystem)
     filesystem.operations.clear()
@@ -54,8 +53,7 @@ def test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted(tmp_
     assert found == sorted(found)
 
 
-def test_a_segment_that_is_damaged_is_not_replaced_by_a_copy(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_segment_that_is_damaged_is_not_replaced_by_a_copy(directory: Path) -> None:
     partition = open_partition(directory, failing_syncs())
     for value in ("a", "b"):
         partition.append(one(value), acks=1)
@@ -67,8 +65,7 @@ def test_a_segment_that_is_damaged_is_not_replaced_by_a_copy(tmp_path: Path) -> 
     assert partition.durable_offset == 0
 
 
-def test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1))
     for number in range(3):
         partition.append(one(f"{number}"), acks=1)
@@ -88,8 +85,7 @@ def test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes(tmp_
     assert ("sync_directory", ".") in done[max(n for n, (operation, _) in enumerate(done) if operation == "open") :]
 
 
-def test_the_new_log_start_is_on_the_medium_before_a_file_goes(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_the_new_log_start_is_on_the_medium_before_a_file_goes(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     for number in range(3):
@@ -117,8 +113,7 @@ def test_producer_ids_are_reserved_durably_before_the_first_is_used(tmp_path: Pa
     assert filesystem.operations == []
 
 
-def test_nothing_is_changed_where_a_recovery_may_not_cut(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_nothing_is_changed_where_a_recovery_may_not_cut(directory: Path) -> None:
     partition = open_partition(directory, OtherBoot(1))
     partition.append(one("a"), acks="all")
     partition.close()

@@ -19,11 +19,10 @@ from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.commit_slots import latest
-from pylog.partition.verify import VerifyReport, verify_partition
 from pylog.segment import Seal, time_lookup
 from pylog.segment.seal import LEAST_EVERY_BYTES, decode
 from pylog.storage import OsFileSystem
-from tests.partition.logs import START_MS, TP, file_of, one, open_partition
+from tests.partition.logs import START_MS, file_of, one, open_partition, problems, spans
 
 FS = OsFileSystem()
 SECOND = 1_000
@@ -41,16 +40,8 @@ def filled(directory: Path, count: int = 2_000, from_second: int = 0, **changes:
     return partition
 
 
-def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-    return partition.log.reader.spans_of_times(0, partition.latest_offset, first_ms, last_ms)
-
-
 def offsets_in(found: list[tuple[int, int]]) -> int:
     return sum(end - start for start, end in found)
-
-
-def problems(directory: Path) -> list[str]:
-    return [str(p) for p in verify_partition(FS, str(directory), TP, dense=True, report=VerifyReport())]
 
 
 def least_published(directory: Path) -> int:
@@ -107,8 +98,7 @@ def test_the_active_segment_is_left_out_whole_by_what_the_slots_say_of_it(tmp_pa
     assert spans(partition, START_MS - 2, START_MS - 1) == [(0, 201)]
 
 
-def test_every_writer_keeps_the_least_time_of_the_active_segment(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_every_writer_keeps_the_least_time_of_the_active_segment(directory: Path) -> None:
     one, other = open_partition(directory), open_partition(directory)
     assert least_published(directory) == INT64_MAX
     known = INT64_MAX
@@ -153,8 +143,7 @@ def test_an_encoded_batch_from_outside_is_looked_into(tmp_path: Path) -> None:
     assert least_published(tmp_path / "t-0") == START_MS
 
 
-def test_nothing_is_known_of_what_was_adopted_from_a_writer_that_died(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_nothing_is_known_of_what_was_adopted_from_a_writer_that_died(directory: Path) -> None:
     partition = open_partition(directory)
     append(partition, [START_MS], 10)
     published = (directory / ".commit").read_bytes()
@@ -167,8 +156,7 @@ def test_nothing_is_known_of_what_was_adopted_from_a_writer_that_died(tmp_path: 
     assert spans(other, START_MS - 5, START_MS - 5) == [(0, 3)]
 
 
-def test_a_torn_batch_that_is_cut_off_changes_nothing_that_is_known(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_torn_batch_that_is_cut_off_changes_nothing_that_is_known(directory: Path) -> None:
     append(open_partition(directory), [START_MS], 10)
     with file_of(directory, 0, ".log").open("ab") as file:
         file.write(b"torn")
@@ -176,8 +164,7 @@ def test_a_torn_batch_that_is_cut_off_changes_nothing_that_is_known(tmp_path: Pa
     assert least_published(directory) == START_MS
 
 
-def test_nothing_is_known_after_a_recovery(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_nothing_is_known_after_a_recovery(directory: Path) -> None:
     append(open_partition(directory), [START_MS], 10)
     (directory / ".commit").write_bytes(b"")
     partition = open_partition(directory)
@@ -257,8 +244,7 @@ def test_a_seal_tells_where_all_batches_of_these_times_are(
 # Files of earlier versions
 
 
-def test_times_of_an_earlier_version_are_no_fault_and_go_with_their_segment(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_times_of_an_earlier_version_are_no_fault_and_go_with_their_segment(directory: Path) -> None:
     partition = filled(directory, 400)
     partition.log.roll()
     append(partition, [START_MS])
@@ -275,8 +261,7 @@ def test_times_of_an_earlier_version_are_no_fault_and_go_with_their_segment(tmp_
     assert problems(directory) == []
 
 
-def test_a_directory_in_the_place_of_such_a_file_stops_nobody(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_directory_in_the_place_of_such_a_file_stops_nobody(directory: Path) -> None:
     append(open_partition(directory), [START_MS])
     file_of(directory, 0, ".times").mkdir()
     (directory / ".commit").write_bytes(b"")
@@ -336,7 +321,7 @@ def live(life: Life, rng: random.Random) -> None:
             life.append(writer, times_ms, size, is_compressed=rng.random() < 0.2, is_told=rng.random() < 0.7)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1))
 def test_no_record_is_left_out(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng = random.Random(seed)

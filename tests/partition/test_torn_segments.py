@@ -174,9 +174,8 @@ def test_a_prefix_below_the_durable_end_is_an_error_and_nothing_is_cut(
 @pytest.mark.parametrize("boot", [0, 1], ids=["same boot", "another boot"])
 @pytest.mark.parametrize("length", [0, *ENDS[:-1]])
 def test_a_prefix_that_ends_with_a_batch_below_the_durable_end_is_an_error(
-    tmp_path: Path, length: int, boot: int
+    directory: Path, length: int, boot: int
 ) -> None:
-    directory = tmp_path / "t-0"
     content, _ = lay_out(directory, durable=True)
     log_file(directory).write_bytes(content[:length])
     writer = open_writer(directory, OtherBoot(boot), TopicConfig())
@@ -188,9 +187,8 @@ def test_a_prefix_that_ends_with_a_batch_below_the_durable_end_is_an_error(
 @pytest.mark.parametrize("name", ["00000000000000000000.index", "00000000000000000000.timeindex"])
 @pytest.mark.parametrize("boot", [0, 1], ids=["same boot", "another boot"])
 def test_every_prefix_of_an_index_of_the_active_segment_gives_the_same_reads(
-    tmp_path: Path, name: str, boot: int
+    directory: Path, name: str, boot: int
 ) -> None:
-    directory = tmp_path / "t-0"
     lay_out(directory)
     whole = (directory / name).read_bytes()
     for length in range(len(whole)):
@@ -220,8 +218,9 @@ def test_every_prefix_of_a_side_file_of_a_closed_segment_gives_the_same_reads(
     tmp_path: Path, boot: int, kind: str
 ) -> None:
     directory = tmp_path / "t-0"
-    partition = open_partition(directory, OtherBoot(0), segment_bytes=16_384, index_interval_bytes=2048)
-    for number in range(24):
+    options = {"segment_bytes": 8192, "index_interval_bytes": 1024}
+    partition = open_partition(directory, OtherBoot(0), **options)
+    for number in range(12):
         append_encoded(partition, batch_of_size(1024, number))
     partition.close()
     path = file_of(directory, 0, kind)
@@ -232,8 +231,8 @@ def test_every_prefix_of_a_side_file_of_a_closed_segment_gives_the_same_reads(
         shutil.rmtree(directory)
         shutil.copytree(tmp_path / "kept", directory)
         path.write_bytes(whole[:length])
-        partition = open_partition(directory, OtherBoot(boot), segment_bytes=16_384, index_interval_bytes=2048)
-        for offset in range(24):
+        partition = open_partition(directory, OtherBoot(boot), **options)
+        for offset in range(12):
             assert partition.read(offset, max_records=1)[0].offset == offset
             found = partition.offset_for_time(1_700_000_000_000 + offset)
             assert found is not None, f"{length} bytes of {kind}: no record at or after that of offset {offset}"
@@ -242,8 +241,7 @@ def test_every_prefix_of_a_side_file_of_a_closed_segment_gives_the_same_reads(
 
 
 @pytest.mark.parametrize("boot", [0, 1], ids=["same boot", "another boot"])
-def test_every_prefix_of_the_commit_slots_loses_nothing_that_was_published(tmp_path: Path, boot: int) -> None:
-    directory = tmp_path / "t-0"
+def test_every_prefix_of_the_commit_slots_loses_nothing_that_was_published(directory: Path, boot: int) -> None:
     _, slots = lay_out(directory)
     for length in range(len(slots) + 1):
         (directory / ".commit").write_bytes(slots[:length])
@@ -252,8 +250,7 @@ def test_every_prefix_of_the_commit_slots_loses_nothing_that_was_published(tmp_p
         partition.close()
 
 
-def test_a_record_appended_after_the_cut_is_read_back(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_record_appended_after_the_cut_is_read_back(directory: Path) -> None:
     content, _ = lay_out(directory)
     log_file(directory).write_bytes(content[: ENDS[2] + 100])
     partition = open_partition(directory, OtherBoot(1))

@@ -11,7 +11,7 @@ from pylog.partition import Cursor
 from pylog.partition.commit_slots import latest
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, add, append_encoded, bases, batch, everything, log_file, one, open_partition
-from tests.storage.filesystems import Faulty, io_error
+from tests.storage.filesystems import Faulty, Nth, io_error
 
 CONFIG = {"segment_bytes": 1024, "index_interval_bytes": 100}
 
@@ -23,8 +23,7 @@ def is_locked(directory: Path) -> bool:
     return not taken
 
 
-def test_at_any_moment_of_an_append_others_see_whole_records_and_nothing_else(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_at_any_moment_of_an_append_others_see_whole_records_and_nothing_else(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem, **CONFIG)
     follower = open_partition(directory, read_only=True)
@@ -54,8 +53,7 @@ def test_at_any_moment_of_an_append_others_see_whole_records_and_nothing_else(tm
     assert len(looked) > 50
 
 
-def test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem, **CONFIG)
     writes: list[str] = []
@@ -72,8 +70,7 @@ def test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication(t
     assert {Path(path).name.lstrip("0123456789") for path in writes} >= {".log", ".index", ".timeindex", ".commit"}
 
 
-def test_a_writer_waits_for_whoever_holds_the_lock_file(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_writer_waits_for_whoever_holds_the_lock_file(directory: Path) -> None:
     partition = open_partition(directory)
     lock = OsFileSystem().lock(f"{directory}/.lock")
     assert lock.try_acquire()
@@ -88,8 +85,7 @@ def test_a_writer_waits_for_whoever_holds_the_lock_file(tmp_path: Path) -> None:
     assert partition.append(one("a"), acks=1, timeout_ms=5).base_offset == 0
 
 
-def test_a_roll_is_published_before_its_file_is_made(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_roll_is_published_before_its_file_is_made(directory: Path) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem, **CONFIG)
     made: list[int] = []
@@ -121,17 +117,11 @@ def test_what_others_appended_is_taken_in_without_a_recovery(tmp_path: Path, cap
     assert caplog.messages == []
 
 
-def test_an_append_that_fails_behind_its_publication_has_an_unknown_outcome(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_an_append_that_fails_behind_its_publication_has_an_unknown_outcome(directory: Path) -> None:
     filesystem = Faulty()
     partition, other = open_partition(directory, filesystem), open_partition(directory)
     partition.append(one("a"), acks=1)
-
-    def hook(operation: str, path: str) -> None:
-        if operation == "wrote" and path.endswith(".commit"):
-            raise io_error(path)
-
-    filesystem.hook = hook
+    filesystem.hook = Nth(0, {"wrote"}, io_error, suffix=".commit")
     with pytest.raises(OutcomeUnknown):
         partition.append(one("b"), acks=1)
     filesystem.hook = lambda operation, path: None
@@ -178,8 +168,7 @@ def test_a_batch_larger_than_the_topic_takes_is_refused(tmp_path: Path) -> None:
     assert partition.append(bytes(largest), acks=1).base_offset == 0
 
 
-def test_a_deletion_by_one_process_takes_segments_from_the_others_lists(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_deletion_by_one_process_takes_segments_from_the_others_lists(directory: Path) -> None:
     first, second, reader = (open_partition(directory, read_only=n == 2) for n in range(3))
     for number in range(3):
         first.append(one(f"{number}"), acks=1)

@@ -17,7 +17,10 @@ from pylog.group.admin import GroupAdmin
 from pylog.group.lock import read_group
 from tests.storage.filesystems import Faulty, nothing
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+]
 CHANGES = {"open", "pwrite", "truncate", "replace", "remove"}
 
 

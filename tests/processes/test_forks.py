@@ -12,6 +12,7 @@ import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord
 from pylog.errors import ForkedHandle
+from tests.partition.logs import topic_of
 from tests.processes.sharing import forked, result_of
 
 pytestmark = pytest.mark.processes
@@ -77,8 +78,7 @@ def test_a_child_that_exits_does_not_free_the_lock_of_its_parent(tmp_path: Path)
     from pylog.errors import DeliveryTimeout
 
     with Log(tmp_path / "log") as log, Log(tmp_path / "log") as other:
-        log.create_topic("events")
-        partition = log.partition("events", 0)
+        partition = topic_of(log, "events")
         partition.append([ProducerRecord(b"first")], acks=1)
         lock = partition.log.writer._lock._lock
         assert lock is not None
@@ -93,8 +93,7 @@ def test_a_child_that_exits_does_not_free_the_lock_of_its_parent(tmp_path: Path)
 
 def test_parent_and_child_append_at_once_while_threads_of_the_parent_were_appending(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
-        log.create_topic("events")
-        partition = log.partition("events", 0)
+        partition = topic_of(log, "events")
         stop = threading.Event()
         counts = [0, 0]
 
@@ -125,8 +124,7 @@ def test_parent_and_child_append_at_once_while_threads_of_the_parent_were_append
 
 def test_a_consumer_goes_on_in_a_child_from_where_it_stood(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log, Consumer(log, auto_offset_reset="earliest") as consumer:
-        log.create_topic("events")
-        partition = log.partition("events", 0)
+        partition = topic_of(log, "events")
         partition.append([ProducerRecord(b"%d" % i) for i in range(10)], acks=1)
         consumer.subscribe(["events"])
         assert [record.value for record in consumer.poll(1.0, max_records=4)] == [b"0", b"1", b"2", b"3"]

@@ -19,7 +19,7 @@ from pylog.group.lock import read_group
 
 PATIENCE_S = 30.0
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
+pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
 
 
 @pytest.fixture

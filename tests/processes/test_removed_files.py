@@ -11,6 +11,7 @@ from pylog import Log, ProducerRecord
 from pylog.errors import CorruptSegment, NotAppended, TopicNotFound
 from pylog.model import AppendResult
 from pylog.partition import Partition
+from tests.partition.logs import topic_of
 
 SMALL = {"segment_bytes": 2048}
 
@@ -42,8 +43,7 @@ def take_turns(first: Partition, second: Partition, count: int = 60) -> tuple[di
 
 def test_two_processes_on_two_lock_files_overwrite_nothing(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as one, Log(tmp_log_dir) as two:
-        one.create_topic("t", **SMALL)
-        first = one.partition("t", 0)
+        first = topic_of(one, "t", **SMALL)
         offset = append(first, "before").base_offset
         (tmp_log_dir / "t-0" / ".lock").unlink()
         acknowledged, refusals = take_turns(first, two.partition("t", 0))
@@ -75,8 +75,7 @@ def test_a_writer_does_not_go_on_in_a_backup_that_was_put_in_its_place(tmp_log_d
 
 def test_a_directory_that_is_gone_when_it_is_opened_is_missing(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         shutil.rmtree(tmp_log_dir / "t-0")
         with pytest.raises(NotAppended, match="is missing, but the topic was not deleted"):
             append(partition, "lost")
@@ -84,8 +83,7 @@ def test_a_directory_that_is_gone_when_it_is_opened_is_missing(tmp_log_dir: Path
 
 def test_a_topic_that_is_another_when_it_is_opened_is_gone(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         other.delete_topic("t")
         other.create_topic("t")
         with pytest.raises(TopicNotFound, match="created again since"):

@@ -16,7 +16,7 @@ from pylog.group.state_file import SLOTS_BYTES, STATE_LIMIT_BYTES, Slot
 from pylog.log import Log
 from pylog.partition.directory import boot_of
 from pylog.storage import OsFileSystem
-from tests.partition.logs import one
+from tests.partition.logs import one, topic_of
 from tests.processes.sharing import forked, result_of
 from tests.spark.writing import Driver
 
@@ -35,8 +35,7 @@ ROOM_BYTES = 32 << 20  # less than any of the bounds that are looked at here: 64
 def log(tmpfs_dir: Path) -> Iterator[Log]:
     """With the small files whose readers bound them by tens of megabytes."""
     with Log(tmpfs_dir / "log") as opened:
-        opened.create_topic("orders")
-        partition = opened.partition("orders", 0)
+        partition = topic_of(opened, "orders")
         partition.append(one("v"), acks="all")
         partition.log.roll()
         with Consumer(opened, group_id="g", auto_offset_reset="earliest") as consumer:

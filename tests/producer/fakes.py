@@ -206,6 +206,17 @@ class FakeLog:
         return Producer(cast(Log, self), **{"linger_ms": 60_000, **options})
 
 
+def blocking() -> tuple[threading.Event, threading.Event, Callable[[], None]]:
+    """A step of a script that says when it has begun, and ends when it is told to."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def block() -> None:
+        entered.set()
+        leave.wait()
+
+    return entered, leave, block
+
+
 def call_in_thread(function: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=function, daemon=True)
     thread.start()

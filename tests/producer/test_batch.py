@@ -223,13 +223,14 @@ def interrupted_at_call(number: int, work: Callable[[], object]) -> bool:
                 raise Ctrl_C
         return trace
 
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     except Ctrl_C:
         return True
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return False
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import tracemalloc
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from pylog.errors import NotAppended, OutcomeUnknown, PylogError, StorageFull
 from pylog.model import RecordMetadata
 from pylog.producer import Delivery
-from tests.producer.fakes import FakeLog, Late, call_in_thread
+from tests.producer.fakes import FakeLog, Late, blocking, call_in_thread
 
 FULL = StorageFull("no space left", path="/x")
 
@@ -184,12 +183,7 @@ def test_a_chain_of_callbacks_that_send_does_not_grow_the_stack() -> None:
 
 def test_a_result_within_a_timeout_or_else_the_record_is_still_under_way() -> None:
     log = FakeLog()
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t").script.append(block)
     with log.producer() as producer:
         delivery = producer.send("t", b"v")
@@ -270,12 +264,7 @@ def test_awaiting_raises_what_result_would() -> None:
 
 def test_a_cancelled_wait_leaves_the_record_on_its_way() -> None:
     log = FakeLog()
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t").script.append(block)
 
     async def main() -> None:

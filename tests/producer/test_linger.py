@@ -10,7 +10,7 @@ import pytest
 
 from pylog.errors import DeliveryTimeout, StorageFull
 from pylog.producer.linger import LINGER, Linger
-from tests.producer.fakes import FakeLog, call_in_thread, wait_until
+from tests.producer.fakes import FakeLog, blocking, call_in_thread, wait_until
 from tests.system import of_the_system
 
 
@@ -96,12 +96,7 @@ def test_a_locked_partition_does_not_keep_the_linger_thread_from_the_others() ->
 
 def test_a_partition_that_another_thread_is_writing_is_left_to_it() -> None:
     log = FakeLog()
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t").script.append(block)
     with log.producer(linger_ms=1000) as producer:
         producer.send("t", b"1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import tracemalloc
 from random import Random
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from pylog.errors import BufferTimeout, RecordTooLarge, StorageFull
 from pylog.producer import Producer
-from tests.producer.fakes import FakeLog, call_in_thread
+from tests.producer.fakes import FakeLog, blocking, call_in_thread
 
 
 def held_bytes(producer: Producer) -> int:
@@ -121,12 +120,7 @@ def test_a_record_larger_than_buffer_bytes_is_too_large() -> None:
 
 def test_a_send_waits_for_memory_that_another_thread_is_about_to_free() -> None:
     log = FakeLog(partitions=2)
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t", 0).script.append(block)
     with log.producer(batch_bytes=1000, buffer_bytes=1000) as producer:
         first = producer.send("t", bytes(800), partition=0)
@@ -145,12 +139,7 @@ def test_a_send_waits_for_memory_that_another_thread_is_about_to_free() -> None:
 
 def test_memory_that_does_not_become_free_is_a_timeout_and_nothing_is_sent() -> None:
     log = FakeLog(partitions=2)
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t", 0).script.append(block)
     with log.producer(batch_bytes=1000, buffer_bytes=1000, max_block_ms=0) as producer:
         producer.send("t", bytes(800), partition=0)
@@ -167,12 +156,7 @@ def test_memory_that_does_not_become_free_is_a_timeout_and_nothing_is_sent() -> 
 
 def test_a_stuck_partition_does_not_keep_the_others_from_making_room() -> None:
     log = FakeLog(partitions=3)
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t", 0).script.append(block)
     with log.producer(batch_bytes=1000, buffer_bytes=3000) as producer:
         stuck = producer.send("t", bytes(800), partition=0)

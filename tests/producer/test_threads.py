@@ -14,7 +14,7 @@ import pytest
 from pylog.errors import SerializationError
 from pylog.log import Log
 from pylog.producer import Producer
-from tests.producer.fakes import FakeLog, call_in_thread, wait_until
+from tests.producer.fakes import FakeLog, blocking, call_in_thread, wait_until
 
 THREADS = 8
 
@@ -163,12 +163,7 @@ def test_a_bulk_that_is_refused_takes_no_record_of_another_thread_with_it(seed: 
 
 def test_records_that_pile_up_behind_a_slow_write_go_together() -> None:
     log = FakeLog()
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t").script.append(block)
     with log.producer(linger_ms=0) as producer:
         threads = [call_in_thread(lambda: producer.send("t", b"first"))]
@@ -183,12 +178,7 @@ def test_records_that_pile_up_behind_a_slow_write_go_together() -> None:
 
 def test_threads_that_wait_for_a_sync_share_it_and_do_not_hold_up_appends() -> None:
     log = FakeLog()
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t").sync_script.append(block)
     with log.producer() as producer:
         first = producer.send("t", b"1")
@@ -203,12 +193,7 @@ def test_threads_that_wait_for_a_sync_share_it_and_do_not_hold_up_appends() -> N
 
 def test_callbacks_of_a_partition_run_in_the_order_of_its_offsets_whichever_thread_is_first() -> None:
     log = FakeLog()
-    entered, leave = threading.Event(), threading.Event()
-
-    def block() -> None:
-        entered.set()
-        leave.wait()
-
+    entered, leave, block = blocking()
     log.partition("t").script.append(lambda: None)
     seen: list[int] = []
     with log.producer(on_delivery=lambda delivery: seen.append(delivery.result().offset)) as producer:

@@ -110,8 +110,7 @@ def fetch_one(partition: Partition, offset: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_position(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_position(directory: Path) -> None:
     filesystem = lay_out(directory, sealed=True)
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
         halves = [range(BITS // 2), range(BITS // 2, BITS)]
@@ -119,14 +118,12 @@ def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_position(tmp_path
     assert found == 524_288
 
 
-def test_flipped_bits_of_a_sealed_segment_are_found_at_positions(tmp_path: Path, seed: int) -> None:
-    directory = tmp_path / "t-0"
+def test_flipped_bits_of_a_sealed_segment_are_found_at_positions(directory: Path, seed: int) -> None:
     sample = sorted(random.Random(seed).sample(range(BITS), 10_000))
     assert check_at_positions(lay_out(directory, sealed=True), directory, sample) == len(sample)
 
 
-def test_flipped_bits_of_a_sealed_segment_are_found_at_offsets(tmp_path: Path, seed: int) -> None:
-    directory = tmp_path / "t-0"
+def test_flipped_bits_of_a_sealed_segment_are_found_at_offsets(directory: Path, seed: int) -> None:
     lay_out(directory, sealed=True)
     sample = random.Random(seed).sample(HEADER_BITS, 2000) + random.Random(seed).sample(range(BITS), 1000)
     assert check_at_offsets(directory, sample) == len(sample)
@@ -136,8 +133,7 @@ def test_flipped_bits_of_a_sealed_segment_are_found_at_offsets(tmp_path: Path, s
     "byte",
     [0, 7, 11, 15, 16, 20, 21, 60, 61, BATCH_BYTES - 1],
 )
-def test_damage_of_a_sealed_batch_names_the_offset_that_was_asked_for(tmp_path: Path, byte: int) -> None:
-    directory = tmp_path / "t-0"
+def test_damage_of_a_sealed_batch_names_the_offset_that_was_asked_for(directory: Path, byte: int) -> None:
     filesystem = lay_out(directory, sealed=True)
     path = str(log_file(directory))
     partition = open_partition(directory, filesystem, read_only=True)
@@ -148,8 +144,7 @@ def test_damage_of_a_sealed_batch_names_the_offset_that_was_asked_for(tmp_path: 
         assert (caught.value.offset, caught.value.topic, caught.value.partition) == (5, "t", 0)
 
 
-def test_a_negative_last_offset_of_the_last_batch_is_named_at_its_position(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_negative_last_offset_of_the_last_batch_is_named_at_its_position(directory: Path) -> None:
     filesystem = lay_out(directory, sealed=True)
     filesystem.flip(str(log_file(directory)), NEGATIVE_LAST_OFFSET)
     partition = open_partition(directory, filesystem, read_only=True)
@@ -159,8 +154,7 @@ def test_a_negative_last_offset_of_the_last_batch_is_named_at_its_position(tmp_p
     )
 
 
-def test_a_record_behind_a_damaged_last_offset_is_read_whatever_the_size_of_the_read(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_record_behind_a_damaged_last_offset_is_read_whatever_the_size_of_the_read(directory: Path) -> None:
     filesystem = lay_out(directory, sealed=True)
     filesystem.flip(str(log_file(directory)), (60 * BATCH_BYTES + LAST_OFFSET_DELTA_POSITION) * 8)
     partition = open_partition(directory, filesystem, read_only=True)
@@ -169,8 +163,7 @@ def test_a_record_behind_a_damaged_last_offset_is_read_whatever_the_size_of_the_
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_offset(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_offset(directory: Path) -> None:
     lay_out(directory, sealed=True)
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
         at_offsets = sum(pool.map(check_at_offsets, [directory] * 2, [range(0, BITS, 2), range(1, BITS, 2)]))
@@ -205,10 +198,9 @@ def check_active(directory: Path, bits: Iterable[int]) -> tuple[int, int, list[i
 
 
 def test_flipped_bits_of_an_active_segment_are_found_in_order_but_for_the_leader_epoch(
-    tmp_path: Path, seed: int
+    directory: Path, seed: int
 ) -> None:
     """The epoch stands outside Kafka's CRC and there is no seal yet; only its sign bit makes an impossible value."""
-    directory = tmp_path / "t-0"
     lay_out(directory, sealed=False)
     sample = {*HEADER_BITS[: 8 * HEADER_BYTES * 8], *random.Random(seed).sample(range(BITS), 2000)}
     found, epochs, missed = check_active(directory, sorted(sample))
@@ -217,9 +209,8 @@ def test_flipped_bits_of_an_active_segment_are_found_in_order_but_for_the_leader
     assert found + epochs == len(sample)
 
 
-def test_a_flipped_offset_in_an_active_segment_never_passes_for_another_record(tmp_path: Path) -> None:
+def test_a_flipped_offset_in_an_active_segment_never_passes_for_another_record(directory: Path) -> None:
     """Whatever single bit of a base offset is wrong, reading any offset gives the record of that offset or an error."""
-    directory = tmp_path / "t-0"
     filesystem = lay_out(directory, sealed=False)
     path = str(log_file(directory))
     partition = open_partition(directory, filesystem, read_only=True)
@@ -238,8 +229,7 @@ def test_a_flipped_offset_in_an_active_segment_never_passes_for_another_record(t
     assert wrong == []
 
 
-def test_a_flipped_bit_in_a_seal_costs_the_seal_and_no_record(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_flipped_bit_in_a_seal_costs_the_seal_and_no_record(directory: Path) -> None:
     filesystem = lay_out(directory, sealed=True)
     seal = f"{directory}/{0:020d}.seal"
     for bit in range(0, len(filesystem.contents[seal]) * 8, 3):
@@ -248,8 +238,7 @@ def test_a_flipped_bit_in_a_seal_costs_the_seal_and_no_record(tmp_path: Path) ->
         assert fetch_one(partition, 40) == content_of(filesystem, str(log_file(directory)), 40), f"bit {bit}"
 
 
-def test_a_second_thread_that_looks_while_the_seal_is_read_sees_it_too(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_second_thread_that_looks_while_the_seal_is_read_sees_it_too(directory: Path) -> None:
     lay_out(directory, sealed=True)
     seen: list[bool] = []
 

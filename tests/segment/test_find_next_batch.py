@@ -120,8 +120,7 @@ def test_a_whole_batch_behind_some_made_up_headers_is_found() -> None:
     assert found[0] == 2 * HEADER_BYTES
 
 
-def test_a_segment_of_made_up_headers_is_damaged_and_never_cut(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_segment_of_made_up_headers_is_damaged_and_never_cut(directory: Path) -> None:
     partition = open_partition(directory)
     partition.log.append_batch(batch(b"first"))
     partition.close()

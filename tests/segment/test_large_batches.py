@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pylog.codec.format import BATCH_OVERHEAD, LENGTH_POSITION
 from pylog.errors import CorruptSegment
 from pylog.model import TopicPartition
 from pylog.partition.verify import verify_partition
-from pylog.segment import SegmentReader
+from pylog.segment import BATCH_LIMIT_BYTES, SegmentReader
 from pylog.segment import reader as reader_module
 from pylog.storage import OsFileSystem, ReadableFile
 from tests.partition.logs import append_encoded, batch, everything, log_file, open_partition
@@ -99,6 +100,11 @@ def test_a_real_large_batch_reads(tmp_path: Path, size_mib: int) -> None:
     for value in values:
         append_encoded(partition, batch(value))
     assert [value for _, value in everything(partition)] == values
+
+
+def test_a_batch_may_be_as_large_as_the_guarantees_say() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
+    assert re.search(rf"\b{BATCH_LIMIT_BYTES >> 20} MiB", text)
 
 
 def test_what_the_topic_allows_is_read_however_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

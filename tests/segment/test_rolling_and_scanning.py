@@ -127,8 +127,7 @@ def test_an_offset_index_is_full_where_times_do_not_grow(tmp_path: Path) -> None
     assert file_of(tmp_path, 0, ".index").stat().st_size == 48
 
 
-def test_a_time_index_that_was_lost_is_made_again_with_the_offset_index(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_time_index_that_was_lost_is_made_again_with_the_offset_index(directory: Path) -> None:
     partition = open_partition(directory, index_interval_bytes=0)
     for number in range(5):
         append_encoded(partition, batch(b"x", timestamp_ms=START_MS + number))
@@ -311,8 +310,7 @@ def test_a_seal_that_applies_no_more_is_not_left_behind(tmp_path: Path, answers:
     assert [path.name for path in tmp_path.glob("*.tmp")] == []
 
 
-def test_a_sealed_segment_that_was_cut_misses_records_by_name(tmp_path: Path) -> None:
-    directory = tmp_path / "t-0"
+def test_a_sealed_segment_that_was_cut_misses_records_by_name(directory: Path) -> None:
     partition = open_partition(directory)
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number * 300, timestamp_ms=START_MS + number))

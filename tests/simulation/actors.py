@@ -9,11 +9,20 @@ from typing import TypeVar
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.errors import CommitFailed, NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
-from pylog.testing.machine import Killed, Machine, Process
+from pylog.testing.machine import Killed, Machine, Process, Step
 from tests.simulation.ledger import ACKNOWLEDGED, BY_APPEND, REFUSED, UNKNOWN, GroupLedger, Ledger, Sender
 
 T = TypeVar("T")
 ROOT = "/log"
+
+
+def kill_at(process: Process, number: int) -> None:
+    def before(acting: Process, _step: Step) -> None:
+        if acting is process and acting.steps == number:
+            acting.kill()
+            raise Killed
+
+    process.machine.before_step.append(before)
 
 
 class World:
@@ -44,7 +53,7 @@ class Actor:
     @property
     def log(self) -> Log:
         if self._log is None:
-            self._log = Log(self.world.root, filesystem=self.process.filesystem, clock=self.process.clock)
+            self._log = self.process.open_log(self.world.root)
         return self._log
 
     def _who(self, through: str) -> Sender:

@@ -14,7 +14,6 @@ from itertools import islice
 from random import Random
 from typing import NamedTuple
 
-from pylog import Log
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.storage.os_errors import storage_error
 from pylog.testing.machine import Interrupted, Machine, Process, Step, SyncFailure
@@ -181,7 +180,7 @@ def _what_is_left(machine: Machine, ledger: Ledger) -> list[str]:
     """What must hold where a disk took back what it had been given: all that was durable is there, by offset."""
     process = machine.process()
     found = []
-    with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+    with process.open_log(ROOT) as log:
         for name, topic in ledger.topics.items():
             if topic.there:
                 records: dict[int, bytes] = {}

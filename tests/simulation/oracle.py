@@ -126,7 +126,7 @@ def _stays(actor: Actor) -> list[str]:
     machine = actor.world.machine
     before = machine.disk.contents()
     process = machine.process()
-    with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+    with process.open_log(ROOT) as log:
         for name in log.topics():
             list(log.partition(name, 0).scan())
     after = machine.disk.contents()

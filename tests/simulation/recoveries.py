@@ -9,7 +9,6 @@ from collections.abc import Callable
 from itertools import islice
 from random import Random
 
-from pylog import Log
 from pylog.errors import LogNotFound, PylogError
 from pylog.partition.commit_slots import latest
 from pylog.partition.verify import Problem
@@ -28,7 +27,7 @@ _INTERRUPTIONS = ("kill", "power", "fault")
 def recover(machine: Machine) -> None:
     """Open the log with a new process, and every partition of it, for writing."""
     process = machine.process()
-    with Log(ROOT, filesystem=process.filesystem, clock=process.clock) as log:
+    with process.open_log(ROOT) as log:
         for name in log.topics():
             log.partition(name, 0).log.roll()
 

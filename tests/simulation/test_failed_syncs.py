@@ -7,7 +7,7 @@ import pytest
 from pylog import Log, ProducerRecord
 from pylog.errors import OutcomeUnknown, StorageError
 from pylog.testing.machine import Killed, Machine, Process, Step, SyncFailure
-from tests.partition.logs import batch, marker
+from tests.partition.logs import batch, marker, topic_of
 
 BEHAVIOURS = ("dirty", "clean", "lost")
 
@@ -28,15 +28,13 @@ class FailingSync:
 
 
 def open_log(machine: Machine) -> Log:
-    process = machine.process()
-    return Log("/log", filesystem=process.filesystem, clock=process.clock)
+    return machine.process().open_log("/log")
 
 
 def with_a_closed_segment(machine: Machine) -> Log:
     """Offsets 0 to 3 in a closed segment, 4 in the active one; nothing of it was synced."""
     log = open_log(machine)
-    log.create_topic("t", index_interval_bytes=64)
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t", index_interval_bytes=64)
     for number in range(4):
         partition.append([ProducerRecord(b"%d" % number * 40)], acks=1)
     partition.log.roll()
@@ -116,8 +114,7 @@ def test_slots_that_a_failed_sync_took_back_are_put_back(behaviour: str) -> None
 def test_no_reader_sees_aborted_records_while_a_segment_is_made_again() -> None:
     machine = Machine()
     log = open_log(machine)
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     partition.log.append_batch(batch(b"aborted", producer_id=7, epoch=0, sequence=0, transactional=True))
     partition.log.append_batch(marker(7, 0, commit=False))
     partition.log.roll()

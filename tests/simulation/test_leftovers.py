@@ -9,7 +9,8 @@ import pytest
 from pylog import Log, ProducerRecord
 from pylog.errors import StorageError, TopicExists, TopicNotFound
 from pylog.testing.machine import Killed, Machine, Process, Step
-from tests.partition.logs import batch
+from tests.partition.logs import batch, topic_of
+from tests.simulation.actors import kill_at
 
 LOG = "/log/t-0/00000000000000000001.log"
 SEAL_OF_LOST = "/log/t-0/00000000000000000001.seal"
@@ -17,8 +18,7 @@ SNAPSHOT = "/log/t-0/00000000000000000001.snapshot"
 
 
 def open_log(machine: Machine) -> Log:
-    process = machine.process()
-    return Log("/log", filesystem=process.filesystem, clock=process.clock)
+    return machine.process().open_log("/log")
 
 
 def two_segments(machine: Machine, *, acks: int | str) -> Log:
@@ -111,21 +111,12 @@ def test_files_of_deleted_records_that_a_loss_of_power_brought_back_go() -> None
     again.process().filesystem.open_appendable("/log/t-0/00000000000000000000.log").pwrite(first, 0)
     assert open_log(again).verify().problems == []
     reader = again.process()
-    with Log("/log", read_only=True, filesystem=reader.filesystem, clock=reader.clock) as log:
+    with reader.open_log("/log", read_only=True) as log:
         assert [record.value for record in log.partition("t", 0).scan()] == [b"third"]
     partition = open_log(again).partition("t", 0)
     partition.append([ProducerRecord(b"fourth")])
     assert [record.value for record in partition.scan()] == [b"third", b"fourth"]
     assert "/log/t-0/00000000000000000000.log" not in again.disk.contents()
-
-
-def kill_at(process: Process, number: int) -> None:
-    def before(acting: Process, _step: Step) -> None:
-        if acting is process and acting.steps == number:
-            acting.kill()
-            raise Killed
-
-    process.machine.before_step.append(before)
 
 
 def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> None:
@@ -134,7 +125,7 @@ def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> Non
         machine = Machine()
         two_segments(machine, acks="all").close()
         deleter = machine.process()
-        log = Log("/log", filesystem=deleter.filesystem, clock=deleter.clock)
+        log = deleter.open_log("/log")
         kill_at(deleter, deleter.steps + 1 + steps)
         try:
             log.delete_topic("t")
@@ -224,8 +215,7 @@ def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_creating_other_top
 def test_what_producers_sent_in_deleted_records_is_known_after_a_loss_of_power() -> None:
     machine = Machine()
     log = open_log(machine)
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     partition.log.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=0))
     partition.log.roll()
     partition.append([ProducerRecord(b"another")], acks=1)
@@ -260,8 +250,7 @@ def test_a_snapshot_of_the_end_that_is_an_older_one_does_not_hide_what_a_produce
     """A loss of power gave it the blocks of a file that was removed: whole, of the right size, and of another offset."""
     machine = Machine()
     log = open_log(machine)
-    log.create_topic("t")
-    partition = log.partition("t", 0)
+    partition = topic_of(log, "t")
     for sequence in range(2):
         partition.log.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=sequence))
         if sequence == 0:
@@ -282,8 +271,7 @@ def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_close
     for value in (b"x", b"y"):
         machine = Machine()
         log = open_log(machine)
-        log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t")
         partition.append([ProducerRecord(value)])
         if seal is not None:
             filesystem = machine.process().filesystem

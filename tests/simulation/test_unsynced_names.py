@@ -17,8 +17,7 @@ ROOT = "/var/lib/log"
 
 
 def open_log(machine: Machine) -> Log:
-    process = machine.process()
-    return Log(ROOT, filesystem=process.filesystem, clock=process.clock)
+    return machine.process().open_log(ROOT)
 
 
 def all_lost(machine: Machine) -> Machine:

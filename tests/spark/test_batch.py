@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ from tests.partition.logs import append_encoded, batch, flip, log_file, marker, 
 from tests.spark.reading import KAFKA, append_view, offsets, planned, read, read_ranges
 
 TP = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        yield log
 
 
 def orders(log: Log, batches: int = 10, records: int = 3, value_bytes: int = 100, **config: Any) -> None:

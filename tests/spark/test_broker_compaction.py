@@ -9,7 +9,7 @@ import pytest
 
 from pylog import Log
 from pylog.errors import CorruptSegment
-from tests.partition.logs import append_encoded, batch, flip, log_file
+from tests.partition.logs import append_encoded, batch, flip, log_file, topic_of
 from tests.spark.reading import offsets, planned, read_ranges
 
 ON_CORRUPTION = pytest.mark.parametrize("on_corruption", ["fail", "skip"])
@@ -25,8 +25,7 @@ def theirs(tmp_path: Path) -> Path:
 def segments(path: Path) -> list[bytes]:
     """Three segments of ten batches, each of one record and of one size."""
     with Log(path) as log:
-        log.create_topic("orders")
-        partition = log.partition("orders", 0)
+        partition = topic_of(log, "orders")
         for number in range(30):
             append_encoded(partition, batch(b"v"))
             if number in (9, 19):

@@ -23,10 +23,9 @@ T0_US = 1_700_000_000_000_000
 
 
 @pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("orders", partitions=3)
-        yield log
+def log(log: Log) -> Log:
+    log.create_topic("orders", partitions=3)
+    return log
 
 
 @pytest.fixture

@@ -40,10 +40,9 @@ from tests.storage.filesystems import Faulty, Killed, full
 
 
 @pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("orders")
-        yield log
+def log(log: Log) -> Log:
+    log.create_topic("orders")
+    return log
 
 
 def place(log: Log, sink_id: str = QUERY) -> SinkDirectory:

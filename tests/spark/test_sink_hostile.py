@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -185,10 +185,9 @@ def test_a_state_that_is_none_is_refused_by_name(place: SinkDirectory, content: 
 
 
 @pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("orders")
-        yield log
+def log(log: Log) -> Log:
+    log.create_topic("orders")
+    return log
 
 
 @pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes() + b"x")])

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +42,6 @@ KAFKA_COLUMNS = [
 ]
 KAFKA_HEADER = {"fields": [field("key", "string"), field("value", "binary")], "type": "struct"}
 KAFKA_HEADERS = field("headers", {"containsNull": True, "elementType": KAFKA_HEADER, "type": "array"})
-
-
-@pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        yield log
 
 
 @pytest.fixture

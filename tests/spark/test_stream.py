@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,10 +29,9 @@ from tests.spark.streaming import Query
 
 
 @pytest.fixture
-def log(tmp_log_dir: Path) -> Iterator[Log]:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("orders", partitions=2)
-        yield log
+def log(log: Log) -> Log:
+    log.create_topic("orders", partitions=2)
+    return log
 
 
 def append(log: Log, count: int = 1, topic: str = "orders", partition: int = 0, value: bytes = b"v") -> None:

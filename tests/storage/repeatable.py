@@ -10,7 +10,7 @@ from pathlib import Path
 from pylog.log import Log
 from pylog.model import ProducerRecord
 from pylog.producer import Producer
-from tests.partition.logs import START_MS, ManualClock, append_encoded, batch, marker
+from tests.partition.logs import START_MS, ManualClock, append_encoded, batch, marker, topic_of
 from tests.storage.filesystems import OtherBoot
 
 
@@ -41,8 +41,7 @@ def write(root: Path) -> None:
                         headers=[("h", b"%d" % number), ("empty", None)], timestamp_ms=START_MS + number,
                     )  # fmt: skip
                     clock.sleep(0.5)
-        log.create_topic("t", index_interval_bytes=0)
-        partition = log.partition("t", 0)
+        partition = topic_of(log, "t", index_interval_bytes=0)
         append_encoded(partition, batch(b"v", producer_id=7, epoch=0, sequence=0, transactional=True))
         append_encoded(partition, marker(7, 0, commit=False))
         partition.log.roll()

@@ -180,7 +180,7 @@ def test_threads_that_read_and_write_meet_no_other_file(few: None, tmp_path: Pat
             with Log(tmp_path / f"log{number % 2}", create=True) as log:
                 log.create_topic(f"t{number}", partitions=5, if_not_exists=True)
                 wanted: list[list[bytes]] = [[] for _ in range(5)]
-                for turn in range(60):
+                for turn in range(30):
                     at = random.randrange(5)
                     value = b"%d %d" % (number, turn)
                     log.partition(f"t{number}", at).append([ProducerRecord(value)], acks=random.choice([1, "all"]))

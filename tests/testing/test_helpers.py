@@ -15,12 +15,6 @@ from tests.partition.logs import batch, marker
 RECORD = Record("t", 0, 4, 99, b"k", b"v", (("h", b"x"),))
 
 
-@pytest.fixture
-def log(tmp_log_dir: Any) -> Any:
-    with Log(tmp_log_dir) as opened:
-        yield opened
-
-
 def test_what_is_produced_is_consumed_in_order(log: Log) -> None:
     log.create_topic("t")
     sent = [b"value", None, (b"key", b"value"), ProducerRecord(b"v", b"k", [("h", None)], 7)]

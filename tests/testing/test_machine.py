@@ -51,7 +51,7 @@ def program(machine: Machine) -> None:
     """Two processes with a log."""
     for number in range(2):
         process = machine.process()
-        with Log("/log", filesystem=process.filesystem, clock=process.clock) as log:
+        with process.open_log("/log") as log:
             log.create_topic("t", if_not_exists=True)
             log.partition("t", 0).append([ProducerRecord(b"%d" % number)])
             process.clock.sleep(1)
@@ -309,7 +309,7 @@ def test_a_process_killed_before_a_write_that_fails_writes_nothing() -> None:
 def test_no_space_left_is_what_pylog_takes_it_for() -> None:
     machine = Machine()
     process = machine.process()
-    log = Log("/log", filesystem=process.filesystem, clock=process.clock)
+    log = process.open_log("/log")
     log.create_topic("t")
     at_step(machine, "pwrite", raising(Interrupted(3, storage_error("write", "/f", OSError(errno.ENOSPC, "")))))
     with pytest.raises(StorageFull):

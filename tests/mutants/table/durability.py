@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_OS = "tests/storage/test_os_filesystem.py"
 _DURABILITY = "tests/partition/test_durability.py"
-_REPLACEMENT = (
-    "tests/storage/test_os_filesystem.py"
-    "::test_a_durable_replacement_syncs_the_file_before_the_rename_and_the_directory_after"
-)
-_SYNCS = "tests/simulation/test_failed_syncs.py"
-_LEFT = "tests/simulation/test_leftovers.py"
 _OTHERS = "tests/simulation/test_unsynced_names.py"
-_ORDER = "tests/partition/test_sync_order.py"
 
 MUTANTS = (
     Mutant(
@@ -24,68 +18,12 @@ MUTANTS = (
         (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
     ),
     Mutant(
-        "no sync of the directory after a rename",
-        "storage/atomic_file.py",
-        '    if durable:\n        filesystem.sync_directory(directory or ".")\n',
-        "",
-        "a topic that was created is gone after a loss of power",
-        (_REPLACEMENT,),
-    ),
-    Mutant(
         "a small file renamed before it was synced",
         "storage/atomic_file.py",
         "        if durable:\n            file.sync()\n",
         "",
         "a loss of power leaves a manifest or a topic's file without content",
-        (_REPLACEMENT,),
-    ),
-    Mutant(
-        "no sync of the directories above a new log",
-        "storage/directories.py",
-        "        filesystem.sync_directory(parent_of(new))\n",
-        "",
-        "the whole log is gone after a loss of power, although its records were acknowledged",
-        ("tests/storage/test_directories.py",),
-    ),
-    Mutant(
-        "no sync of the directory after a copy took a segment's place",
-        "partition/repair/rewrite.py",
-        "    directory.filesystem.sync_directory(directory.path)\n",
-        "",
-        "after a failed sync the durable copy is lost with the power, and the file that cannot be trusted is back",
-        (f"{_ORDER}::test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted",),
-    ),
-    Mutant(
-        "a copy takes a segment's place before it was synced",
-        "partition/repair/rewrite.py",
-        "        target.sync()\n",
-        "",
-        "the answer to a failed sync is a file that no sync has reached",
-        (f"{_DURABILITY}::test_a_sync_that_failed_once_is_answered_with_a_new_file",),
-    ),
-    Mutant(
-        "no sync of the directory at the end of recovery",
-        "partition/repair/recovery.py",
-        "    directory.filesystem.sync_directory(directory.path)\n",
-        "",
-        "what recovery calls durable is in files whose names may be lost",
-        (f"{_ORDER}::test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes",),
-    ),
-    Mutant(
-        "recovery publishes what it did not sync",
-        "partition/repair/recovery.py",
-        "        failure = failed_syncs.try_to_sync(segment.file, base)\n        if failure is None:\n",
-        "        failure = None\n        if failure is None:\n",
-        "a second loss of power takes records that were published as durable after the first",
-        (f"{_ORDER}::test_recovery_syncs_what_it_keeps_and_the_directory_before_it_publishes",),
-    ),
-    Mutant(
-        "no sync of a new partition's directory",
-        "partition/directory.py",
-        "    filesystem.sync_directory(path)\n",
-        "",
-        "a topic that was created has no files after a loss of power",
-        (f"{_ORDER}::test_a_new_partition_is_durable_when_it_is_laid_out",),
+        (f"{_OS}::test_a_durable_replacement_syncs_the_file_before_the_rename_and_the_directory_after",),
     ),
     Mutant(
         "acknowledged before it is synced",
@@ -96,52 +34,12 @@ MUTANTS = (
         (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
     ),
     Mutant(
-        "a producer acknowledges before it has synced",
-        "producer/sender.py",
-        "                    partition.sync(batches[-1].end_offset)\n",
-        "                    pass\n",
-        "acks='all' of a producer means no more than acks=1",
-        ("tests/producer/test_delivery.py::test_only_acks_all_waits_for_a_sync",),
-    ),
-    Mutant(
-        "the durable end is published without a sync",
-        "partition/write/durability.py",
-        "            self._sync_active(state)\n",
-        "",
-        "records are called durable that the medium never saw",
-        (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
-    ),
-    Mutant(
-        "closed segments are not synced",
-        "partition/write/durability.py",
-        "            synced += self._sync_closed_segments(state)\n",
-        "            pass\n",
-        "acknowledged records behind a roll are on the medium, those before it are not",
-        (f"{_DURABILITY}::test_acks_all_after_a_roll_syncs_the_closed_segments_too",),
-    ),
-    Mutant(
-        "indexes of closed segments are not synced",
-        "partition/write/durability.py",
-        "            self._sync_side_files(base, following)\n",
-        "",
-        "recovery trusts indexes of closed segments that a loss of power has torn",
-        (f"{_DURABILITY}::test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_are_durable",),
-    ),
-    Mutant(
         "a sync that failed is tried again",
         "partition/repair/failed_syncs.py",
         "                self.mark(base)\n                return error\n",
         "            file.sync()\n",
         "the second sync succeeds although the pages of the first are gone",
         (f"{_DURABILITY}::test_a_sync_that_failed_once_is_answered_with_a_new_file",),
-    ),
-    Mutant(
-        "other processes' failed syncs are not heard of",
-        "partition/write/durability.py",
-        "        if not self._writer.failed_syncs.is_marked(base):\n",
-        "        if True:\n",
-        "a process syncs, without an error, a file whose pages another one's failed sync has lost",
-        (f"{_DURABILITY}::test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied",),
     ),
     Mutant(
         "a sync counts although another process saw the file fail",
@@ -152,38 +50,12 @@ MUTANTS = (
         (f"{_DURABILITY}::test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again",),
     ),
     Mutant(
-        "recovery repeats a sync that failed",
-        "partition/repair/recovery.py",
-        'copying the segment to a new file", failure)\n',
-        'copying the segment to a new file", failure)\n        segment.file.sync()\n        return segment\n',
-        "recovery calls durable what a failed sync may have dropped",
-        (f"{_DURABILITY}::test_recovery_does_not_repeat_a_sync_that_failed",),
-    ),
-    Mutant(
-        "the copy of a segment is not checked",
-        "partition/repair/rewrite.py",
-        "        if scan.problem is not None or scan.next_offset != next_offset:\n",
-        "        if False:\n",
-        "a segment whose pages are gone is cut by the copy that was to save it",
-        (f"{_ORDER}::test_a_segment_that_is_damaged_is_not_replaced_by_a_copy",),
-    ),
-    Mutant(
         "the new log start is not synced before files go",
         "partition/write/writer.py",
         "        grant.sync_slots()  # also an unchanged log start: its own sync may have failed\n",
         "",
         "after a loss of power the log begins at offsets whose segments are gone",
-        (f"{_ORDER}::test_the_new_log_start_is_on_the_medium_before_a_file_goes",),
-    ),
-    Mutant(
-        "a log start that is there already is taken to be durable",
-        "partition/write/writer.py",
-        "        grant.sync_slots()  # also an unchanged log start: its own sync may have failed\n",
-        "        if offset >= state.log_start_offset:\n            grant.sync_slots()\n",
-        "after a loss of power the log begins before the offset that delete_records has returned",
-        (
-            "tests/simulation/test_failed_syncs.py::test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_relied_on",
-        ),
+        ("tests/partition/test_sync_order.py::test_the_new_log_start_is_on_the_medium_before_a_file_goes",),
     ),
     Mutant(
         "a topic that another process made is taken to be durable",
@@ -192,32 +64,6 @@ MUTANTS = (
         "",
         "after a loss of power the topic is gone, and with it records that were acknowledged as durable",
         (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
-    ),
-    Mutant(
-        "the directories above a topic are taken to be durable",
-        "catalog/catalog.py",
-        "            sync_name(self._filesystem, self._layout.root)\n"
-        "            for directory in (self._layout.root, self._layout.private):\n"
-        "                self._filesystem.sync_directory(directory)\n",
-        "",
-        "after a loss of power the log is gone, and with it records that were acknowledged as durable",
-        (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
-    ),
-    Mutant(
-        "a topic is published in a log that may be gone with the power",
-        "catalog/catalog.py",
-        "        self._make_way_durable()\n        config",
-        "        config",
-        "after a loss of power a log with durable topics has no manifest, and can't be opened",
-        (f"{_OTHERS}::test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns",),
-    ),
-    Mutant(
-        "who finds a topic there when creating it takes it to be durable",
-        "manager/manager.py",
-        "                catalog.make_durable()  # its creator may not have done so yet\n",
-        "",
-        "after a loss of power the topic is gone, though create_topic had returned",
-        (f"{_OTHERS}::test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns",),
     ),
     Mutant(
         "a topic is made durable before it is looked at",
@@ -237,81 +83,6 @@ MUTANTS = (
         (f"{_OTHERS}::test_a_deletion_of_another_is_durable_before_anything_of_the_topic_goes",),
     ),
     Mutant(
-        "a topic that another process deletes is taken to be gone for good",
-        "catalog/catalog.py",
-        "            filesystem.sync_directory(self._layout.topics)  # its deleter may not have done so yet\n",
-        "",
-        "after a loss of power a topic is there that delete_topic has said was not",
-        (f"{_OTHERS}::test_who_is_told_that_a_topic_is_gone_finds_it_gone_after_a_loss_of_power",),
-    ),
-    Mutant(
-        "slots are synced as they are",
-        "partition/commit_slots.py",
-        "        self._output.pwrite(raw, 0)\n        try:\n",
-        "        try:\n",
-        "after another one's failed sync the log start that is acknowledged is on no medium",
-        (
-            "tests/simulation/test_failed_syncs.py::test_slots_whose_sync_failed_for_a_process_that_died_are_written_before_they_are_synced",
-        ),
-    ),
-    Mutant(
-        "a name in a directory that is written to need not be synced",
-        "storage/directories.py",
-        " and not filesystem.writable(above)\n",
-        "\n",
-        "after a loss of power the log is gone",
-        (
-            "tests/storage/test_directories.py::test_a_name_in_a_directory_that_is_written_to_and_cannot_be_synced_is_an_error",
-        ),
-    ),
-    Mutant(
-        "a topic's file is synced by its maker alone",
-        "catalog/catalog.py",
-        "        self._make_way_durable()\n        self._filesystem.sync_directory(self._layout.topics)\n",
-        "        self._make_way_durable()\n",
-        "after a loss of power a partition that another process added is gone, with records acknowledged as durable",
-        (f"{_OTHERS}::test_the_power_leaves_a_partition_whose_maker_was_killed_at_any_step",),
-    ),
-    Mutant(
-        "the last directory that was there is taken to be durable",
-        "storage/directories.py",
-        "        sync_name(filesystem, path)\n",
-        "        pass\n",
-        "after a loss of power the log is gone with a directory above it, whose maker was killed",
-        (f"{_OTHERS}::test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step",),
-    ),
-    Mutant(
-        "a file that can't be opened is taken for a sync that failed",
-        "partition/write/durability.py",
-        "        failure: StorageError | None = None\n        for file in",
-        "        failure: StorageError | None = None\n"
-        "        try:\n"
-        "            list(open_side_files(self._filesystem, self._directory, base, following))\n"
-        "        except StorageError as error:\n"
-        "            failure = error\n"
-        "        for file in () if failure else",
-        "a process with too many open files copies whole segments, and has others distrust them",
-        ("tests/partition/test_durability.py::test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync",),
-    ),
-    Mutant(
-        "the snapshot that is all that is left of producers is not synced",
-        "partition/producers/snapshots.py",
-        "        write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode())\n",
-        "        write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode(), durable=False)\n",
-        "after a loss of power a batch of deleted records, sent again, is appended again",
-        (
-            "tests/simulation/test_leftovers.py::test_what_producers_sent_in_deleted_records_is_known_after_a_loss_of_power",
-        ),
-    ),
-    Mutant(
-        "producer ids are used before they are reserved durably",
-        "manager/producer_ids.py",
-        'write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\\n".encode())',
-        'write_atomically(self._filesystem, self._path, f"{first + BLOCK_IDS}\\n".encode(), durable=False)',
-        "after a loss of power an id is given out again, and batches are taken for repeats of an earlier producer's",
-        (f"{_ORDER}::test_producer_ids_are_reserved_durably_before_the_first_is_used",),
-    ),
-    Mutant(
         "a log without its count of producer ids begins at 0 again",
         "manager/producer_ids.py",
         "            first = self._random_start()\n",
@@ -323,67 +94,11 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "verify compares producer ids with a count that is out of date",
-        "partition/verify/producer_ids.py",
-        "        self._next = self._read_next()\n        if not self._is_to_come(producer_id):\n            return\n",
-        "",
-        "producers at work are taken for a problem",
-        ("tests/cli/test_verify.py::test_ids_reserved_while_the_check_runs_are_no_problem",),
-    ),
-    Mutant(
-        "a seal takes its place before it was synced",
-        "segment/seal.py",
-        "            file.pwrite(encode(seal), 0)\n            file.sync()\n",
-        "            file.pwrite(encode(seal), 0)\n",
-        "a loss of power leaves an empty seal under the segment's name",
-        ("tests/partition/test_sealing.py::test_a_seal_is_synced_under_a_name_of_its_own_before_it_takes_its_place",),
-    ),
-    Mutant(
-        "the slots are not synced where they mark a boundary",
-        "partition/commit_slots.py",
-        "            self._output.sync()\n",
-        "            pass\n",
-        "the log start and a new partition's slots are lost with the power",
-        (f"{_ORDER}::test_a_new_partition_is_durable_when_it_is_laid_out",),
-    ),
-    Mutant(
-        "the snapshot at the durable end is not synced",
-        "partition/repair/closed_files.py",
-        ", (following, SNAPSHOT)",
-        "",
-        "a loss of power takes what producers had sent in segments that are deleted later",
-        (f"{_LEFT}::test_a_snapshot_at_the_durable_end_is_durable_itself",),
-    ),
-    Mutant(
-        "a side file whose sync failed is synced again",
-        "partition/write/durability.py",
-        "            if failure is None:\n                failure = self._writer.failed_syncs.try_to_sync(file, base)\n",
-        "            if self._writer.failed_syncs.try_to_sync(file, base) is not None:\n                file.sync()\n",
-        "an index that is not on the medium counts as durable, and recovery does not make it again",
-        (f"{_SYNCS}::test_no_file_of_a_segment_is_synced_again_after_it_failed",),
-    ),
-    Mutant(
-        "a copy that is shorter than the segment replaces it",
-        "partition/repair/rewrite.py",
-        " or scan.next_offset != next_offset:",
-        ":",
-        "records that a failed sync has taken back are acknowledged as durable",
-        (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),
-    ),
-    Mutant(
         "slots that a failed sync took back stay so",
         "partition/commit_slots.py",
         "            self._output.pwrite(raw, 0)\n",
         "",
         "the next writer believes slots of long ago, and writes over what is durable",
-        (f"{_SYNCS}::test_slots_that_a_failed_sync_took_back_are_put_back",),
-    ),
-    Mutant(
-        "what was cut meanwhile is published as durable",
-        "partition/write/log_end.py",
-        "state.log_end_offset < end_offset or state.boot != self._directory.boot",
-        "state.boot != self._directory.boot",
-        "records that a failed sync has taken back are acknowledged as durable",
-        (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),
+        ("tests/simulation/test_failed_syncs.py::test_slots_that_a_failed_sync_took_back_are_put_back",),
     ),
 )

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_READER = "tests/partition/test_damage_table.py::test_reading_only_changes_no_byte"
 _WRITER = "tests/partition/test_damage_table.py::test_a_writer_recovers_what_is_whole_and_goes_on"
-_FULL = "tests/partition/test_durability.py::test_with_the_disk_full_at_any_moment_each_append_is_there_or_not_appended"
 _OS = "tests/storage/test_os_filesystem.py"
 _PUBLICATION = "tests/partition/test_visibility_of_changes.py"
-_SLOTS = "tests/partition/test_commit_slots.py"
-_UPGRADE = "tests/partition/test_slots_upgrade.py"
 _INTERRUPTS = "tests/test_interrupts.py"
 
 MUTANTS = (
-    Mutant(
-        "no look at the tail that a dead writer left",
-        "partition/write/log_end.py",
-        "        if size > state.written_end:\n",
-        "        if False:\n",
-        "what a killed writer left stands behind the next record, and is found there by recovery",
-        (f"{_WRITER}[a killed writer left a whole batch]",),
-    ),
     Mutant(
         "the checksum of an adopted tail is not looked at",
         "partition/write/log_end.py",
@@ -31,28 +19,12 @@ MUTANTS = (
         (f"{_WRITER}[a killed writer left half a batch]",),
     ),
     Mutant(
-        "the tail's checksum is never computed",
-        "partition/write/log_end.py",
-        "next_offset=segment.next_offset, dense=True, check_crc=check_crc",
-        "next_offset=segment.next_offset, dense=True, check_crc=False",
-        "a batch of the right length with other bytes in it is adopted from a killed writer",
-        (f"{_WRITER}[a killed writer left a batch with a wrong byte]",),
-    ),
-    Mutant(
         "a POSIX lock instead of an open file description's",
         "storage/os_lock.py",
         "fcntl.fcntl(opened.number, fcntl.F_OFD_SETLK, _ACQUIRE)",
         "fcntl.fcntl(opened.number, fcntl.F_SETLK, _ACQUIRE)",
         "the lock vanishes when anything in the process closes another descriptor of the file",
         (f"{_OS}::test_closing_another_descriptor_of_the_file_keeps_the_lock",),
-    ),
-    Mutant(
-        "the lock is on a data file",
-        "partition/write/lock.py",
-        'lock = directory.filesystem.lock(f"{directory.path}/{LOCK}")',
-        'lock = directory.filesystem.lock(f"{directory.path}/{COMMIT_SLOTS}")',
-        "whoever deletes the topic, or runs another version, does not exclude this writer",
-        (f"{_PUBLICATION}::test_a_writer_waits_for_whoever_holds_the_lock_file",),
     ),
     Mutant(
         "the lock is released before what was appended is published",
@@ -79,14 +51,6 @@ MUTANTS = (
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
     Mutant(
-        "a forked child unlocks what it inherited",
-        "storage/os_lock.py",
-        "        opened, held = self._open, self._held\n",
-        "        self.release()\n        opened, held = self._open, self._held\n",
-        "the parent's lock is gone while it appends",
-        (f"{_OS}::test_a_forked_child_that_abandons_a_lock_leaves_it_to_the_parent",),
-    ),
-    Mutant(
         "a forked child keeps the lock's descriptor",
         "storage/os_lock.py",
         "from pylog.storage.fork import after_fork_in_child, forks\n",
@@ -103,52 +67,12 @@ MUTANTS = (
         ("tests/producer/test_fork.py::test_records_sent_before_a_fork_are_written_once_by_the_parent",),
     ),
     Mutant(
-        "a deleted topic's commits stay",
-        "catalog/catalog.py",
-        "        forget(topic.name)  # last: a full disk has room now\n",
-        "",
-        "a Kafka consumer goes on in a new topic of that name where the group was in the old one, and skips records",
-        ("tests/group/test_deleted_topics.py::test_each_groups_commits_of_a_deleted_topic_become_tombstones",),
-    ),
-    Mutant(
         "a commit in a topic that was deleted meanwhile is appended",
         "group/offsets.py",
         '            elif topic is not None and committed.topic_id in ("", topic.id):\n',
         "            else:\n",
         "it comes after the tombstone, and counts in a new topic of that name",
         ("tests/group/test_deleted_topics.py::test_no_commit_comes_after_the_tombstone_in_any_order",),
-    ),
-    Mutant(
-        "a deletion does not wait for groups that have committed nothing yet",
-        "group/admin.py",
-        "        appended = [self._forget_topic(topic, timeout_s, group) for group in groups]\n",
-        "        groups, appended = [], []\n",
-        "a member's first commit in the topic comes after its tombstones",
-        ("tests/group/test_deleted_topics.py::test_no_commit_comes_after_the_tombstone_in_any_order",),
-    ),
-    Mutant(
-        "tombstones are not durable when a deletion returns",
-        "group/admin.py",
-        "            item.sync()  # the highest end comes first: one sync per partition\n",
-        "            pass\n",
-        "after a loss of power the commits of a deleted topic count again",
-        ("tests/group/test_deleted_topics.py::test_tombstones_are_durable_when_the_deletion_returns",),
-    ),
-    Mutant(
-        "users create topics of Kafka's own names",
-        "catalog/catalog.py",
-        "            check_no_internal_name(name)\n",
-        "            pass\n",
-        "a broker takes a user's records for its own state",
-        ("tests/catalog/test_internal_names.py::test_no_user_creates_a_topic_of_kafkas",),
-    ),
-    Mutant(
-        "a forked child draws its parent's producer ids",
-        "manager/producer_ids.py",
-        "        self._mutex = threading.RLock()\n        self._left = []\n",
-        "        self._mutex = threading.RLock()\n",
-        "two producers have one id, and the batches of one pass for repeats of the other's",
-        ("tests/producer/test_fork.py::test_a_child_draws_no_id_that_its_parent_draws",),
     ),
     Mutant(
         "a slot is published before the bytes are written",
@@ -166,68 +90,14 @@ MUTANTS = (
         (f"{_PUBLICATION}::test_at_any_moment_of_an_append_others_see_whole_records_and_nothing_else",),
     ),
     Mutant(
-        "both slots are written in one place",
-        "partition/commit_slots.py",
-        "SLOT_BYTES * (state.sequence & 1)",
-        "0",
-        "a writer killed while it publishes leaves nothing that is valid",
-        (f"{_SLOTS}::test_a_torn_publication_leaves_what_was_published_before",),
-    ),
-    Mutant(
-        "the older slot wins",
-        "storage/slot_pair.py",
-        "ahead >= _SEQUENCES // 2:",
-        "ahead < _SEQUENCES // 2:",
-        "what was published last is not seen",
-        (f"{_SLOTS}::test_the_slot_published_last_is_the_one_that_counts",),
-    ),
-    Mutant(
         "old slots go before the lock of those who know only them",
         "partition/commit_slots.py",
         "        fence()\n        self._output.pwrite(HEAD, 0)\n",
         "        self._output.pwrite(HEAD, 0)\n        fence()\n",
         "killed in between, it leaves writers of version 1 with a lock that is in place",
-        (f"{_UPGRADE}::test_a_writer_of_version_1_appends_at_no_moment_of_it_to_what_is_upgraded",),
-    ),
-    Mutant(
-        "an upgrade of slots leaves the lock",
-        "partition/commit_slots.py",
-        "        fence()\n",
-        "",
-        "writers of version 1 go on under it",
-        (f"{_UPGRADE}::test_a_writer_of_version_1_appends_at_no_moment_of_it_to_what_is_upgraded",),
-    ),
-    Mutant(
-        "an upgrade of slots is not recorded with the topic",
-        "partition/write/lock.py",
-        "                directory.require_slots_version()  # before the first new slot is written\n",
-        "                pass\n",
-        "a process of version 1 that opens the partition later writes slots of its own over it",
-        (f"{_UPGRADE}::test_the_first_writer_keeps_all_that_they_said",),
-    ),
-    Mutant(
-        "offsets of a slot may stand in any order",
-        "partition/commit_slots.py",
-        "        if 0 <= start <= stable <= high <= end <= INT64_MAX and",
-        "        if end <= INT64_MAX and",
-        "what nobody can have published is read as published",
-        ("tests/partition/test_hostile_side_files.py::test_slots",),
-    ),
-    Mutant(
-        "slot sequences do not wrap",
-        "storage/slot_pair.py",
-        "        if ahead >= _SEQUENCES // 2:\n",
-        "        if _SEQUENCE.unpack_from(first)[0] < _SEQUENCE.unpack_from(second)[0]:\n",
-        "after 2**32 publications the log stands still",
-        (f"{_SLOTS}::test_the_slot_published_last_is_the_one_that_counts",),
-    ),
-    Mutant(
-        "a slot's checksum is not looked at",
-        "partition/commit_slots.py",
-        "len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :])",
-        "len(data) != SLOT_BYTES",
-        "a slot caught in the middle of a write is believed",
-        (f"{_SLOTS}::test_a_torn_publication_leaves_what_was_published_before",),
+        (
+            "tests/partition/test_slots_upgrade.py::test_a_writer_of_version_1_appends_at_no_moment_of_it_to_what_is_upgraded",
+        ),
     ),
     Mutant(
         "the boot's name is not compared by writers",
@@ -238,14 +108,6 @@ MUTANTS = (
         (f"{_WRITER}[power lost, a page inside a batch]",),
     ),
     Mutant(
-        "the boot's name is not compared by readers",
-        "partition/read/published.py",
-        "        if state is not None and state.boot == self._boot:\n            return state\n",
-        "        if state is not None:\n            return state\n",
-        "after a loss of power a reader believes the ends of the last boot",
-        (f"{_READER}[power lost, a page inside a batch]",),
-    ),
-    Mutant(
         "a roll is published after its file was made",
         "partition/write/log_end.py",
         "        segment.finish()\n        self._state = state = grant.publish(\n",
@@ -253,22 +115,6 @@ MUTANTS = (
         "        self._state = state = grant.publish(\n",
         "a writer killed in between leaves a segment that nothing points to",
         (f"{_PUBLICATION}::test_a_roll_is_published_before_its_file_is_made",),
-    ),
-    Mutant(
-        "what others appended is not taken in",
-        "partition/write/log_end.py",
-        "                self._adopt_up_to(self._segment, state.written_end, check_crc=False)\n",
-        "                pass\n",
-        "every append after another process's is a recovery, or lands on its records",
-        (f"{_PUBLICATION}::test_what_others_appended_is_taken_in_without_a_recovery",),
-    ),
-    Mutant(
-        "that others appended is not noticed",
-        "partition/write/log_end.py",
-        "        elif state.sequence != known.sequence:\n",
-        "        elif False:\n",
-        "what another process published, such as a durable end, is taken back by the next append",
-        (f"{_PUBLICATION}::test_what_others_appended_is_taken_in_without_a_recovery",),
     ),
     Mutant(
         "a lock whose file was removed counts as held",
@@ -290,29 +136,14 @@ MUTANTS = (
         ("tests/partition/test_interrupts.py",),
     ),
     Mutant(
-        "producers of others are not taken in",
-        "partition/write/log_end.py",
-        "            segment.adopt(position, header)\n            self.fold(segment, position, header)\n"
-        "        self._state = known",
-        "            segment.adopt(position, header)\n        self._state = known",
-        "a repeat that comes through another process is appended twice",
-        ("tests/partition/test_producers.py::test_a_duplicate_sent_through_another_handle_is_recognised",),
-    ),
-    Mutant(
         "the bytes of a failed append stay",
         "partition/write/log_end.py",
         "                segment.cut(before.written_end, before.log_end_offset)\n",
         "",
         "what was said not to be appended is adopted by the next writer",
-        (f"{_FULL}[pwrite]",),
-    ),
-    Mutant(
-        "a failed append keeps what it thought it knew",
-        "partition/write/log_end.py",
-        "        self._state = self._segment = None  # the next use reads everything again\n",
-        "",
-        "the next append goes behind bytes that are gone",
-        (f"{_FULL}[pwrite]",),
+        (
+            "tests/partition/test_durability.py::test_with_the_disk_full_at_any_moment_each_append_is_there_or_not_appended[pwrite]",
+        ),
     ),
     Mutant(
         "an append that was perhaps published is said not to be there",
@@ -323,59 +154,6 @@ MUTANTS = (
         (f"{_PUBLICATION}::test_an_append_that_fails_behind_its_publication_has_an_unknown_outcome",),
     ),
     Mutant(
-        "a deleted partition's writers go on",
-        "partition/directory.py",
-        "            slots.pwrite(bytes(FILE_BYTES), 0)\n",
-        "            pass\n",
-        "a process with open files appends to a topic that is gone, and acknowledges it",
-        (
-            "tests/catalog/test_catalog.py::test_appending_to_a_deleted_topic_says_that_it_is_gone",
-            "tests/catalog/test_catalog.py::test_a_topic_created_anew_is_another_one_for_handles_of_the_old",
-        ),
-    ),
-    Mutant(
-        "a topic created anew under the name is not noticed",
-        "partition/directory.py",
-        '        """\n        self.settings()\n',
-        '        """\n',
-        "a handle of the old topic reads and writes the new one's records",
-        ("tests/catalog/test_catalog.py::test_a_topic_created_anew_is_another_one_for_handles_of_the_old",),
-    ),
-    Mutant(
-        "a topic's file is written in place",
-        "catalog/manifest.py",
-        '    write_atomically(filesystem, path, (json.dumps(content, indent=2, sort_keys=True) + "\\n").encode())\n',
-        "    file = filesystem.open_appendable(path)\n    file.truncate(0)\n"
-        '    file.pwrite((json.dumps(content, indent=2, sort_keys=True) + "\\n").encode(), 0)\n    file.sync()\n'
-        '    file.close()\n    filesystem.sync_directory(path.rpartition("/")[0])\n',
-        "a process killed while it alters a topic leaves no topic",
-        ("tests/catalog/test_kills.py",),
-    ),
-    Mutant(
-        "a forked child keeps its parent's watch",
-        "storage/os_watch.py",
-        "        self._lock = threading.RLock()\n        self.close()\n",
-        "        self._lock = threading.RLock()\n",
-        "the child takes away the events that its parent waits for",
-        ("tests/storage/test_watch.py::test_a_child_has_given_its_parents_watch_up",),
-    ),
-    Mutant(
-        "a partition is opened while the log is closed",
-        "manager/manager.py",
-        "            if self.closed:  # else ``close`` would miss it\n",
-        "            if False:\n",
-        "records are appended to a closed log, whose files nobody gives back",
-        ("tests/test_log.py::test_a_partition_is_not_opened_while_another_thread_closes_the_log",),
-    ),
-    Mutant(
-        "paused partitions are watched",
-        "consumer/fetcher.py",
-        " if item.partition is not None and not item.paused)",
-        " if item.partition is not None)",
-        "a consumer is woken by every append to what it has paused, for nothing",
-        ("tests/consumer/test_real_files.py::test_what_is_paused_wakes_nobody",),
-    ),
-    Mutant(
         "a signal handler's exception is taken for an answer",
         "interrupts.py",
         "    return () if isinstance(error, kinds) and is_foreign(error) else kinds\n",
@@ -384,60 +162,11 @@ MUTANTS = (
         (f"{_INTERRUPTS}::test_a_handlers_error_in_a_sync_is_not_taken_for_the_disks",),
     ),
     Mutant(
-        "an error of pylog that a signal handler lets out is the outcome of a batch",
-        "interrupts.py",
-        "    if is_of_handler(error):\n        return True\n",
-        "",
-        "records fail with what the handler was told of others",
-        (f"{_INTERRUPTS}::test_a_handlers_error_of_pylog_is_not_the_outcome_of_a_batch",),
-    ),
-    Mutant(
-        "a failed sync is forgotten if a signal handler raises before the answer",
-        "partition/repair/failed_syncs.py",
-        "                self.mark(base)\n            raise\n",
-        "                pass\n            raise\n",
-        "the next sync succeeds although the pages of the first are gone",
-        (f"{_INTERRUPTS}::test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file",),
-    ),
-    Mutant(
         "a descriptor is a number for a moment",
         "storage/descriptors.py",
         "    return next(owned(map(partial(os.open, dir_fd=directory), (name,), (flags,), (mode,))))\n",
         "    number = os.open(name, flags, mode, dir_fd=directory)\n    return _OWNER(number)\n",
         "each exception of a signal handler right after an open leaves a descriptor open",
         (f"{_INTERRUPTS}::test_an_exception_at_any_place_leaves_no_descriptor",),
-    ),
-    Mutant(
-        "a batch that was interrupted while it was built is empty",
-        "codec/batch.py",
-        "        if not self._taken:\n            self._taken.extend(islice(iter(self._take, None), 1))\n"
-        "        return self._taken[0]\n",
-        "        return self._take()\n",
-        "records that were accepted are lost to an exception of a signal handler",
-        ("tests/producer/test_failures.py::test_a_batch_interrupted_while_it_is_built_is_built_again",),
-    ),
-    Mutant(
-        "a batch that was interrupted between append and note is waited for in vain",
-        "producer/sender.py",
-        "            is_written = batch.state is APPENDED and buffer.in_flight is not batch\n",
-        "            is_written = batch.state is APPENDED\n",
-        "result() runs into its timeout although the record is in the log",
-        (f"{_INTERRUPTS}::test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_result",),
-    ),
-    Mutant(
-        "a lock that is held is closed because it is idle",
-        "storage/os_lock.py",
-        "        self._held, self.release = opened, opened.unlock\n",
-        "        self.release = opened.unlock\n",
-        "another process appends at the same offset",
-        ("tests/storage/test_descriptor_pool.py::test_a_lock_that_is_held_is_never_closed",),
-    ),
-    Mutant(
-        "a file that was closed because it was idle is taken for whatever stands in its place",
-        "storage/os_filesystem.py",
-        "        if identity_of(opened.number) != known_as:\n",
-        "        if False:\n",
-        "a reader goes on in another topic's file, or in the copy of a segment",
-        ("tests/storage/test_descriptor_pool.py::test_another_file_in_its_place_is_not_taken_for_it[replaced]",),
     ),
 )
