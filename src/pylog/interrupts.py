@@ -38,7 +38,10 @@ _CALLED = frozenset(("pylog", *_LIBRARIES, *sys.stdlib_module_names)) - {"__main
 def own(*kinds: type[E]) -> tuple[type[E], ...]:
     """For ``except own(OSError):``. The kinds, or () if a signal handler raised the exception."""
     error = sys.exc_info()[1]
-    return () if isinstance(error, kinds) and is_foreign(error) else kinds
+    if not isinstance(error, kinds):
+        return kinds
+    trace = error.__traceback__
+    return kinds if trace is None or trace.tb_next is None or not is_foreign(error) else ()
 
 
 def is_foreign(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ from pylog.group.liveness import CELLS_MAX
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.interrupts import own
 from pylog.model import TopicPartition
-from pylog.storage import AppendableFile, ReadableFile, latest_slot, next_sequence
+from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, latest_slot
 
 SLOT_BYTES = 64
 SLOTS_BYTES = 2 * SLOT_BYTES
@@ -125,7 +125,7 @@ class StateFile:
         position = SLOTS_BYTES
         if before is not None and before.position < SLOTS_BYTES + len(data):
             position = before.position + before.size_bytes
-        sequence = 0 if before is None else next_sequence(before.sequence)
+        sequence = 0 if before is None else (before.sequence + 1) % SEQUENCES
         slot = Slot(sequence, self._boot, position, len(data), crc32c(data), group.generation)
         self._file.pwrite(data, position)
         at = SLOT_BYTES * (sequence & 1)

@@ -30,7 +30,7 @@ from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.interrupts import own, was_raised_meanwhile
-from pylog.storage import AppendableFile, ReadableFile, latest_slot, next_sequence
+from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, latest_slot
 
 VERSION = 2
 HEAD_BYTES = 128
@@ -122,13 +122,26 @@ class CommitState(_Fields):
 
     def successor(self, **changes: int) -> CommitState:
         """The state to publish after this one."""
-        return self._replace(sequence=next_sequence(self.sequence), **changes)
+        return self._replace(sequence=(self.sequence + 1) % SEQUENCES, **changes)
 
     def durable_to(self, offset: int) -> CommitState:
         """The state to publish after a sync: everything below ``offset`` is on the disk."""
         sequence, boot, epoch, base, written, end, _, stable, start, high, version, least_ms = self
         return self._make(
-            (next_sequence(sequence), boot, epoch, base, written, end, offset, stable, start, high, version, least_ms)
+            (
+                (sequence + 1) % SEQUENCES,
+                boot,
+                epoch,
+                base,
+                written,
+                end,
+                offset,
+                stable,
+                start,
+                high,
+                version,
+                least_ms,
+            )
         )
 
     def advanced(self, written_end: int, end: int, last_stable_offset: int, least_timestamp_ms: int) -> CommitState:
@@ -136,7 +149,7 @@ class CommitState(_Fields):
         sequence, boot, epoch, base, _, _, durable, _, start, _, version, _ = self
         return self._make(
             (
-                next_sequence(sequence), boot, epoch, base, written_end, end, durable, last_stable_offset, start, end,
+                (sequence + 1) % SEQUENCES, boot, epoch, base, written_end, end, durable, last_stable_offset, start, end,
                 version, least_timestamp_ms,
             )
         )  # fmt: skip

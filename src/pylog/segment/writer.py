@@ -165,7 +165,7 @@ class SegmentWriter:
             self.first_timestamp_ms = header.max_timestamp_ms
         if header.max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms = header.max_timestamp_ms
-            self._max_timestamp_offset = header.last_offset
+            self._max_timestamp_offset = header.base_offset + header.last_offset_delta
 
     def _index(self, position: int, header: BatchHeader) -> None:
         self._offsets.append(header.last_offset, position)

@@ -10,12 +10,13 @@ from pylog.storage.locked import SLEEP_MAX_S, acquire, while_holding
 from pylog.storage.os_filesystem import NETWORK_FILESYSTEMS, OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
 from pylog.storage.permissions import PRIVATE_MODE, SHARED_GROUP_MODE
-from pylog.storage.slot_pair import latest_slot, next_sequence
+from pylog.storage.slot_pair import SEQUENCES, latest_slot
 
 __all__ = [
     "LOCK_KIND",
     "NETWORK_FILESYSTEMS",
     "PRIVATE_MODE",
+    "SEQUENCES",
     "SHARED_GROUP_MODE",
     "SLEEP_MAX_S",
     "AppendableFile",
@@ -30,7 +31,6 @@ __all__ = [
     "fspath",
     "latest_slot",
     "make_directory_durably",
-    "next_sequence",
     "read_whole",
     "sync_name",
     "while_holding",

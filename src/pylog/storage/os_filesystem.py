@@ -215,7 +215,15 @@ class OsFileSystem:
             first.close()
 
     def exists(self, path: str) -> bool:
-        return _status_of(path, os.lstat) is not None
+        try:  # as _status_of does, with fewer calls: each sync asks
+            os.lstat(path)
+        except own(OSError) as error:
+            if error.errno in _NOTHING_THERE:
+                return False
+            raise storage_error("inspect", path, error) from error
+        except own(ValueError):
+            return False
+        return True
 
     def is_directory(self, path: str) -> bool:
         found = _status_of(path, os.stat)

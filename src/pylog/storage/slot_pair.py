@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _SEQUENCE = Struct(">4xI")
-_SEQUENCES = 1 << 32
+SEQUENCES = 1 << 32  # the sequence after the last one is 0
 
 
 def latest_slot(data: bytes, slot_bytes: int, decode: Callable[[bytes], T | None]) -> T | None:
@@ -23,12 +23,7 @@ def latest_slot(data: bytes, slot_bytes: int, decode: Callable[[bytes], T | None
     """
     first, second = data[:slot_bytes], data[slot_bytes : 2 * slot_bytes]
     if len(second) == slot_bytes:
-        ahead = (_SEQUENCE.unpack_from(first)[0] - _SEQUENCE.unpack_from(second)[0]) % _SEQUENCES
-        if ahead >= _SEQUENCES // 2:
+        ahead = (_SEQUENCE.unpack_from(first)[0] - _SEQUENCE.unpack_from(second)[0]) % SEQUENCES
+        if ahead >= SEQUENCES // 2:
             first, second = second, first
     return decode(first) or decode(second)
-
-
-def next_sequence(sequence: int) -> int:
-    """The sequence of the slot published after ``sequence``, modulo 2**32."""
-    return (sequence + 1) % _SEQUENCES
