@@ -34,7 +34,7 @@ def test_callbacks_tell_what_comes_and_goes_and_may_use_the_consumer(log: Log) -
 @pytest.mark.parametrize("call", ["poll", "close", "unsubscribe"])
 def test_a_callback_cannot_poll_or_close(log: Log, call: str) -> None:
     one = Consumer(log, group_id="g")
-    with pytest.raises(WrongThread, match="a callback of the group can commit, seek"):
+    with pytest.raises(WrongThread, match="a group's callback may commit, seek"):
         one.subscribe("t", on_assigned=lambda _: getattr(one, call)())
     one.close()
 
