@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pylog.errors import ForkedHandle
 from pylog.partition.commit_slots import CommitSlots, CommitState
 from pylog.partition.directory import PartitionDirectory
+from pylog.segment.files import SegmentFiles
 from pylog.segment.writer import SegmentWriter
 
 
@@ -55,6 +56,11 @@ class Grant:
         """Sync what is published to the disk. ``StorageError``."""
         self.check()
         self.slots.sync()
+
+    def segment_files(self, base: int) -> SegmentFiles:
+        """The files of a segment, to be changed."""
+        self.check()
+        return SegmentFiles(self.directory.filesystem, self.directory.path, base)
 
     def segment_writer(self, base: int, index_suffix: str = "") -> SegmentWriter:
         """The files of a segment, opened for appending; those that are not there are created.

@@ -48,6 +48,18 @@ class Segments(NamedTuple):
         """Without what lies wholly before ``offset``: records that were deleted, whose files a crash has left."""
         return self._replace(bases=self.bases[max(bisect_right(self.bases, offset) - 1, 0) :])
 
+    def closed_since(self, durable_offset: int, active_base: int) -> Sequence[int]:
+        """Closed segments whose bytes or indexes may not be synced: from the one that ends at the durable end on."""
+        return self.bases[self._first_unsynced(durable_offset) : bisect_left(self.bases, active_base)]
+
+    def is_rebuilt(self, base: int, durable_offset: int) -> bool:
+        """Whether a recovery makes the indexes of this segment again: those since the durable end, also the active one's."""
+        return bool(self.bases) and base >= self.bases[self._first_unsynced(durable_offset)]
+
+    def _first_unsynced(self, durable_offset: int) -> int:
+        """The number of the segment that holds the last durable record."""
+        return max(bisect_right(self.bases, max(durable_offset - 1, 0)) - 1, 0)
+
     def ending_with(self, active_base: int) -> Segments:
         """Up to the active segment and with it, though its file may not be there yet: a roll publishes it first."""
         return self._replace(bases=(*self.bases[: bisect_left(self.bases, active_base)], active_base))

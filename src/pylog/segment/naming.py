@@ -6,7 +6,7 @@ Kafka's names (format.md, section 1): twenty digits of base offset, then the kin
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from pylog.storage.atomic_file import TEMPORARY
 
@@ -28,7 +28,7 @@ PARTITION_METADATA = "partition.metadata"
 
 _DIGITS = 20
 _OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and those of a segment reach up to 2**31 behind its base
-_SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, SEAL, UNSYNCED)
+SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED, SEAL)
 _SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA})
 
 
@@ -75,7 +75,7 @@ def is_leftover(name: str) -> bool:
         whole = name.removesuffix(REWRITE)
         return any(offset_of(whole, kind) is not None for kind in (LOG, OFFSET_INDEX, TIME_INDEX))
     return name.endswith(DELETED) and any(
-        offset_of(name.removesuffix(DELETED), kind) is not None for kind in _SEGMENT_KINDS
+        offset_of(name.removesuffix(DELETED), kind) is not None for kind in SEGMENT_KINDS
     )
 
 
@@ -84,7 +84,7 @@ def is_ours(name: str) -> bool:
     whole = name.removesuffix(TEMPORARY)
     if whole in _SINGLE_FILES or is_leftover(name):
         return True
-    return any(offset_of(whole, kind) is not None for kind in (*_SEGMENT_KINDS, SNAPSHOT))
+    return any(offset_of(whole, kind) is not None for kind in (*SEGMENT_KINDS, SNAPSHOT))
 
 
 def may_hold_records(name: str) -> bool:
@@ -109,8 +109,3 @@ def offsets_of(names: Sequence[str], kind: str) -> list[int]:
         and name[:_DIGITS].isdigit()
         and (offset := int(name[:_DIGITS])) <= _OFFSET_MAX
     ]
-
-
-def segment_files(names: Collection[str], base_offset: int) -> list[str]:
-    """Those of ``names`` that belong to one segment."""
-    return [name for kind in _SEGMENT_KINDS if (name := file_name(base_offset, kind)) in names]

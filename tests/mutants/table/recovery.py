@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "a seal that stands beside the active segment is kept when that is closed",
         "partition/write/log_end.py",
-        "            self._directory.filesystem.remove(self._directory.file_path(base, SEAL))\n",
+        "        grant.segment_files(base).unseal()\n",
         "",
         "a segment is said to be another one's",
         (
@@ -109,8 +109,8 @@ MUTANTS = (
     Mutant(
         "recovery leaves in the file what it cuts",
         "partition/repair/recovery.py",
-        "    segment.cut(found.written_end, found.log_end_offset)\n",
-        "    segment.attach(found.written_end, found.log_end_offset)\n",
+        "    segment.cut(end, next_offset)\n",
+        "    segment.attach(end, next_offset)\n",
         "garbage of the last boot stands behind the records appended now",
         (f"{_WRITER}[power lost, a page inside a batch]",),
     ),
@@ -124,9 +124,9 @@ MUTANTS = (
     ),
     Mutant(
         "recovery keeps the index of aborted transactions",
-        "partition/repair/recovery.py",
-        "        write_atomically(directory.filesystem, path, encode_transactions(aborted), durable=False)\n",
-        "        pass\n",
+        "segment/files.py",
+        "            write_atomically(self.filesystem, path, encode_transactions(aborted), durable=False)\n",
+        "            pass\n",
         "what power has left of the index hides records, or shows aborted ones",
         ("tests/partition/test_recovery_gaps.py::test_an_index_of_aborts_that_power_has_spoilt_is_made_anew",),
     ),
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "the seal of a segment that grows again stays",
         "partition/repair/recovery.py",
-        "    grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))",
+        "    grant.segment_files(base).unseal()",
         "    pass",
         "a good batch is called damaged because an old seal does not know it",
         ("tests/partition/test_recovery_gaps.py::test_a_segment_that_grows_again_has_no_seal_of_its_shorter_self",),
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant(
         "the seal of a segment that is gone stays",
         "partition/repair/recovery.py",
-        "    _remove_orphans(directory, segments)\n",
+        "    remove_orphans(directory.filesystem, directory.path, segments.bases)\n",
         "",
         "a later segment of that name is held to it, and called damaged",
         (f"{_LEFT}::test_the_seal_of_a_segment_that_was_lost_does_not_accuse_the_next_of_its_name",),
@@ -224,8 +224,8 @@ MUTANTS = (
     ),
     Mutant(
         "a seal that was removed can be put back by a loss of power",
-        "partition/write/log_end.py",
-        "            self._directory.filesystem.sync_directory(self._directory.path)  # else the power could put it back\n",
+        "segment/files.py",
+        "            self.filesystem.sync_directory(self.directory)  # else a power failure could put it back\n",
         "",
         "acknowledged records are said to be another partition's",
         (f"{_LEFT}::test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_closed",),

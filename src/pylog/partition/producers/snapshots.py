@@ -162,7 +162,7 @@ def unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_
     """Snapshots that may be torn after a loss of power, and are removed by a recovery: all but those at the bases of segments
     before ``synced_end``.
 
-    Those were synced with the segments before them (``closed_files.py``), or before those were deleted, which may be the one
+    Those were synced with the segments before them, or before those were deleted, which may be the one
     at ``synced_end`` too. Where it can have been taken since, it may even be whole, and an older one: what a removed file left.
     """
     keep = {base for base in segments.bases if base < synced_end}

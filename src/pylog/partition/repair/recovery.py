@@ -8,14 +8,12 @@ slots from which no writer goes on: the next one recovers, too, and makes again 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from contextlib import closing
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from pylog.codec.format import INT64_MAX, INT64_MIN
-from pylog.errors import CorruptSegment, FormatVersionError, StorageError
-from pylog.index import encode_transactions
+from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, another_boot
@@ -24,26 +22,13 @@ from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
-from pylog.partition.repair.closed_files import closed_since, sync_closed
 from pylog.partition.repair.failed_syncs import FailedSyncs
-from pylog.partition.repair.rewrite import rewrite
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentReader, SegmentScan
-from pylog.segment.naming import (
-    DELETED,
-    LOG,
-    OFFSET_INDEX,
-    REWRITE,
-    SEAL,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
-    UNSYNCED,
-    is_leftover,
-    offsets_of,
-    segment_files,
-)
+from pylog.segment.files import free, names_of, remove_orphans, retire, sweep
+from pylog.segment.naming import LOG, REWRITE
 from pylog.segment.writer import INDEX_ENTRY_BYTES, SegmentWriter
-from pylog.storage import write_atomically
+from pylog.storage import AppendableFile
 
 logger = logging.getLogger("pylog.partition")
 
@@ -84,13 +69,13 @@ def recover(grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs) 
     grant.check()
     if slots is not None and slots.boot == directory.boot:
         slots = grant.publish(slots.successor(boot=another_boot(directory.boot)))
-    sweep(directory)
+    sweep(directory.filesystem, directory.path)
     names = set(directory.names())
-    for base in deleted:
-        remove_segment(directory, names, base)
-    for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
-        remove_segment(directory, names, base)
-    _remove_orphans(directory, segments)
+    for base in (*deleted, *reversed(found.dropped)):  # from the end, so that a crash in between leaves no hole
+        files = list(names_of(names, base))
+        retire(directory.filesystem, directory.path, files)
+        free(directory.filesystem, directory.path, files)
+    remove_orphans(directory.filesystem, directory.path, segments.bases)
     return _rebuild_from(grant, slots, found, segments, start, durable, failed_syncs)
 
 
@@ -134,8 +119,8 @@ def _rebuild_from(
     torn = snapshots.unsynced(directory.filesystem, directory.path, kept, max(durable, start))
     snapshots.remove(directory.filesystem, directory.path, torn)
     producers = snapshots.load(directory.filesystem, directory.path, kept, bases[0], directory.clock.now_ms())
-    for base in bases[:-1]:
-        _rebuild_closed(grant, base, producers, failed_syncs)
+    for base, following in pairwise(bases):
+        _rebuild_closed(grant, base, following, producers, failed_syncs)
     for base in kept.bases:
         if base < bases[0] and not _has_indexes(directory, base):
             _reindex(grant, base)
@@ -158,34 +143,6 @@ def _rebuild_from(
         least_timestamp_ms=INT64_MIN if found.written_end else INT64_MAX,
     )
     return Recovered(segment, producers, state)
-
-
-def sweep(directory: PartitionDirectory) -> list[str]:
-    """Remove unfinished copies and files on their way out, which nothing reads; the names of those removed.
-
-    The lock excludes those who rename and copy, but not a process that writes a seal at this moment. It does so under a name
-    that no other process uses: if that file is taken from it, it cannot put its seal in place, and the segment is sealed another
-    time. What the system refuses to remove stays, with a warning. Nothing is synced: what a power failure brings back is
-    swept by the next writer that recovers.
-    """
-    removed = []
-    for name in filter(is_leftover, directory.names()):
-        try:
-            directory.filesystem.remove(f"{directory.path}/{name}")
-            removed.append(name)
-        except own(StorageError) as error:
-            logger.warning("a leftover of a crash stays: %s", error)
-    return removed
-
-
-def _remove_orphans(directory: PartitionDirectory, segments: Segments) -> None:
-    """Remove what belongs to no log file: a later segment of that name would be held to the seal of an earlier one."""
-    there = set(segments.bases)
-    names = directory.names()
-    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, UNSYNCED):
-        for base in offsets_of(names, kind):
-            if base not in there:
-                directory.filesystem.remove(directory.file_path(base, kind))
 
 
 def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
@@ -250,7 +207,7 @@ def epochs_of(directory: PartitionDirectory, segments: Segments) -> LeaderEpochs
 
 def _bases_to_rebuild(kept: Segments, durable: int) -> list[int]:
     """Segments that were assessed, or whose indexes may not have reached the medium. The active one is the last."""
-    return [*closed_since(kept, durable, kept.bases[-1]), kept.bases[-1]]
+    return [*kept.closed_since(durable, kept.bases[-1]), kept.bases[-1]]
 
 
 def _has_indexes(directory: PartitionDirectory, base: int) -> bool:
@@ -273,91 +230,64 @@ def _reindex(grant: Grant, base: int) -> None:
     segment.finish()
     following = segment.next_offset
     segment.close()
-    sync_closed(grant.directory.filesystem, grant.directory.path, base, following)
+    grant.segment_files(base).sync_derived(following)
 
 
-def remake_side_files(grant: Grant, base: int) -> None:
+def remake_derived(grant: Grant, base: int, producers: ProducerStates) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
-    For a segment one of whose syncs has failed. ``StorageError`` if the disk refuses again: then
-    each file is the old one or the new one.
+    ``producers`` are those at its base, and then those at its end. ``StorageError`` if the disk refuses: then each file is
+    the old one or the new one.
     """
-    directory = grant.directory
-    producers = snapshots.load(
-        directory.filesystem, directory.path, directory.segments(), base, directory.clock.now_ms()
-    )
-    segment = grant.segment_writer(base, REWRITE)
-    _rebuild(directory, segment, segment.file.size(), producers)
-    _finish_closed(directory, segment, producers, REWRITE)
-
-
-def _finish_closed(
-    directory: PartitionDirectory, segment: SegmentWriter, producers: ProducerStates, index_suffix: str = ""
-) -> None:
-    """Make durable what is beside a closed segment whose batches were all taken in."""
-    base, following = segment.base_offset, segment.next_offset
+    files, segment = grant.segment_files(base), grant.segment_writer(base, REWRITE)
+    _rebuild(grant, segment, segment.file.size(), producers)
     segment.finish()
     segment.close()
-    if index_suffix:
-        for kind in INDEX_ENTRY_BYTES:
-            directory.filesystem.replace(
-                directory.file_path(base, kind + index_suffix), directory.file_path(base, kind)
-            )
-    snapshots.save(directory.filesystem, directory.path, producers, following)
-    sync_closed(directory.filesystem, directory.path, base, following)
+    files.replace_indexes()
+    snapshots.save(files.filesystem, files.directory, producers, segment.next_offset)
+    files.sync_derived(segment.next_offset)
 
 
 def _rebuild_closed(
-    grant: Grant,
-    base: int,
-    producers: ProducerStates,
-    failed_syncs: FailedSyncs,
+    grant: Grant, base: int, following: int, producers: ProducerStates, failed_syncs: FailedSyncs
 ) -> None:
-    segment = grant.segment_writer(base)
-    end = segment.file.size()
-    _rebuild(grant.directory, segment, end, producers)
-    segment = _make_durable(grant, segment, end, segment.next_offset, failed_syncs)
-    _finish_closed(grant.directory, segment, producers)
+    path = grant.directory.file_path(base, LOG)
+    with closing(grant.directory.filesystem.open_appendable(path, create=False)) as file:
+        _make_durable(grant, file, base, file.size(), following, failed_syncs)
+    remake_derived(grant, base, producers)
 
 
 def _rebuild_active(
-    grant: Grant,
-    found: Assessment,
-    producers: ProducerStates,
-    failed_syncs: FailedSyncs,
+    grant: Grant, found: Assessment, producers: ProducerStates, failed_syncs: FailedSyncs
 ) -> SegmentWriter:
-    segment = grant.segment_writer(found.active_base)
-    _rebuild(grant.directory, segment, found.written_end, producers)
-    grant.check()
-    segment.cut(found.written_end, found.log_end_offset)
-    # The segment may have been closed before: it grows again.
-    grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))
-    return _make_durable(grant, segment, found.written_end, found.log_end_offset, failed_syncs)
-
-
-def _make_durable(
-    grant: Grant,
-    segment: SegmentWriter,
-    end: int,
-    next_offset: int,
-    failed_syncs: FailedSyncs,
-) -> SegmentWriter:
-    """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
-    base = segment.base_offset
-    if not failed_syncs.is_marked(base):
-        failure = failed_syncs.try_to_sync(segment.file, base)
-        if failure is None:
-            return segment
-        logger.warning("%s; copying the segment to a new file", failure)
-    segment.close()
-    rewrite(grant, base, end, next_offset)
-    failed_syncs.clear(base)
+    base, end, next_offset = found.active_base, found.written_end, found.log_end_offset
     segment = grant.segment_writer(base)
-    segment.attach(end, next_offset)
+    _rebuild(grant, segment, end, producers)
+    grant.check()
+    segment.cut(end, next_offset)
+    grant.segment_files(base).unseal()
+    if _make_durable(grant, segment.file, base, end, next_offset, failed_syncs):
+        segment.close()
+        segment = grant.segment_writer(base)
+        segment.attach(end, next_offset)
     return segment
 
 
-def _rebuild(directory: PartitionDirectory, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
+def _make_durable(
+    grant: Grant, file: AppendableFile, base: int, end: int, next_offset: int, failed_syncs: FailedSyncs
+) -> bool:
+    """Sync the log, so that what was cut cannot come back after what is appended now. After a failure, copy it: True."""
+    if not failed_syncs.is_marked(base):
+        failure = failed_syncs.try_to_sync(file, base)
+        if failure is None:
+            return False
+        logger.warning("%s; copying the segment to a new file", failure)
+    grant.segment_files(base).replace_log(end, next_offset, grant.check)
+    failed_syncs.clear(base)
+    return True
+
+
+def _rebuild(grant: Grant, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
     """Make the indexes of a segment again from its batches, and take those into the producers' state."""
     segment.rebuild_start()
     aborted = []
@@ -366,19 +296,4 @@ def _rebuild(directory: PartitionDirectory, segment: SegmentWriter, end: int, pr
         transaction = snapshots.fold(producers, header, position, segment.file)
         if transaction is not None:
             aborted.append(transaction)
-    path = directory.file_path(segment.base_offset, TRANSACTION_INDEX)
-    if aborted:  # in one step: a reader must not take a transaction for committed in between
-        write_atomically(directory.filesystem, path, encode_transactions(aborted), durable=False)
-    else:
-        directory.filesystem.remove(path)
-
-
-def remove_segment(directory: PartitionDirectory, names: Collection[str], base: int) -> None:
-    """Remove a segment's files, the log first: indexes without a log mean nothing, a log without indexes still reads.
-
-    Rename, then remove: a crash in between leaves ``.deleted`` files, which nothing reads.
-    """
-    for name in sorted(segment_files(names, base), key=lambda name: not name.endswith(LOG)):
-        path = f"{directory.path}/{name}"
-        directory.filesystem.replace(path, path + DELETED)
-        directory.filesystem.remove(path + DELETED)
+    grant.segment_files(segment.base_offset).replace_aborted(aborted)

@@ -11,7 +11,6 @@ from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
 from pylog.partition.directory import boot_of, home_of
 from pylog.partition.producers import snapshots
-from pylog.partition.repair.closed_files import is_rebuilt
 from pylog.partition.segments import Segments
 from pylog.partition.verify.findings import Finding, Problem, VerifyReport
 from pylog.partition.verify.history import History
@@ -144,7 +143,7 @@ class _PartitionCheck:
         return snapshots.unsynced(self._filesystem, self._directory, self._segments, self._durable_offset())
 
     def _is_rebuilt(self, base: int) -> bool:
-        return self._needs_recovery() and is_rebuilt(self._segments, self._durable_offset(), base)
+        return self._needs_recovery() and self._segments.is_rebuilt(base, self._durable_offset())
 
     def _check_beginning(self, segments: Segments) -> Iterator[Finding]:
         """Whether the segments begin where the log does, and the published one is among them."""

@@ -25,7 +25,7 @@ from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.sealing import Sealer
 from pylog.segment import SegmentScan
-from pylog.segment.naming import LOG, SEAL
+from pylog.segment.naming import LOG
 from pylog.segment.writer import SegmentWriter
 
 logger = logging.getLogger("pylog.partition")
@@ -245,9 +245,7 @@ class LogEnd:
         that stands here already is of an earlier segment of this name: no active one has any.
         """
         base, end = segment.base_offset, segment.next_offset
-        if self._directory.filesystem.exists(self._directory.file_path(base, SEAL)):
-            self._directory.filesystem.remove(self._directory.file_path(base, SEAL))
-            self._directory.filesystem.sync_directory(self._directory.path)  # else the power could put it back
+        grant.segment_files(base).unseal()
         snapshots.save(self._directory.filesystem, self._directory.path, self.producers, end)
         segment.finish()
         self._state = state = grant.publish(
