@@ -107,7 +107,7 @@ def test_others_append_while_files_go(tmp_path: Path) -> None:
     assert len(appended) >= 4
     assert values(other.read(59)) == ["59"]
     assert values(partition.read(60)) == ["between"] * len(appended)
-    assert list(verify_partition(FS, str(tmp_path / "t-0"), TP, dense=True)) == []
+    assert list(verify_partition(FS, str(tmp_path / "t-0"), TP)) == []
 
 
 def test_two_processes_delete_the_same(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_a_killed_deletion_has_left_goes_with_the_next(tmp_path: Path, oper
     assert reopened.log.delete_before(19) == 19
     assert bases(directory) == [19, 20]
     assert not list(directory.glob("*.deleted"))
-    assert list(verify_partition(FS, str(directory), TP, dense=True)) == []
+    assert list(verify_partition(FS, str(directory), TP)) == []
 
 
 def test_a_topic_that_goes_meanwhile_ends_it(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, 
 
 
 def problems(directory: Path) -> list[str]:
-    return [str(p) for p in verify_partition(FS, str(directory), TP, dense=True, report=VerifyReport())]
+    return [str(p) for p in verify_partition(FS, str(directory), TP, report=VerifyReport())]
 
 
 # Batches that lie

@@ -56,6 +56,7 @@ class PartitionDirectory(NamedTuple):
     ``topic_id`` is empty if nothing vouches for it. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another
     one has its name. So does ``find_topic``, for a directory whose settings do not tell. ``require_slots_version`` makes
     versions of pylog that know only older commit slots refuse the topic. A writer calls it before it upgrades such slots.
+    ``is_kafka``: Kafka wrote it, so it has no slots, and offsets only rise.
     """
 
     filesystem: FileSystem
@@ -67,6 +68,7 @@ class PartitionDirectory(NamedTuple):
     topic_id: str
     find_topic: Callable[[], object] | None = None
     require_slots_version: Callable[[], object] = bool
+    is_kafka: bool = False
 
     @staticmethod
     def create(filesystem: FileSystem, path: str, topic_id: str, boot: int) -> None:

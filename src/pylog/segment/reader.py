@@ -1,9 +1,9 @@
 """Reads one segment: finds the batch of an offset, and hands out whole, checked batches. Takes no lock, writes nothing.
 
-Every batch handed out has passed: header, framing, checksum, continuity with the one before (``dense`` logs), and in a
-closed segment its seal; one that is to end a transaction says how. Damage is raised as ``CorruptSegment`` with file,
-position and offsets, and does not hide the batches behind it: ``next_position`` says where they go on, and offsets behind
-the damage are found as before.
+Every batch handed out has passed: header, framing, checksum, continuity with the one before, and in a closed segment its
+seal; one that is to end a transaction says how. Damage is raised as ``CorruptSegment`` with file, position and offsets. It
+does not hide the batches after it: ``next_position`` is where they continue, and offsets after the damage are found as
+before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, header_crc, read_header, size_at
 from pylog.codec.control import read_marker
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.format import HEADER_BYTES, INT64_MAX
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import OffsetIndexReader
 from pylog.interrupts import own
@@ -39,12 +39,14 @@ class SegmentReader:
         base_offset: int,
         *,
         closed: bool,
-        dense: bool,
+        dense: bool = True,
         home: str = "",
         end_offset: int | None = None,
         batch_limit_bytes: Callable[[], int] = lambda: BATCH_LIMIT_BYTES,
     ) -> None:
-        """``home`` names the partition that its seal must be of, and ``end_offset`` the next segment, where the caller knows.
+        """``dense=False`` if offsets may have gaps, as in Kafka's directories; else the seal, if there is one, records it.
+
+        ``home`` names the partition that its seal must be of, and ``end_offset`` the next segment, where the caller knows.
 
         ``batch_limit_bytes`` is asked where a batch has more than 128 MiB: those up to it are read as well.
         """
@@ -60,6 +62,17 @@ class SegmentReader:
         self.base_offset = base_offset
         self.path = file_path(directory, base_offset, LOG)
         self._file = filesystem.open_readable(self.path)
+
+    @property
+    def dense(self) -> bool:
+        """Whether each batch continues the one before, without a gap."""
+        return self._dense and (self.seal is None or self.seal.is_dense)
+
+    def gap_end(self, offset: int) -> int:
+        """The offset before which nothing is missing, if no batch here reaches ``offset``. In Kafka's nothing records it."""
+        if not self._dense:
+            return INT64_MAX
+        return offset if self.seal is None else self.seal.gap_end(offset)
 
     def size(self) -> int:
         return self._file.size()
@@ -268,7 +281,7 @@ class SegmentReader:
         if (
             next_offset is not None
             and header.base_offset != next_offset
-            and (self._dense or header.base_offset < next_offset)
+            and (header.base_offset < next_offset or self.dense)
         ):
             return f"base offset {header.base_offset}, expected {next_offset}"
         return None

@@ -6,12 +6,13 @@ behind it, and a damaged offset or epoch cannot pass for another.
 
 Layout, big-endian (our own, see docs/format.md):
 
-    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 7      12  uint32 number of batches
+    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags        12  uint32 number of batches
     16 int64 segment bytes   24 int64 first offset   32  int64 last offset   40  int32 least epoch   44 int32 greatest epoch
     48 uint32 CRC-32C of bytes 0..47 and of the entries
     52 per batch: uint32 position, uint32 CRC-32C of its first 21 bytes
     then per 64 batches: int64 greatest timestamp from the segment's start to their end (if flags have 1)
     then per 64 KiB of the segment: int64 the least timestamp of the batches that begin there (if flags have 4)
+    then int64 the next segment's base offset (if flags have 8: then offsets may have gaps, else they are dense)
     then to the end: its home, the topic's id and the partition's number, ``<id>-<number>`` in ASCII (if flags have 2)
 
 A seal says what was written, not that it is durable. Its home shows files that were exchanged with another partition's.
@@ -40,7 +41,8 @@ VERSION = 1
 HAS_TIMES = 1
 HAS_HOME = 2
 HAS_LEAST = 4
-KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST
+RISING = 8
+KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST | RISING
 TIMES_EVERY = 64  # batches
 LEAST_EVERY_BYTES = 64 << 10
 HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's number 5
@@ -52,6 +54,7 @@ _ENTRY_BYTES = 8
 _TIME_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
 _PIECE_BYTES = 64 << 10
+_NEXT_BASE = Struct(">q")
 
 
 class Seal(NamedTuple):
@@ -60,6 +63,8 @@ class Seal(NamedTuple):
     ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``least_ms`` has one for every
     64 KiB: a time that no record of the batches that begin there is before, the greatest number where none begins, the least
     if that is unknown. ``home`` names the partition it belongs to. All are empty in a seal that does not say.
+
+    Offsets are dense if ``next_base`` is -1. Else they only rise, as after compaction, and the next segment begins at it.
     """
 
     size_bytes: int
@@ -72,6 +77,15 @@ class Seal(NamedTuple):
     greatest_ms: array[int] = array("q")
     home: str = ""
     least_ms: array[int] = array("q")
+    next_base: int = -1
+
+    @property
+    def is_dense(self) -> bool:
+        return self.next_base < 0
+
+    def gap_end(self, offset: int) -> int:
+        """The offset before which nothing is missing, if every batch before ``offset`` was met and none is left."""
+        return max(offset, self.next_base) if offset > self.last_offset else offset
 
     def number_at(self, position: int) -> int | None:
         """The ordinal of the batch that starts at ``position``."""
@@ -130,7 +144,8 @@ class SealBuilder:
         self._crcs.append(header_crc(front))
         self.end_position = position + header.size_bytes
 
-    def build(self) -> Seal:
+    def build(self, next_base: int = -1) -> Seal:
+        """``next_base`` is the base of the next segment if offsets may have gaps."""
         least_ms = self._least_ms
         if any(least > INT64_MIN for least in least_ms):
             least_ms.extend([INT64_MAX] * (_blocks(self.end_position) - len(least_ms)))
@@ -147,6 +162,7 @@ class SealBuilder:
             self._greatest_ms,
             self._home,
             least_ms,
+            next_base,
         )
 
 
@@ -154,7 +170,10 @@ def encode(seal: Seal) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        (HAS_TIMES if seal.greatest_ms else 0) | (HAS_HOME if seal.home else 0) | (HAS_LEAST if seal.least_ms else 0),
+        (HAS_TIMES if seal.greatest_ms else 0)
+        | (HAS_HOME if seal.home else 0)
+        | (HAS_LEAST if seal.least_ms else 0)
+        | (0 if seal.is_dense else RISING),
         len(seal.positions),
         seal.size_bytes,
         seal.first_offset,
@@ -166,7 +185,8 @@ def encode(seal: Seal) -> bytes:
     entries[0::2] = seal.positions
     entries[1::2] = seal.header_crcs
     times = _big_endian(seal.greatest_ms + seal.least_ms)
-    body = _big_endian(entries).tobytes() + times.tobytes() + seal.home.encode("ascii")
+    next_base = b"" if seal.is_dense else _NEXT_BASE.pack(seal.next_base)
+    body = _big_endian(entries).tobytes() + times.tobytes() + next_base + seal.home.encode("ascii")
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
@@ -194,27 +214,31 @@ def decode(data: bytes, path: str) -> Seal:
             expected=VERSION,
         )
     times_start, home_start = _ENTRIES_START + count * _ENTRY_BYTES, _home_start(count, size, flags)
-    least_start = home_start - _least_bytes(size, flags)
+    least_end = home_start - (_NEXT_BASE.size if flags & RISING else 0)
+    least_start = least_end - _least_bytes(size, flags)
     home_bytes = len(data) - home_start
     if not (0 < home_bytes <= HOME_LIMIT_BYTES if flags & HAS_HOME else home_bytes == 0):
         raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
     entries, times, least_times = array("I"), array("q"), array("q")
     entries.frombytes(data[_ENTRIES_START:times_start])
     times.frombytes(data[times_start:least_start])
-    least_times.frombytes(data[least_start:home_start])
+    least_times.frombytes(data[least_start:least_end])
+    next_base = _NEXT_BASE.unpack_from(data, least_end)[0] if flags & RISING else -1
     home = data[home_start:].decode("ascii", "replace")
     _big_endian(entries)
     seal = Seal(
-        size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home, _big_endian(least_times)
+        size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home,
+        _big_endian(least_times), next_base,
     )  # fmt: skip
-    if not _is_possible(seal):
+    if not _is_possible(seal) or (flags & RISING and next_base <= last):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
 
 
 def _home_start(count: int, segment_bytes: int, flags: int) -> int:
     times_bytes = _TIME_BYTES * -(-count // TIMES_EVERY) if flags & HAS_TIMES else 0
-    return _ENTRIES_START + count * _ENTRY_BYTES + times_bytes + _least_bytes(segment_bytes, flags)
+    next_base_bytes = _NEXT_BASE.size if flags & RISING else 0
+    return _ENTRIES_START + count * _ENTRY_BYTES + times_bytes + _least_bytes(segment_bytes, flags) + next_base_bytes
 
 
 def _least_bytes(segment_bytes: int, flags: int) -> int:
@@ -315,7 +339,7 @@ def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
     size = file.size()
     segment_bytes_max = min(segment_bytes, INT32_MAX)
     most = segment_bytes_max // _LEAST_BATCH_BYTES + 1
-    limit = _home_start(most, segment_bytes_max, HAS_TIMES | HAS_LEAST) + HOME_LIMIT_BYTES
+    limit = _home_start(most, segment_bytes_max, KNOWN_FLAGS) + HOME_LIMIT_BYTES
     if size > limit:
         raise CorruptSegment(
             f"{file.path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",
@@ -338,3 +362,13 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
         return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, path)
     finally:
         file.close()
+
+
+def rising_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Seal | None:
+    """The seal of a segment whose offsets may have gaps; None if they are dense, as they are if no readable seal says more."""
+    try:
+        size = filesystem.size(file_path(directory, base_offset, LOG))
+        seal = read_seal(filesystem, directory, base_offset, size)
+    except own(CorruptSegment, FormatVersionError):
+        return None
+    return None if seal is None or seal.is_dense else seal

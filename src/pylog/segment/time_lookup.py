@@ -144,7 +144,7 @@ class TimedSegmentReader(SegmentReader):
         outline = self._outline
         if outline is None or outline.end > end:
             outline = nothing_known(self.base_offset)
-        self._outline = outline = extended(outline, self._file, end, timestamp_ms, dense=self._dense)
+        self._outline = outline = extended(outline, self._file, end, timestamp_ms, dense=self.dense)
         return outline.start(timestamp_ms)
 
     def _indexed_time(self, timestamp_ms: int, end: int) -> int:

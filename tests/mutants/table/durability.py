@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         "the copy of a segment is not checked",
         "segment/files.py",
-        "            if scan.problem is not None or scan.next_offset != next_offset:\n",
+        "            if scan.problem is not None or reached != next_offset:\n",
         "            if False:\n",
         "a segment whose pages are gone is cut by the copy that was to save it",
         (f"{_ORDER}::test_a_segment_that_is_damaged_is_not_replaced_by_a_copy",),
@@ -365,7 +365,7 @@ MUTANTS = (
     Mutant(
         "a copy that is shorter than the segment replaces it",
         "segment/files.py",
-        " or scan.next_offset != next_offset:",
+        " or reached != next_offset:",
         ":",
         "records that a failed sync has taken back are acknowledged as durable",
         (f"{_SYNCS}::test_what_is_acknowledged_after_a_failed_sync_is_durable",),

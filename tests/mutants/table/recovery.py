@@ -57,8 +57,8 @@ MUTANTS = (
     Mutant(
         "recovery does not miss durable records that are gone",
         "partition/read/assessment.py",
-        "    if expected < durable_offset:\n        raise _missing(file_path(directory, bases[-1], LOG)",
-        "    if False:\n        raise _missing(file_path(directory, bases[-1], LOG)",
+        "    if expected < durable_offset:\n        raise _missing(directory.file_path(bases[-1], LOG)",
+        "    if False:\n        raise _missing(directory.file_path(bases[-1], LOG)",
         "acknowledged records are gone, and their offsets are given out again",
         (f"{_WRITER}[power lost, whole durable batches]",),
     ),
@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "recovery drops segments behind damage",
         "partition/read/assessment.py",
-        "        if filesystem.size(file_path(directory, base, LOG)):\n",
+        "        if directory.filesystem.size(directory.file_path(base, LOG)):\n",
         "        if False:\n",
         "with lost slots, damage in one segment costs all later ones",
         (
@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         "recovery keeps a bad batch",
         "partition/read/assessment.py",
-        "scan = SegmentScan(file, 0, size, next_offset=base, dense=dense)",
-        "scan = SegmentScan(file, 0, size, next_offset=base, dense=dense, check_crc=False)",
+        "dense=seal is None and not directory.is_kafka)",
+        "dense=seal is None and not directory.is_kafka, check_crc=False)",
         "a batch whose bytes did not all reach the medium is published",
         (f"{_WRITER}[power lost, a page inside a batch]",),
     ),
@@ -313,5 +313,29 @@ MUTANTS = (
         "        if True:\n",
         "a log that has lost nothing is said to be damaged after a recovery that was killed",
         (f"{_GAPS}::test_verify_judges_after_a_loss_of_power_only_indexes_that_were_synced",),
+    ),
+    Mutant(
+        "of a segment with gaps the last batches may be missing",
+        "segment/seal.py",
+        "        return max(offset, self.next_base) if offset > self.last_offset else offset\n",
+        "        return max(offset, self.next_base)\n",
+        "records that are gone are taken for what compaction has removed",
+        ("tests/partition/test_rising_segments.py::test_a_missing_batch_of_a_compacted_segment_is_noticed",),
+    ),
+    Mutant(
+        "a segment that is missing after one with gaps is passed",
+        "partition/read/reader.py",
+        " and (known_end := segment.gap_end(offset)) < following:\n",
+        " and (known_end := segment.gap_end(offset)) < following and segment.dense:\n",
+        "a reader passes over acknowledged records without an error",
+        ("tests/partition/test_rising_segments.py::test_a_missing_segment_after_a_compacted_one_is_noticed",),
+    ),
+    Mutant(
+        "a recovery cuts a segment that compaction has replaced",
+        "partition/read/assessment.py",
+        "            durable_offset = max(durable_offset, seal.next_base)\n",
+        "            pass\n",
+        "records that were durable are dropped with lost slots",
+        ("tests/partition/test_rising_segments.py::test_a_missing_batch_of_a_compacted_segment_is_noticed",),
     ),
 )

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from pylog.codec.format import INT32_MAX
 from pylog.errors import CorruptSegment
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentScan, find_next_batch
-from pylog.segment.naming import LOG, file_path
-from pylog.storage import FileSystem
+from pylog.segment import SegmentScan, find_next_batch, rising_seal
+from pylog.segment.naming import LOG
 
 
 class Assessment(NamedTuple):
@@ -33,27 +33,34 @@ class Assessment(NamedTuple):
 
 
 def assess(
-    filesystem: FileSystem, directory: str, segments: Segments, *, durable_offset: int, known_durable: bool, dense: bool
+    directory: PartitionDirectory, segments: Segments, *, durable_offset: int, known_durable: bool
 ) -> Assessment:
-    """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule."""
+    """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule.
+
+    A segment whose seal allows gaps was compacted, so it was durable. If it is the last, the active one is still to come.
+    """
+    filesystem = directory.filesystem
     first = segments.floor(durable_offset)
     bases = [base for base in segments.bases if first is None or base >= first]
-    expected, size, last = bases[0], 0, -1
+    expected, size, last, seal = bases[0], 0, -1, None
     for number, base in enumerate(bases):
-        path = file_path(directory, base, LOG)
-        if base != expected and (dense or base < expected):
-            return _mismatched_base(filesystem, directory, bases, number, expected, durable_offset, known_durable)
+        path = directory.file_path(base, LOG)
+        if base < expected or (base > expected and not directory.is_kafka):
+            return _mismatched_base(directory, bases, number, expected, durable_offset, known_durable)
+        seal = None if directory.is_kafka else rising_seal(filesystem, directory.path, base)
+        if seal is not None:
+            durable_offset = max(durable_offset, seal.next_base)
         file = filesystem.open_readable(path)
         try:
             size = file.size()
-            scan = SegmentScan(file, 0, size, next_offset=base, dense=dense)
+            scan = SegmentScan(file, 0, size, next_offset=base, dense=seal is None and not directory.is_kafka)
             last = -1
             for position, _ in scan:
                 last = position
             if scan.problem is not None:
                 _refuse_damage(scan, path, size, durable_offset, known_durable)
                 if not known_durable:
-                    _refuse_to_drop(filesystem, directory, scan, path, bases[number + 1 :])
+                    _refuse_to_drop(directory, scan, path, bases[number + 1 :])
                 return Assessment(
                     base,
                     scan.position,
@@ -63,11 +70,13 @@ def assess(
                     scan.problem,
                     last,
                 )
-            expected = scan.next_offset
+            expected = scan.next_offset if seal is None else seal.gap_end(scan.next_offset)
         finally:
             file.close()
     if expected < durable_offset:
-        raise _missing(file_path(directory, bases[-1], LOG), size, expected, durable_offset, "the file ends there")
+        raise _missing(directory.file_path(bases[-1], LOG), size, expected, durable_offset, "the file ends there")
+    if seal is not None:
+        return Assessment(expected, 0, expected, 0, (), None)
     return Assessment(bases[-1], size, expected, 0, (), None, last)
 
 
@@ -100,10 +109,10 @@ def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int,
             )
 
 
-def _refuse_to_drop(filesystem: FileSystem, directory: str, scan: SegmentScan, path: str, later: list[int]) -> None:
+def _refuse_to_drop(directory: PartitionDirectory, scan: SegmentScan, path: str, later: list[int]) -> None:
     """A torn tail has nothing behind it: neither in its own file nor in later segments."""
     for base in later:
-        if filesystem.size(file_path(directory, base, LOG)):
+        if directory.filesystem.size(directory.file_path(base, LOG)):
             raise CorruptSegment(
                 f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; a segment "
                 f"follows at offset {base}, and nothing says that power was lost, so nothing was cut",
@@ -116,8 +125,7 @@ def _refuse_to_drop(filesystem: FileSystem, directory: str, scan: SegmentScan, p
 
 
 def _mismatched_base(
-    filesystem: FileSystem,
-    directory: str,
+    directory: PartitionDirectory,
     bases: list[int],
     number: int,
     expected: int,
@@ -126,13 +134,12 @@ def _mismatched_base(
 ) -> Assessment:
     """A segment that does not continue the one before it."""
     previous = bases[number - 1]
-    path = file_path(directory, previous, LOG)
-    size = filesystem.size(path)
+    path = directory.file_path(previous, LOG)
+    size = directory.filesystem.size(path)
     problem = f"{path} ends at offset {expected}, but the next segment begins at {bases[number]}"
     if expected < durable_offset:
         raise _missing(path, size, expected, durable_offset, problem)
-    following = file_path(directory, bases[number], LOG)
-    if not known_durable and filesystem.size(following):
+    if not known_durable and directory.filesystem.size(directory.file_path(bases[number], LOG)):
         raise CorruptSegment(
             f"{problem}; nothing says that power was lost, so nothing was cut",
             path=path,

@@ -55,11 +55,10 @@ class PublishedView:
         self,
         directory: PartitionDirectory,
         *,
-        foreign: bool,
         log_start: int,
         recover: Callable[[], CommitState] | None = None,
     ) -> None:
-        """``foreign`` marks a directory of Kafka's: no slots, gaps allowed, closed segments trusted until they are read.
+        """In a directory of Kafka's, which has no slots, closed segments are trusted until they are read.
 
         ``recover`` returns what is published after a repair. Without it the segments are assessed.
         """
@@ -67,7 +66,6 @@ class PublishedView:
         self._filesystem = directory.filesystem
         self._path = directory.path
         self._boot = directory.boot
-        self._foreign = foreign
         self._log_start = log_start
         self._recover = recover
         self._slots: CommitSlotsReader | None = None
@@ -94,7 +92,7 @@ class PublishedView:
 
     def _current(self) -> CommitState:
         """The same with slots that are to be opened, that do not tell, or that are not there."""
-        if self._foreign:
+        if self._directory.is_kafka:
             self.check_open()
             return self._assess(None)
         state = self._slots_reader().read()
@@ -110,7 +108,7 @@ class PublishedView:
         slots = self._slots
         if slots is None:
             self.check_open()
-            slots = _NOTHING if self._foreign else self._slots_reader()
+            slots = _NOTHING if self._directory.is_kafka else self._slots_reader()
         raw = slots.raw()
         if raw:
             return (raw,)
@@ -190,15 +188,15 @@ class PublishedView:
         start = slots.log_start_offset if slots is not None else max(segments.bases[0], self._log_start)
         segments = segments.since(start)
         durable = slots.durable_offset if slots is not None else start
-        if self._foreign:
-            found, open_offset = self._foreign_end(segments)
+        if self._directory.is_kafka:
+            found, open_offset = self._kafka_end(segments)
         else:
             found, producers = self._end(segments, durable, known_durable=slots is not None)
             open_offset = producers.first_open_offset
         end = found.log_end_offset
         stable = end if open_offset is None else min(open_offset, end)
         version = slots.segments_version if slots is not None else 0
-        known_durable = end if self._foreign else min(durable, end)
+        known_durable = end if self._directory.is_kafka else min(durable, end)
         start = min(start, end)
         return self._unpublished(
             found.active_base, found.written_end, end, known_durable, max(stable, start), start, version
@@ -225,18 +223,11 @@ class PublishedView:
 
     def _end(self, segments: Segments, durable: int, *, known_durable: bool) -> tuple[Assessment, ProducerStates]:
         """Where the log ends, and its producers there."""
-        found = assess(
-            self._filesystem,
-            self._path,
-            segments,
-            durable_offset=durable,
-            known_durable=known_durable,
-            dense=not self._foreign,
-        )
+        found = assess(self._directory, segments, durable_offset=durable, known_durable=known_durable)
         kept = segments.up_to(found.active_base)
         return found, snapshots.load(self._filesystem, self._path, kept, found.log_end_offset, now_ms=0)
 
-    def _foreign_end(self, segments: Segments) -> tuple[Assessment, int | None]:
+    def _kafka_end(self, segments: Segments) -> tuple[Assessment, int | None]:
         """Where a directory of Kafka's ends, and its first open offset: its last segment is read once, then what comes to it."""
         tail: _KafkaTail | None = None
         with suppress(IndexError):  # nothing is known, or another thread is at it

@@ -65,15 +65,13 @@ class Fetched(NamedTuple):
 class PartitionReader:
     """Reads what ``published`` says is there."""
 
-    def __init__(self, directory: PartitionDirectory, published: Published, *, dense: bool) -> None:
-        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction)."""
+    def __init__(self, directory: PartitionDirectory, published: Published) -> None:
         self._directory = directory
         self._filesystem = directory.filesystem
         self._path = directory.path
         self._topic_partition = directory.topic_partition
         self._home = directory.home
         self.published = published
-        self._dense = dense
         # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
@@ -207,7 +205,7 @@ class PartitionReader:
         if base is not None and path == self._directory.file_path(base, LOG):
             with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
                 segment, end = self._segment(base, state, following)
-                found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
+                found = next_whole(segment, file, damage, offset, end, end_offset)
         return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
 
     def _out_of_range(self, offset: int, state: CommitState) -> OffsetOutOfRange:
@@ -261,13 +259,13 @@ class PartitionReader:
                     # A damaged batch claimed to hold the offset, which lies behind it.
                     position = segment.locate(offset, end, damage.next_position)
             if batches:
-                if self._dense and batches[0].header.base_offset > offset:
+                if batches[0].header.base_offset > offset and segment.dense:
                     raise self._missing(base, position, offset, batches[0].header.base_offset)
                 for view in batches:
                     position += len(view.buffer)
                 return batches, Cursor(batches[-1].header.last_offset + 1, base, position)
-            if following is not None and self._dense and offset < following:
-                raise self._missing(base, position, offset, following)
+            if following is not None and offset < following and (known_end := segment.gap_end(offset)) < following:
+                raise self._missing(base, position, known_end, following)
             cursor, base = Cursor(max(offset, following or 0), base), following
             offset = cursor.offset
         return [], cursor
@@ -291,7 +289,7 @@ class PartitionReader:
         segment = opened.get(key)
         if segment is None:
             segment = TimedSegmentReader(
-                self._filesystem, self._path, base, closed=closed, dense=self._dense,
+                self._filesystem, self._path, base, closed=closed, dense=not self._directory.is_kafka,
                 home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._directory.settings().max_message_bytes,
             )  # fmt: skip

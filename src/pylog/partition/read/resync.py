@@ -23,8 +23,6 @@ def next_whole(
     offset: int,
     end: int,
     end_offset: int,
-    *,
-    dense: bool,
 ) -> tuple[int, int] | None:
     """Position and base offset of the first batch after ``damage`` that is whole and reaches ``offset``; None without one.
 
@@ -36,7 +34,7 @@ def next_whole(
         if known is not None and known > at:
             at, known = known, None
         else:
-            candidate = _candidate(file, at, end, segment.base_offset, dense=dense)
+            candidate = _candidate(file, at, end, segment.base_offset, dense=segment.dense)
             if candidate is None:
                 return None
             at = candidate
@@ -48,7 +46,7 @@ def next_whole(
             continue
         if not views:
             return None
-        if segment.seal is not None or _is_followed(views[0], file, at, end, end_offset, dense=dense):
+        if segment.seal is not None or _is_followed(views[0], file, at, end, end_offset, dense=segment.dense):
             return at, views[0].base_offset
 
 

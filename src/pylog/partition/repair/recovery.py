@@ -25,7 +25,7 @@ from pylog.partition.read.assessment import Assessment, assess
 from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentReader, SegmentScan
-from pylog.segment.files import free, names_of, remove_orphans, retire, sweep
+from pylog.segment.files import SegmentFiles, free, names_of, remove_orphans, retire, sweep
 from pylog.segment.naming import LOG, REWRITE
 from pylog.segment.writer import INDEX_ENTRY_BYTES, SegmentWriter
 from pylog.storage import AppendableFile
@@ -83,14 +83,7 @@ def _assessed(
     directory: PartitionDirectory, segments: Segments, start: int, durable: int, *, known_durable: bool
 ) -> Assessment:
     if segments.bases:
-        return assess(
-            directory.filesystem,
-            directory.path,
-            segments,
-            durable_offset=durable,
-            known_durable=known_durable,
-            dense=True,
-        )
+        return assess(directory, segments, durable_offset=durable, known_durable=known_durable)
     if durable > start:
         raise CorruptSegment(
             f"{directory.path} has no segment, but was durable up to offset {durable}; restore it from a copy",
@@ -179,7 +172,8 @@ def _nobody_wrote(directory: PartitionDirectory, segments: Segments, start: Epoc
     base = segments.floor(start.start_offset)
     if base is None or start.start_offset >= end:
         return False
-    reader = SegmentReader(directory.filesystem, directory.path, base, closed=False, dense=True)
+    is_closed = base != segments.bases[-1]
+    reader = SegmentReader(directory.filesystem, directory.path, base, closed=is_closed)
     try:
         size = reader.size()
         with closing(directory.filesystem.open_readable(directory.file_path(base, LOG))) as file:
@@ -200,7 +194,8 @@ def epochs_of(directory: PartitionDirectory, segments: Segments) -> LeaderEpochs
             suppress(FileNotFoundError),
             closing(directory.filesystem.open_readable(directory.file_path(base, LOG))) as file,
         ):
-            for _, header in SegmentScan(file, 0, file.size(), next_offset=base, check_crc=False):
+            files = SegmentFiles(directory.filesystem, directory.path, base)
+            for _, header in files.headers(file, file.size()):
                 epochs.assigned(max(header.leader_epoch, 0), header.base_offset)
     return epochs
 
@@ -225,7 +220,7 @@ def _reindex(grant: Grant, base: int) -> None:
     """Make a closed segment's offset and time index again."""
     segment = grant.segment_writer(base)
     segment.rebuild_start()
-    for position, header in SegmentScan(segment.file, 0, segment.file.size(), next_offset=base, check_crc=False):
+    for position, header in grant.segment_files(base).headers(segment.file, segment.file.size()):
         segment.adopt(position, header)
     segment.finish()
     following = segment.next_offset
@@ -291,9 +286,10 @@ def _rebuild(grant: Grant, segment: SegmentWriter, end: int, producers: Producer
     """Make the indexes of a segment again from its batches, and take those into the producers' state."""
     segment.rebuild_start()
     aborted = []
-    for position, header in SegmentScan(segment.file, 0, end, next_offset=segment.base_offset, check_crc=False):
+    files = grant.segment_files(segment.base_offset)
+    for position, header in files.headers(segment.file, end):
         segment.adopt(position, header)
         transaction = snapshots.fold(producers, header, position, segment.file)
         if transaction is not None:
             aborted.append(transaction)
-    grant.segment_files(segment.base_offset).replace_aborted(aborted)
+    files.replace_aborted(aborted)

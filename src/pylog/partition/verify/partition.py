@@ -26,14 +26,14 @@ def verify_partition(
     directory: str,
     topic_partition: TopicPartition,
     *,
-    dense: bool,
+    is_kafka: bool = False,
     progress: Callable[[int], None] | None = None,
     report: VerifyReport | None = None,
     batch_limit_bytes: int = BATCH_LIMIT_BYTES,
     topic_id: str = "",
     producer_ids: ProducerIdCheck | None = None,
 ) -> Iterator[Problem]:
-    """Every problem of one partition, as it is found. ``dense=False`` for Kafka's directories: offsets may leave gaps there.
+    """Every problem of one partition, as it is found. ``is_kafka``: Kafka wrote the directory.
 
     ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
     list of problems is left to the caller. A file that the system refuses to read is a problem, too, and passed over.
@@ -46,7 +46,7 @@ def verify_partition(
     home = home_of(topic_id, topic_partition.partition)
     producer_ids = producer_ids or ProducerIdCheck(lambda: None, ProducerIdRange())
     check = _PartitionCheck(
-        filesystem, directory, home, dense, report, progress or (lambda _: None), batch_limit_bytes, producer_ids
+        filesystem, directory, home, is_kafka, report, progress or (lambda _: None), batch_limit_bytes, producer_ids
     )
     for finding in check.run():
         yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
@@ -60,7 +60,7 @@ class _PartitionCheck:
         filesystem: FileSystem,
         directory: str,
         home: str,
-        dense: bool,
+        is_kafka: bool,
         report: VerifyReport,
         progress: Callable[[int], None],
         batch_limit_bytes: int,
@@ -70,10 +70,10 @@ class _PartitionCheck:
         self._filesystem = filesystem
         self._directory = directory
         self._home = home
-        self._dense = dense
+        self._is_kafka = is_kafka
         self._report = report
         self._progress = progress
-        self._history = History(filesystem, directory, producer_ids, strict=dense)
+        self._history = History(filesystem, directory, producer_ids, strict=not is_kafka)
         self._state: CommitState | None = None
         self._is_of_this_boot = False
         self._segments = Segments(())
@@ -109,11 +109,11 @@ class _PartitionCheck:
                 yield from self._check_segment(base, segments.after(base))
         yield from self._check_end()
         yield from self._history.producer_ids.result()
-        if not self._dense or self._state is None:
+        if self._is_kafka or self._state is None:
             yield from self._orphans()
 
     def _read_published(self) -> Iterator[Finding]:
-        if self._dense:
+        if not self._is_kafka:
             try:
                 self._state = self._published()
             except own(StorageError, FormatVersionError) as error:
@@ -129,7 +129,7 @@ class _PartitionCheck:
 
     def _needs_recovery(self) -> bool:
         """Whether the next writer recovers: after a loss of power, or where a recovery was begun and not finished."""
-        return self._dense and not self._is_of_this_boot
+        return not self._is_kafka and not self._is_of_this_boot
 
     def _durable_offset(self) -> int:
         """As recovery has it."""
@@ -167,7 +167,7 @@ class _PartitionCheck:
     def _check_place(self, base: int) -> Iterator[Finding]:
         """Whether a segment begins where the one before it ended."""
         expected = self._expected
-        if expected is not None and base != expected and (self._dense or base < expected):
+        if expected is not None and (base < expected or (base > expected and not self._is_kafka)):
             if self._may_end_early(expected, False):
                 self._ended_early = True
                 self._add_unfinished(base)
@@ -185,7 +185,7 @@ class _PartitionCheck:
 
     def _may_end_early(self, offset: int, nothing_behind: bool) -> bool:
         """Whether a crash may have left something torn at ``offset``: the rule of ``assessment.py``."""
-        if self._is_of_this_boot or not self._dense:
+        if self._is_of_this_boot or self._is_kafka:
             return False
         if self._state is not None:
             return offset >= self._state.durable_offset
@@ -204,7 +204,7 @@ class _PartitionCheck:
                 yield self._too_long(base, following, end)
                 return
             place = Place(
-                base, end, end_offset, following is not None, self._dense, self._home,
+                base, end, end_offset, following is not None, self._is_kafka, self._home,
                 self._may_end_early, self._batch_limit_bytes, self._is_rebuilt(base),
                 state.least_timestamp_ms if state is not None and is_published else INT64_MIN,
             )  # fmt: skip
@@ -240,7 +240,7 @@ class _PartitionCheck:
         """Whether a segment that was there a moment ago has been deleted as it may be: with the log start behind it."""
         if self._filesystem.exists(file_path(self._directory, base, LOG)):
             return False
-        now = self._published() if self._dense else None
+        now = None if self._is_kafka else self._published()
         return now is None or (following is not None and following <= now.log_start_offset)
 
     def _orphans(self) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ class Place(NamedTuple):
     end: int
     end_offset: int | None
     closed: bool
-    dense: bool
+    is_kafka: bool
     home: str
     may_end_early: Callable[[int, bool], bool]
     batch_limit_bytes: int
@@ -81,19 +81,20 @@ class SegmentCheck:
         """Every finding. ``FileNotFoundError`` where the segment has been deleted meanwhile."""
         place = self._place
         seal = wrong_seal = None
-        if place.closed and place.dense:
+        if place.closed and not place.is_kafka:
             try:
                 seal = self._read_seal()
             except own(CorruptSegment, FormatVersionError, StorageError) as damage:
                 wrong_seal = self._finding("seal", 0, place.base_offset, None, str(damage), SEAL)
+        self._dense = not place.is_kafka and (seal is None or seal.is_dense)
         reader = SegmentReader(
-            self._filesystem, self._directory, place.base_offset, closed=seal is not None, dense=place.dense,
+            self._filesystem, self._directory, place.base_offset, closed=seal is not None, dense=not place.is_kafka,
             batch_limit_bytes=lambda: place.batch_limit_bytes,
         )  # fmt: skip
         file = self._filesystem.open_readable(self._path)
         try:
             self._report.segments += 1
-            base, kept = place.base_offset, {"closed": place.closed, "exact": place.dense}
+            base, kept = place.base_offset, {"closed": place.closed, "exact": not place.is_kafka}
             self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, place.end, **kept)
             self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, place.end, **kept)
             slots = f"{self._directory}/{COMMIT_SLOTS}"
@@ -103,6 +104,8 @@ class SegmentCheck:
             is_deleted = not self._filesystem.exists(self._path)  # since it was opened, and what lies beside it, too
             if not self.ended_early and not is_deleted:  # ended early: what lies beside it is made anew
                 yield from beside
+            if seal is not None:
+                self.expected = seal.gap_end(self.expected)
         finally:
             reader.close()
             file.close()
@@ -135,7 +138,7 @@ class SegmentCheck:
                 yield from self._batch(view, position)
                 position += view.header.size_bytes
         falls_short = self._place.end_offset is not None and self.expected < self._place.end_offset
-        self.ended_early = falls_short and self._place.dense and self._place.may_end_early(self.expected, False)
+        self.ended_early = falls_short and self._dense and self._place.may_end_early(self.expected, False)
 
     # Damage
 
@@ -249,7 +252,7 @@ class SegmentCheck:
             self._aborted.append(aborted)
         self._offsets.batch(position, header)
         self._times.batch(header)
-        self.expected = max(self.expected, header.last_offset + 1) if self._place.dense else header.last_offset + 1
+        self.expected = max(self.expected, header.last_offset + 1) if self._dense else header.last_offset + 1
 
     def _decoded(self, view: BatchView, position: int) -> Marker | None:
         """Decode every record; the marker of a control batch."""
@@ -271,11 +274,11 @@ class SegmentCheck:
         if seal is not None and seal.size_bytes != place.end:
             problem = f"the segment has {place.end} bytes, its seal says {seal.size_bytes}"
             yield self._finding("segment", min(place.end, seal.size_bytes), None, None, problem)
-        sealed = (place.base_offset, self.expected - 1) if seal is None else (seal.first_offset, seal.last_offset)
-        if sealed != (place.base_offset, self.expected - 1) and not self._passed_damage:
-            problem = (
-                f"says offsets {sealed[0]} to {sealed[1]}, the batches are {place.base_offset} to {self.expected - 1}"
-            )
+        found = sealed = (place.base_offset, self.expected - 1)
+        if seal is not None and seal.positions:
+            sealed = (seal.first_offset if self._dense else place.base_offset, seal.last_offset)
+        if sealed != found and not self._passed_damage:
+            problem = f"says offsets {sealed[0]} to {sealed[1]}, the batches are {found[0]} to {found[1]}"
             yield self._finding("seal", 0, place.base_offset, self.expected, problem, SEAL)
         yield from self._epochs.result()
         indexes = [*self._offsets.finish(place.end), *self._times.finish(self.expected)]
@@ -285,7 +288,7 @@ class SegmentCheck:
         knows = self._knew_producers and self._history.knows_producers
         yield from check_aborted(
             self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=place.end,
-            aborts=self._aborts, expected=self._aborted if knows else None, passed_damage=self._passed_damage, exact=place.dense,
+            aborts=self._aborts, expected=self._aborted if knows else None, passed_damage=self._passed_damage, exact=self._dense,
         )  # fmt: skip
 
     def _beside(self, kind: str) -> str:
