@@ -258,7 +258,7 @@ def test_producers_are_known_up_to_the_end_that_is_asked_for_and_no_further(tmp_
         append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
         if sequence % 2:
             partition.log.roll()
-    segments = Segments.list(OsFileSystem(), str(directory))
+    segments = Segments.among(OsFileSystem().names(str(directory)))
     assert segments.snapshots == (2, 4)
     for end in range(5):
         states = snapshots.load(OsFileSystem(), str(directory), segments, end, START_MS)

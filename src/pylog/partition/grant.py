@@ -18,8 +18,8 @@ from pylog.segment.writer import SegmentWriter
 class Grant:
     """Given by ``WriteLock.holding`` for the time of one call. ``slots`` are those of the file that is open now.
 
-    A signal handler may fork and return, in the child, into what its parent does. The child has no grant: ``check`` raises
-    there, and so does everything here that opens or writes.
+    A signal handler may fork and return, in the child, into its parent's change. ``check`` raises in the child, and so does
+    everything here that opens or writes.
     """
 
     __slots__ = ("_is_held", "directory", "slots")

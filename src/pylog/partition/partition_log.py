@@ -188,7 +188,7 @@ class PartitionLog:
 
     @property
     def published_path(self) -> str:
-        """The file that is written with every publication, but for directories of Kafka's."""
+        """The file that every publication writes; Kafka's directories have none."""
         return f"{self.directory.path}/{COMMIT_SLOTS}"
 
     def close(self) -> None:

@@ -1,21 +1,12 @@
 """The ``.seal`` file of a closed segment: what its bytes must be, so that any flipped bit is found and named.
 
-Kafka's CRC covers a batch from its attributes on. The 21 bytes before (base offset, length, leader epoch, magic, crc) are
-covered here: for every batch its position and the CRC-32C of those bytes. So a damaged length cannot hide the batches
-behind it, and a damaged offset or epoch cannot pass for another.
+Kafka's CRC covers a batch from its attributes on. The seal covers the 21 bytes before (base offset, length, leader epoch,
+magic, CRC) by every batch's position and the CRC-32C of these bytes. So a damaged length cannot hide the batches after it,
+and no other offset or epoch can be taken for the right one.
 
-Layout, big-endian (our own, see docs/format.md):
+docs/format.md has every byte.
 
-    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags        12  uint32 number of batches
-    16 int64 segment bytes   24 int64 first offset   32  int64 last offset   40  int32 least epoch   44 int32 greatest epoch
-    48 uint32 CRC-32C of bytes 0..47 and of the entries
-    52 per batch: uint32 position, uint32 CRC-32C of its first 21 bytes
-    then per 64 batches: int64 greatest timestamp from the segment's start to their end (if flags have 1)
-    then per 64 KiB of the segment: int64 the least timestamp of the batches that begin there (if flags have 4)
-    then int64 the next segment's base offset (if flags have 8: then offsets may have gaps, else they are dense)
-    then to the end: its home, the topic's id and the partition's number, ``<id>-<number>`` in ASCII (if flags have 2)
-
-A seal says what was written, not that it is durable. Its home shows files that were exchanged with another partition's.
+A seal records what was written, not that it is durable. Its home shows files that were swapped with another partition's.
 """
 
 from __future__ import annotations
@@ -58,13 +49,12 @@ _NEXT_BASE = Struct(">q")
 
 
 class Seal(NamedTuple):
-    """What a closed segment holds. ``positions`` and ``header_crcs`` have one item a batch, in order.
+    """What a closed segment contains. ``positions`` and ``header_crcs`` have one item a batch, in order.
 
     ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``least_ms`` has one for every
-    64 KiB: a time that no record of the batches that begin there is before, the greatest number where none begins, the least
-    if that is unknown. ``home`` names the partition it belongs to. All are empty in a seal that does not say.
-
-    Offsets are dense if ``next_base`` is -1. Else they only rise, as after compaction, and the next segment begins at it.
+    64 KiB: no record of the batches that begin there is before it. It is INT64_MAX if none begins, INT64_MIN if it is unknown.
+    ``home`` names the partition. Each of them may be empty. Offsets are dense if ``next_base`` is -1. Else they only rise, as
+    after compaction, and the next segment begins at it.
     """
 
     size_bytes: int
@@ -98,7 +88,7 @@ class Seal(NamedTuple):
 
 
 class SealBuilder:
-    """Collects what a seal says while batches pass by in order, from the start of the segment."""
+    """Collects a seal from the batches of a segment, in order from its start."""
 
     def __init__(self, home: str = "") -> None:
         self._home = home
@@ -112,14 +102,9 @@ class SealBuilder:
         self.end_position = 0
 
     def add(
-        self,
-        position: int,
-        header: BatchHeader,
-        front: bytes | bytearray | memoryview,
-        least_ms: int = INT64_MIN,
+        self, position: int, header: BatchHeader, front: bytes | bytearray | memoryview, least_ms: int = INT64_MIN
     ) -> None:
-        """``front`` is the start of the batch's bytes, at least what its own checksum leaves out. No record is before
-        ``least_ms``."""
+        """``front`` has at least the bytes that the batch's own checksum leaves out. No record is before ``least_ms``."""
         epoch = header.leader_epoch
         if not self._positions:
             self._first_offset = header.base_offset
@@ -191,7 +176,7 @@ def encode(seal: Seal) -> bytes:
 
 
 def _big_endian(numbers: array[int]) -> array[int]:
-    """The numbers, changed in place, in the order of bytes that a file has; or from it."""
+    """The numbers, changed in place: from the machine's byte order to the file's, or back."""
     if sys.byteorder == "little":  # pragma: no branch - the machine's own
         numbers.byteswap()
     return numbers
@@ -250,7 +235,7 @@ def _blocks(segment_bytes: int) -> int:
 
 
 def _is_possible(seal: Seal) -> bool:
-    """Whether positions and times rise, within the segment, offsets are offsets, its home is text. No checksum says so."""
+    """Whether positions and times rise within the segment, offsets are possible and its home is text."""
     positions = seal.positions
     if not seal.home.isascii():
         return False
@@ -268,10 +253,10 @@ def _is_possible(seal: Seal) -> bool:
 def write_seal(
     filesystem: FileSystem, directory: str, base_offset: int, seal: Seal, *, applies: Callable[[], bool] = lambda: True
 ) -> None:
-    """Put the seal beside its segment, if it ``applies`` still, which is asked last. Needs no lock.
+    """Write the seal of a segment, if it ``applies`` still, which is checked last. Needs no lock.
 
-    Several processes may seal one segment at a time: each writes a file of its own, and the last one's takes the place.
-    Synced before it does, so that a loss of power takes the name or leaves the whole seal, never an empty one.
+    Several processes may seal one segment: each writes its own file, and the last rename counts. It is synced before, so that
+    a power failure leaves a whole seal or none.
     """
     path = file_path(directory, base_offset, SEAL)
     temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
@@ -284,14 +269,14 @@ def write_seal(
             file.close()
         if applies():
             filesystem.replace(temporary, path)
-            if not applies():  # deleted meanwhile: whoever deleted it may have looked for a seal before
+            if not applies():  # deleted meanwhile, perhaps before the seal was there
                 filesystem.remove(path)
     finally:
         filesystem.remove(temporary)
 
 
 def check_home(found: str, expected: str, path: str, **facts: int | None) -> None:
-    """``CorruptSegment``, with these facts, where a seal is of another partition than it lies in. What is not known is empty."""
+    """``CorruptSegment``, with these facts, if a seal is of another partition. An unknown home is empty."""
     if found and expected and found != expected:
         problem = f"its seal says that it belongs to {found}, but it lies in {expected} (topic id and partition)"
         raise CorruptSegment(
@@ -302,10 +287,9 @@ def check_home(found: str, expected: str, path: str, **facts: int | None) -> Non
 
 
 def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Generator[int, None, str]:
-    """Reads a seal to its end, a piece at a time, whose size it yields. ``CorruptSegment`` where it cannot be read.
+    """Read a seal to its end, yield the size of each piece, and return its home, "" if none. ``CorruptSegment`` if damaged.
 
-    That what it says fits the segment is not asked: where it doesn't, the segment may be what is damaged. Returns the home
-    that it names, "" if none.
+    It is not compared with the segment: if they differ, the segment may be damaged.
     """
     path = file_path(directory, base_offset, SEAL)
     file = filesystem.open_readable(path)
@@ -335,7 +319,7 @@ def _home_in(file: ReadableFile, head: bytes) -> str:
 
 
 def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
-    """The size of a seal. ``CorruptSegment`` where no seal of such a segment has as much: a sparse file claims any size."""
+    """The size of a seal. ``CorruptSegment`` if it is too large for the segment: a sparse file claims any size."""
     size = file.size()
     segment_bytes_max = min(segment_bytes, INT32_MAX)
     most = segment_bytes_max // _LEAST_BATCH_BYTES + 1
@@ -358,7 +342,7 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
         return None
     try:
         size = _plausible_size(file, segment_bytes)
-        front = file.pread(_ENTRIES_START, 0)  # what can't be a seal is not read whole
+        front = file.pread(_ENTRIES_START, 0)  # a file that cannot be a seal is not read whole
         return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, path)
     finally:
         file.close()

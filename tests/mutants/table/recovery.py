@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant(
         "recovery cuts what has whole batches behind it",
         "partition/read/assessment.py",
-        "        if behind is not None:\n",
+        "        if following is not None:\n",
         "        if False:\n",
         "with lost slots, one flipped bit costs all records behind it",
         (f"{_WRITER}[slots lost, damage before whole batches]",),
@@ -309,7 +309,7 @@ MUTANTS = (
     Mutant(
         "verify judges indexes that the next recovery makes again",
         "partition/verify/segment.py",
-        "        if not place.is_rebuilt:\n",
+        "        if not segment.is_rebuilt:\n",
         "        if True:\n",
         "a log that has lost nothing is said to be damaged after a recovery that was killed",
         (f"{_GAPS}::test_verify_judges_after_a_loss_of_power_only_indexes_that_were_synced",),

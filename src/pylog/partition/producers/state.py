@@ -51,7 +51,7 @@ class ProducerEntry:
 
     @classmethod
     def unpacked(cls, fields: tuple[int, ...]) -> ProducerEntry:
-        """What a snapshot says of a producer, in ``ProducerFields``."""
+        """A producer from the ``ProducerFields`` of a snapshot."""
         _, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = fields
         entry = cls(epoch, coordinator_epoch, None if start < 0 else start)
         if last_offset >= 0:
@@ -62,7 +62,7 @@ class ProducerEntry:
         return entry
 
     def packed(self, producer_id: int) -> tuple[int, ...]:
-        """What a snapshot is to say of a producer, in ``ProducerFields``."""
+        """The ``ProducerFields`` of a producer for a snapshot."""
         start = -1 if self.transaction_start is None else self.transaction_start
         if not self.batches:
             return producer_id, self.epoch, -1, -1, 0, -1, self.coordinator_epoch, start
@@ -89,7 +89,7 @@ class ProducerStates:
 
     @property
     def entries(self) -> dict[int, ProducerEntry]:
-        """All of them, by producer id, to be looked at and changed. Where there are very many this takes its time."""
+        """All of them by producer id, to be read and changed. Slow with very many producers."""
         packed, self._packed = self._packed, PackedProducers()
         for fields in packed:
             if fields.producer_id not in self._entries:
@@ -146,7 +146,7 @@ class ProducerStates:
             )
 
     def next_sequence(self, producer_id: int) -> int | None:
-        """The sequence that must come next of a producer; None where any may, since nothing is known of it."""
+        """The sequence that a producer must send next; None if it is unknown, and any may come."""
         entry = self._entries.get(producer_id) or self._get(producer_id)
         if entry is None or not entry.batches or entry.batches[-1].last_sequence < 0:
             return None
@@ -205,20 +205,18 @@ class ProducerStates:
         return min(start for start in starts if start is not None)
 
     def expire(self, before_ms: int, before_offset: int) -> None:
-        """Of what a snapshot says, forget producers without an open transaction whose last batch is older than both.
+        """Forget producers of the snapshot without an open transaction whose last batch is older than both.
 
-        Records that are sent now may be of any time: of yesterday's flights, say. So their offset has a say, too.
+        Records that are sent now may be of any time, yesterday's flights for example. So the offset counts, too.
         """
         self._packed.expire(before_ms, before_offset)
 
     def forget_some(self) -> None:
-        """Forget the longest idle tenth of very many producers, so that memory and snapshots keep within bounds.
+        """Forget the longest idle tenth of very many producers, which bounds memory and snapshots.
 
-        Not those with an open transaction. For whoever has taken in a batch; it does nothing but once in so many producers.
+        Those with an open transaction are kept. Called after each batch; acts once in ``_FORGOTTEN_AT_ONCE`` producers.
         """
-        if (
-            len(self._entries) + self._packed.count <= PRODUCERS_MAX
-        ):  # for every batch: it counts some twice, and is quick
+        if len(self._entries) + self._packed.count <= PRODUCERS_MAX:  # quick, for every batch; it counts some twice
             return
         count = len(self)
         if count <= PRODUCERS_MAX or count % _FORGOTTEN_AT_ONCE:
@@ -245,7 +243,7 @@ class ProducerStates:
 
     @staticmethod
     def snapshot_bytes(front: bytes) -> int:
-        """How long a snapshot must be that begins like this."""
+        """The size of a snapshot that begins like this."""
         least = _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size
         if len(front) < least:
             return least

@@ -1,11 +1,11 @@
-"""What stands in a partition directory when no valid commit slot says so. Reads only; pure but for the reading.
+"""What a partition directory contains if no valid commit slot records it. Reads only.
 
-Used where a directory comes from another boot (power may have failed), from a copy, from Kafka, or has lost its slots. The
+Used for a directory of another boot (power may have failed), a copy, one of Kafka's, or one that has lost its slots. The
 writer acts on the answer (cuts, rebuilds, publishes); a reader without write permission uses it as its view.
 
 The rule (docs/guarantees.md): batches are kept up to the first that is not whole, valid and continuing. Below the durable
-end that is damage and raises. Where nothing tells how far the log was durable (``known_durable=False``), whole batches
-*behind* the bad place mean damage too, since a torn tail has nothing behind it.
+end that is damage and raises. If the durable end is unknown (``known_durable=False``), whole batches *after* the bad place
+mean damage too, since nothing follows a torn tail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pylog.segment.naming import LOG
 
 
 class Assessment(NamedTuple):
-    """Where the log ends, and what lies behind that end. ``last_position``: the last segment's last batch, or -1."""
+    """Where the log ends, and what is after that end. ``last_position``: the last segment's last batch, or -1."""
 
     active_base: int
     written_end: int
@@ -58,9 +58,9 @@ def assess(
             for position, _ in scan:
                 last = position
             if scan.problem is not None:
-                _refuse_damage(scan, path, size, durable_offset, known_durable)
+                _refuse_damage(scan, size, durable_offset, known_durable)
                 if not known_durable:
-                    _refuse_to_drop(directory, scan, path, bases[number + 1 :])
+                    _refuse_to_drop(directory, scan, bases[number + 1 :])
                 return Assessment(
                     base,
                     scan.position,
@@ -80,46 +80,33 @@ def assess(
     return Assessment(bases[-1], size, expected, 0, (), None, last)
 
 
-def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int, known_durable: bool) -> None:
-    facts = {"path": path, "position": scan.position, "offset": scan.next_offset, "problem": scan.problem}
+def _refuse_damage(scan: SegmentScan, size: int, durable_offset: int, known_durable: bool) -> None:
     if scan.next_offset < durable_offset:
-        raise CorruptSegment(
-            f"{path} is damaged at position {scan.position}, offset {scan.next_offset}, below the durable end "
-            f"{durable_offset}: {scan.problem}; it was not cut, restore it from a copy",
-            **facts,
+        raise scan.damage(
+            f", below the durable end {durable_offset}", "; it was not cut, restore it from a copy",
             durable_offset=durable_offset,
-        )
+        )  # fmt: skip
     if not known_durable:
         if size > INT32_MAX:  # a sparse file claims any size, and is not searched for batches
-            raise CorruptSegment(
-                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; it has {size} bytes, "
-                f"a segment has at most {INT32_MAX}, so it was not cut",
-                **facts,
-                size_bytes=size,
-                limit_bytes=INT32_MAX,
-            )
-        behind = find_next_batch(scan.file, scan.position + 1, size, scan.next_offset)
-        if behind is not None:
-            raise CorruptSegment(
-                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; whole batches "
-                f"follow at position {behind[0]}, offset {behind[1].base_offset}, so it was not cut",
-                **facts,
-                next_position=behind[0],
-                next_offset=behind[1].base_offset,
-            )
+            raise scan.damage(
+                more=f"; it has {size} bytes, a segment has at most {INT32_MAX}, so it was not cut",
+                size_bytes=size, limit_bytes=INT32_MAX,
+            )  # fmt: skip
+        following = find_next_batch(scan.file, scan.position + 1, size, scan.next_offset)
+        if following is not None:
+            position, offset = following[0], following[1].base_offset
+            raise scan.damage(
+                more=f"; whole batches follow at position {position}, offset {offset}, so it was not cut",
+                next_position=position, next_offset=offset,
+            )  # fmt: skip
 
 
-def _refuse_to_drop(directory: PartitionDirectory, scan: SegmentScan, path: str, later: list[int]) -> None:
-    """A torn tail has nothing behind it: neither in its own file nor in later segments."""
+def _refuse_to_drop(directory: PartitionDirectory, scan: SegmentScan, later: list[int]) -> None:
+    """A torn tail has nothing after it: neither in its own file nor in later segments."""
     for base in later:
         if directory.filesystem.size(directory.file_path(base, LOG)):
-            raise CorruptSegment(
-                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; a segment "
-                f"follows at offset {base}, and nothing says that power was lost, so nothing was cut",
-                path=path,
-                position=scan.position,
-                offset=scan.next_offset,
-                problem=scan.problem,
+            raise scan.damage(
+                more=f"; a segment follows at offset {base}, and nothing says that power was lost, so nothing was cut",
                 next_offset=base,
             )
 

@@ -1,7 +1,7 @@
 """Where a segment can be read again after damage: for readers that skip it, and for the check of a whole log.
 
-A seal knows every batch. Without one the next is looked for, and judged by its neighbour: a checksum does not cover offsets, so
-a whole batch is believed if the header after it follows on, or is not a header that could say otherwise.
+A seal records every batch. Without one the next whole batch is searched. Its checksum does not cover its offsets, so it
+counts if the header after it continues it, or is not a valid header.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from pylog.storage import ReadableFile
 
 
 def next_whole(
-    segment: SegmentReader,
-    file: ReadableFile,
-    damage: CorruptSegment,
-    offset: int,
-    end: int,
-    end_offset: int,
+    segment: SegmentReader, file: ReadableFile, damage: CorruptSegment, offset: int, end: int, end_offset: int
 ) -> tuple[int, int] | None:
     """Position and base offset of the first batch after ``damage`` that is whole and reaches ``offset``; None without one.
 

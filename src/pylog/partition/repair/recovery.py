@@ -1,8 +1,8 @@
 """Acts on an assessment: cuts what is not whole, makes indexes and producer state again, and syncs what is kept.
 
 For a directory whose slots are lost, torn, wrong or of another boot. The caller holds the partition's lock and publishes
-the state returned. A crash or an error in the middle leaves a directory that is assessed to the same answer again, and
-slots from which no writer goes on: the next one recovers, too, and makes again what this one has left unfinished.
+the state returned. After a crash or an error the assessment is the same, and no writer continues from the slots: the next one
+recovers again and finishes what was left.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from itertools import islice, pairwise
-from typing import NamedTuple
 
 from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
@@ -24,7 +23,7 @@ from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
 from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentReader, SegmentScan
+from pylog.segment import SegmentReader
 from pylog.segment.files import SegmentFiles, free, names_of, remove_orphans, retire, sweep
 from pylog.segment.naming import LOG, REWRITE
 from pylog.segment.writer import INDEX_ENTRY_BYTES, SegmentWriter
@@ -33,26 +32,21 @@ from pylog.storage import AppendableFile
 logger = logging.getLogger("pylog.partition")
 
 
-class Recovered(NamedTuple):
-    """The open active segment, the producers at its end, and the state to publish (the sequence is the old one)."""
+def recover(
+    grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs
+) -> tuple[SegmentWriter, ProducerStates, CommitState]:
+    """Returns the open active segment, the producers at its end, and the state to publish, with the old sequence.
 
-    segment: SegmentWriter
-    producers: ProducerStates
-    state: CommitState
-
-
-def recover(grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs) -> Recovered:
-    """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
-    noted in ``failed_syncs``. Before the first change it is published that a recovery of this boot's slots has begun.
-
-    ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
+    ``slots`` is the last valid state, of whatever boot: its durable end always holds. Syncs that fail here are recorded in
+    ``failed_syncs``. Before the first change, slots of this boot are published as those of an unfinished recovery.
+    ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); then nothing was changed.
     """
     directory = grant.directory
     listed = segments = directory.segments()
     start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0
     durable = slots.durable_offset if slots is not None else start
     segments = listed.since(start)
-    deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # but a crash has left their files
+    deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # a crash has left their files
     found = _assessed(directory, segments, start, durable, known_durable=slots is not None)
     if found.problem is not None:
         logger.warning(
@@ -63,7 +57,7 @@ def recover(grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs) 
             len(found.dropped),
             found.problem,
         )
-    if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
+    if found.log_end_offset < start:  # the log no longer reaches its start: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
         segments = segments._replace(bases=())  # else those removed would be made again, empty
     grant.check()
@@ -103,7 +97,7 @@ def _rebuild_from(
     start: int,
     durable: int,
     failed_syncs: FailedSyncs,
-) -> Recovered:
+) -> tuple[SegmentWriter, ProducerStates, CommitState]:
     directory = grant.directory
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
@@ -135,15 +129,15 @@ def _rebuild_from(
         segments_version=version,
         least_timestamp_ms=INT64_MIN if found.written_end else INT64_MAX,
     )
-    return Recovered(segment, producers, state)
+    return segment, producers, state
 
 
 def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
-    """The leader epochs up to the end, and another one from there on where slots tell of a loss of power. That is durable then.
+    """The leader epochs up to the end, and a new, durable one from there if slots show that power may have failed.
 
-    Records behind the end may have been read, and their offsets committed, before they were lost. Others will get these
-    offsets, and another epoch by which one can tell (as in Kafka since KIP-320). Where slots were removed by hand, nothing tells
-    of a loss, and another process may append with those it has open.
+    Lost records after the end may have been read, and their offsets committed. Other records will get these offsets, with
+    another epoch (as in Kafka since KIP-320). If slots were removed by hand, nothing shows a loss, and another process may
+    append with those it has open.
     """
     try:
         epochs = LeaderEpochs.load(directory.filesystem, directory.path)
@@ -165,9 +159,9 @@ def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segm
 
 
 def _nobody_wrote(directory: PartitionDirectory, segments: Segments, start: EpochStart, end: int) -> bool:
-    """Whether the batch at the start of this epoch is of an earlier one.
+    """Whether the batch at the start of this epoch is of an earlier one. Batches decide, not the file.
 
-    A recovery that was cut short had begun it, and the next writer did not know of that. Batches decide, and not the file.
+    Then a recovery that was cut short began it, and the next writer did not know.
     """
     base = segments.floor(start.start_offset)
     if base is None or start.start_offset >= end:
@@ -175,12 +169,9 @@ def _nobody_wrote(directory: PartitionDirectory, segments: Segments, start: Epoc
     is_closed = base != segments.bases[-1]
     reader = SegmentReader(directory.filesystem, directory.path, base, closed=is_closed)
     try:
-        size = reader.size()
-        with closing(directory.filesystem.open_readable(directory.file_path(base, LOG))) as file:
-            position = reader.locate(start.start_offset, size)
-            scan = SegmentScan(file, position, size, next_offset=0, dense=False, check_crc=False)
-            return any(header.leader_epoch < start.epoch for _, header in islice(scan, 1))
-    except own(CorruptSegment):  # below the durable end: who reads there will say so
+        first = islice(reader.headers_from(start.start_offset), 1)
+        return any(header.leader_epoch < start.epoch for _, header in first)
+    except own(CorruptSegment):  # below the durable end: a reader of it reports the damage
         return False
     finally:
         reader.close()
@@ -201,12 +192,12 @@ def epochs_of(directory: PartitionDirectory, segments: Segments) -> LeaderEpochs
 
 
 def _bases_to_rebuild(kept: Segments, durable: int) -> list[int]:
-    """Segments that were assessed, or whose indexes may not have reached the medium. The active one is the last."""
+    """Segments that were assessed, or whose indexes may not be on the disk. The active one is the last."""
     return [*kept.closed_since(durable, kept.bases[-1]), kept.bases[-1]]
 
 
 def _has_indexes(directory: PartitionDirectory, base: int) -> bool:
-    """Whether both indexes are there and of whole entries: all that is asked of those that were synced."""
+    """Whether both indexes are there and have whole entries, which is enough for those that were synced."""
     try:
         return all(
             directory.filesystem.size(directory.file_path(base, kind)) % size == 0
