@@ -33,13 +33,22 @@ class Assessment(NamedTuple):
 
 
 def assess(
-    directory: PartitionDirectory, segments: Segments, *, durable_offset: int, known_durable: bool
+    directory: PartitionDirectory, segments: Segments, *, start: int, durable_offset: int, known_durable: bool
 ) -> Assessment:
     """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule.
+
+    Without a segment the log is empty at ``start``, unless it was durable further.
 
     A segment whose seal allows gaps was compacted, so it was durable. If it is the last, the active one is still to come.
     """
     filesystem = directory.filesystem
+    if not segments.bases:
+        if durable_offset > start:
+            raise CorruptSegment(
+                f"{directory.path} has no segment, but was durable up to offset {durable_offset}; restore it from a copy",
+                path=directory.path, position=0, offset=start, durable_offset=durable_offset,
+            )  # fmt: skip
+        return Assessment(start, 0, start, 0, (), None)
     first = segments.floor(durable_offset)
     bases = [base for base in segments.bases if first is None or base >= first]
     expected, size, last, seal = bases[0], 0, -1, None

@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import NamedTuple, Protocol
 
 from pylog.codec.format import HEADER_BYTES, INT64_MAX, INT64_MIN
-from pylog.errors import Closed, CorruptSegment
+from pylog.errors import Closed
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
 from pylog.partition.directory import PartitionDirectory
@@ -161,19 +161,9 @@ class PublishedView:
 
     def _assess_listed(self, slots: CommitState | None) -> CommitState:
         segments = self._list()
-        if not segments.bases:
-            if slots is not None and slots.durable_offset > slots.log_start_offset:
-                raise CorruptSegment(
-                    f"{self._path} has no segment, but was durable up to offset {slots.durable_offset}; "
-                    "restore it from a copy",
-                    path=self._path,
-                    position=0,
-                    durable_offset=slots.durable_offset,
-                )
-            start = slots.log_start_offset if slots is not None else self._log_start
-            return self._unpublished(start, 0, start, start, start, start, 0)
-        last = segments.bases[-1]
-        seen = (slots, segments, self._filesystem.size(self._directory.file_path(last, LOG)))
+        last = segments.bases[-1] if segments.bases else None
+        size = 0 if last is None else self._filesystem.size(self._directory.file_path(last, LOG))
+        seen = slots, segments, size
         known = self._assessed
         if known is not None and known[0] == seen:
             return known[1]
@@ -182,45 +172,37 @@ class PublishedView:
         return state
 
     def _assess_segments(self, slots: CommitState | None, segments: Segments) -> CommitState:
-        start = slots.log_start_offset if slots is not None else max(segments.bases[0], self._log_start)
+        start = slots.log_start_offset if slots is not None else max((*segments.bases[:1], self._log_start))
         segments = segments.since(start)
         durable = slots.durable_offset if slots is not None else start
-        if self._directory.is_kafka:
+        if self._directory.is_kafka and segments.bases:
             found, open_offset = self._kafka_end(segments)
         else:
-            found, producers = self._end(segments, durable, known_durable=slots is not None)
+            found, producers = self._end(segments, start, durable, known_durable=slots is not None)
             open_offset = producers.first_open_offset
         end = found.log_end_offset
         stable = end if open_offset is None else min(open_offset, end)
-        version = slots.segments_version if slots is not None else 0
-        known_durable = end if self._directory.is_kafka else min(durable, end)
         start = min(start, end)
-        return self._unpublished(
-            found.active_base, found.written_end, end, known_durable, max(stable, start), start, version
-        )
-
-    def _unpublished(
-        self, active_base: int, written_end: int, end: int, durable: int, stable: int, start: int, version: int
-    ) -> CommitState:
-        """The state that the segments show."""
         return CommitState(
             sequence=0,
             boot=self._boot,
             leader_epoch=-1,
-            active_base=active_base,
-            written_end=written_end,
+            active_base=found.active_base,
+            written_end=found.written_end,
             log_end_offset=end,
-            durable_offset=durable,
-            last_stable_offset=stable,
+            durable_offset=end if self._directory.is_kafka else min(durable, end),
+            last_stable_offset=max(stable, start),
             log_start_offset=start,
             high_watermark=end,
-            segments_version=version,
-            least_timestamp_ms=INT64_MIN if written_end else INT64_MAX,
+            segments_version=slots.segments_version if slots is not None else 0,
+            least_timestamp_ms=INT64_MIN if found.written_end else INT64_MAX,
         )
 
-    def _end(self, segments: Segments, durable: int, *, known_durable: bool) -> tuple[Assessment, ProducerStates]:
+    def _end(
+        self, segments: Segments, start: int, durable: int, *, known_durable: bool
+    ) -> tuple[Assessment, ProducerStates]:
         """Where the log ends, and its producers there."""
-        found = assess(self._directory, segments, durable_offset=durable, known_durable=known_durable)
+        found = assess(self._directory, segments, start=start, durable_offset=durable, known_durable=known_durable)
         kept = segments.up_to(found.active_base)
         return found, snapshots.load(self._filesystem, self._path, kept, found.log_end_offset, now_ms=0)
 
@@ -232,7 +214,7 @@ class PublishedView:
             if before.found.active_base == segments.bases[-1]:
                 tail = before.grown(self._filesystem, self._path)
         if tail is None:
-            found, producers = self._end(segments, segments.bases[-1], known_durable=True)
+            found, producers = self._end(segments, segments.bases[0], segments.bases[-1], known_durable=True)
             tail = _KafkaTail.of(self._filesystem, self._path, found, producers)
         end = tail.found, tail.producers.first_open_offset
         self._tail.append(tail)  # another thread may take it now

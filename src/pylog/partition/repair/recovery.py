@@ -47,7 +47,7 @@ def recover(
     durable = slots.durable_offset if slots is not None else start
     segments = listed.since(start)
     deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # a crash has left their files
-    found = _assessed(directory, segments, start, durable, known_durable=slots is not None)
+    found = assess(directory, segments, start=start, durable_offset=durable, known_durable=slots is not None)
     if found.problem is not None:
         logger.warning(
             "%r: cut at offset %d (%d bytes, %d later segments): %s",
@@ -71,22 +71,6 @@ def recover(
         free(directory.filesystem, directory.path, files)
     remove_orphans(directory.filesystem, directory.path, segments.bases)
     return _rebuild_from(grant, slots, found, segments, start, durable, failed_syncs)
-
-
-def _assessed(
-    directory: PartitionDirectory, segments: Segments, start: int, durable: int, *, known_durable: bool
-) -> Assessment:
-    if segments.bases:
-        return assess(directory, segments, durable_offset=durable, known_durable=known_durable)
-    if durable > start:
-        raise CorruptSegment(
-            f"{directory.path} has no segment, but was durable up to offset {durable}; restore it from a copy",
-            path=directory.path,
-            position=0,
-            offset=start,
-            durable_offset=durable,
-        )
-    return Assessment(start, 0, start, 0, (), None)
 
 
 def _rebuild_from(
