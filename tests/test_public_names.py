@@ -105,12 +105,20 @@ def test_what_reads_loads_nothing_that_writes(module: str) -> None:
     )
     assert f"pylog.{module}" in loaded
     writing = ("write", "grant", "partition", "partition_log")
-    allowed_of_verify = (
-        {"pylog.partition.repair", "pylog.partition.repair.closed_files"} if "verify" in module else set()
-    )
     assert loaded & {f"pylog.partition.{name}" for name in writing} == set()
-    assert {name for name in loaded if name.startswith("pylog.partition.repair")} <= allowed_of_verify
-    assert loaded & {"pylog.segment.writer", "pylog.producer", "pylog.consumer", "pylog.log", "pylog.group"} == set()
+    assert [name for name in loaded if name.startswith("pylog.partition.repair")] == []
+    assert (
+        loaded
+        & {
+            "pylog.segment.writer",
+            "pylog.segment.files",
+            "pylog.producer",
+            "pylog.consumer",
+            "pylog.log",
+            "pylog.group",
+        }
+        == set()
+    )
 
 
 def test_names_are_loaded_when_they_are_first_used() -> None:

@@ -104,5 +104,5 @@ def test_two_who_wake_at_once_wake_everybody_once() -> None:
             fail(IndexError())  # another thread took the last one
             raise AssertionError
 
-    waiters._locks = Raced()
+    waiters.locks = Raced()
     assert waiters.wait(lambda: waiters.wake() is None)

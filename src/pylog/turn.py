@@ -61,13 +61,13 @@ class Waiters:
 
     def __init__(self) -> None:
         self._new_lock = new_lock
-        self._locks: deque[threading.Lock] = deque()
+        self.locks: deque[threading.Lock] = deque()  # of the threads that wait
 
     def wait(self, look: Callable[[], bool]) -> bool:
         """The result of ``look()``: at once if true, else after a later ``wake``, or a timeout."""
         lock = self._new_lock()
         lock.acquire()
-        self._locks.append(lock)  # from here on no wake is missed
+        self.locks.append(lock)  # from here on no wake is missed
         if look():
             return True
         lock.acquire(timeout=_WAIT_S_MAX)
@@ -75,7 +75,7 @@ class Waiters:
 
     def wake(self) -> None:
         """End all current waits."""
-        locks = self._locks
+        locks = self.locks
         while locks:
             try:
                 locks.popleft().release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,21 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(not COMPILED, reason="the readable codec takes more calls")
-def test_a_flush_and_a_send_take_few_calls() -> None:
-    counts = {trace.operation: trace.count for trace in calls.flush()}
-    assert counts.pop('flush of one batch, acks="all"') <= 105
-    assert counts.pop("send that opens a batch") <= 12
-    assert counts.pop("send into an open batch") == 1
-    assert not counts
+@pytest.mark.parametrize(
+    ("operation", "limits"),
+    [
+        (
+            calls.flush,
+            {'flush of one batch, acks="all"': 100, "send that opens a batch": 12, "send into an open batch": 1},
+        ),
+        (calls.poll, {"poll of one batch": 75, "poll, nothing new": 28}),
+        (calls.commit, {"commit() of a group member": 150}),
+    ],
+)
+def test_an_operation_takes_few_calls(operation: Callable[[], Iterator[calls.Trace]], limits: dict[str, int]) -> None:
+    counts = {trace.operation: trace.count for trace in operation()}
+    assert counts.keys() == limits.keys()
+    assert {name: count for name, count in counts.items() if count > limits[name]} == {}
 
 
 @pytest.mark.processes

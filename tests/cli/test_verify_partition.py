@@ -96,8 +96,8 @@ def restore(directory: Path, path: Path) -> None:
     shutil.copy(directory.parent / "pristine" / path.name, path)
 
 
-def check(directory: Path, filesystem: OsFileSystem | None = None, *, dense: bool = True) -> list[Problem]:
-    return list(verify_partition(filesystem or OsFileSystem(), str(directory), TP, dense=dense))
+def check(directory: Path, filesystem: OsFileSystem | None = None) -> list[Problem]:
+    return list(verify_partition(filesystem or OsFileSystem(), str(directory), TP))
 
 
 def only(problems: list[Problem]) -> Problem:
@@ -111,7 +111,7 @@ def bases_of(directory: Path) -> list[int]:
 
 def test_a_good_partition_has_no_problem_and_all_is_counted(directory: Path) -> None:
     report, passed = VerifyReport(), []
-    problems = verify_partition(OsFileSystem(), str(directory), TP, dense=True, report=report, progress=passed.append)
+    problems = verify_partition(OsFileSystem(), str(directory), TP, report=report, progress=passed.append)
     assert list(problems) == []
     size = sum(path.stat().st_size for path in directory.glob("*.log"))
     batches = sum(len(headers(path)) for path in directory.glob("*.log"))
@@ -136,7 +136,7 @@ def test_a_partition_that_nobody_has_written_to_is_good(tmp_path: Path) -> None:
 def test_what_kafka_wrote_has_no_problem(topic: str) -> None:
     name = parse_partition(topic)
     assert name is not None
-    assert list(verify_partition(OsFileSystem(), str(KAFKA_LOG / topic), name, dense=False)) == []
+    assert list(verify_partition(OsFileSystem(), str(KAFKA_LOG / topic), name, is_kafka=True)) == []
 
 
 # Every byte
@@ -190,7 +190,7 @@ def test_damage_does_not_hide_what_is_behind_it(directory: Path) -> None:
             flip(log_file(directory, base), position + header.size_bytes - 1)
     all_batches = sum(len(headers(path)) for path in directory.glob("*.log"))
     report = VerifyReport()
-    problems = list(verify_partition(OsFileSystem(), str(directory), TP, dense=True, report=report))
+    problems = list(verify_partition(OsFileSystem(), str(directory), TP, report=report))
     assert [(Path(p.path).name, p.position, p.first_offset, p.end_offset) for p in problems] == spoiled
     assert {p.kind for p in problems} == {"batch"}
     assert report.batches == all_batches - len(spoiled)
@@ -397,7 +397,7 @@ def test_a_segment_deleted_before_its_index_is_opened_is_no_problem(directory: P
 def test_bytes_behind_the_published_end_are_counted_and_no_damage(directory: Path) -> None:
     add(log_file(directory, bases_of(directory)[-1]), b"torn append")
     report = VerifyReport()
-    assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True, report=report)) == []
+    assert list(verify_partition(OsFileSystem(), str(directory), TP, report=report)) == []
     assert report.unfinished_bytes == 11
 
 
@@ -421,7 +421,7 @@ def test_after_a_power_cut_a_torn_end_is_no_damage_above_the_durable_end_only(
     path = log_file(directory, bases_of(directory)[-1])
     cut(path, path.stat().st_size - 3)
     report = VerifyReport()
-    problems = list(verify_partition(OtherBoot(), str(directory), TP, dense=True, report=report))
+    problems = list(verify_partition(OtherBoot(), str(directory), TP, report=report))
     assert [p.kind for p in problems] == (["batch"] if synced else [])
     assert (report.unfinished_bytes > 0) is not synced
 
@@ -437,7 +437,7 @@ def test_after_a_power_cut_lost_segments_above_the_durable_end_are_no_damage(tmp
     assert check(directory, OtherBoot()) == []
     cut(log_file(directory, 3), 0)
     report = VerifyReport()
-    assert list(verify_partition(OtherBoot(), str(directory), TP, dense=True, report=report)) == []
+    assert list(verify_partition(OtherBoot(), str(directory), TP, report=report)) == []
     assert report.unfinished_bytes == log_file(directory, 6).stat().st_size
     assert "offsets" in {p.kind for p in check(directory)}  # this boot did not lose power
 
@@ -482,7 +482,7 @@ def test_a_roll_that_was_cut_off_before_its_file_is_no_damage(directory: Path) -
 def test_a_seal_that_was_not_written_yet_is_only_counted(directory: Path) -> None:
     file_of(directory, 0, ".seal").unlink()
     report = VerifyReport()
-    assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True, report=report)) == []
+    assert list(verify_partition(OsFileSystem(), str(directory), TP, report=report)) == []
     assert report.unsealed_segments == 1
 
 
@@ -708,7 +708,7 @@ def test_kafkas_damaged_directory_is_named_too(tmp_path: Path) -> None:
     for base in (0, 250):
         position, _ = headers(log_file(directory, base))[-1]
         flip(log_file(directory, base), position + 70)
-    problems = list(verify_partition(OsFileSystem(), str(directory), TopicPartition("rolled", 0), dense=False))
+    problems = list(verify_partition(OsFileSystem(), str(directory), TopicPartition("rolled", 0), is_kafka=True))
     assert [(p.kind, p.first_offset, p.end_offset) for p in problems] == [("batch", 100, 105), ("batch", 295, None)]
 
 
@@ -719,7 +719,7 @@ def test_a_transaction_index_of_kafkas_that_is_gone_or_cut_is_wrong(tmp_path: Pa
             whole = path.read_bytes()
             for size in range(0, len(whole), 34):
                 cut(path, size)
-                found = list(verify_partition(OsFileSystem(), str(directory), TopicPartition(name, 0), dense=False))
+                found = list(verify_partition(OsFileSystem(), str(directory), TopicPartition(name, 0), is_kafka=True))
                 assert only(found).kind == "txnindex"
                 path.write_bytes(whole)
 
@@ -731,7 +731,7 @@ def test_an_aborted_transaction_that_reaches_into_the_one_before_is_wrong(tmp_pa
     data[10:18] = (1).to_bytes(8, "big")
     path.write_bytes(data)
     problem = only(
-        list(verify_partition(OsFileSystem(), str(directory), TopicPartition("transactions", 0), dense=False))
+        list(verify_partition(OsFileSystem(), str(directory), TopicPartition("transactions", 0), is_kafka=True))
     )
     assert "its transaction before that ended at" in problem.problem
 
@@ -739,7 +739,9 @@ def test_an_aborted_transaction_that_reaches_into_the_one_before_is_wrong(tmp_pa
 def test_a_segment_of_kafkas_that_is_gone_is_named_by_its_index(tmp_path: Path) -> None:
     directory = Path(shutil.copytree(KAFKA_LOG / "compacted-0", tmp_path / "compacted-0"))
     log_file(directory, 191).unlink()
-    problem = only(list(verify_partition(OsFileSystem(), str(directory), TopicPartition("compacted", 0), dense=False)))
+    problem = only(
+        list(verify_partition(OsFileSystem(), str(directory), TopicPartition("compacted", 0), is_kafka=True))
+    )
     assert (problem.kind, problem.first_offset, problem.end_offset) == ("segment", 191, 233)
 
 
@@ -747,7 +749,7 @@ def test_a_snapshot_of_kafkas_with_a_transaction_that_ended_is_wrong(tmp_path: P
     directory = Path(shutil.copytree(KAFKA_LOG / "transactions-0", tmp_path / "transactions-0"))
     shutil.copy(directory / f"{34:020d}.snapshot", directory / f"{75:020d}.snapshot")
     problem = only(
-        list(verify_partition(OsFileSystem(), str(directory), TopicPartition("transactions", 0), dense=False))
+        list(verify_partition(OsFileSystem(), str(directory), TopicPartition("transactions", 0), is_kafka=True))
     )
     assert problem.problem == "says that producer 1010 has a transaction open since 19; it has none"
 

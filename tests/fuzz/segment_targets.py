@@ -22,6 +22,7 @@ from pylog.segment.seal import (
     KNOWN_FLAGS,
     LEAST_EVERY_BYTES,
     MAGIC,
+    RISING,
     TIMES_EVERY,
     check_seal,
     decode,
@@ -251,7 +252,9 @@ def repair_seal(data: bytearray) -> None:
         data[:10] = MAGIC + b"\0\1"
         put_number(data, 10, 2, data[11] & KNOWN_FLAGS)
         blocks = -(-int.from_bytes(data[16:24], "big") // LEAST_EVERY_BYTES) if data[11] & HAS_LEAST else 0
-        entries = (len(data) - 52 - (len(HOME) if data[11] & HAS_HOME else 0)) // 8 - blocks
+        entries = (
+            len(data) - 52 - (len(HOME) if data[11] & HAS_HOME else 0) - (8 if data[11] & RISING else 0)
+        ) // 8 - blocks
         count = entries - (entries + TIMES_EVERY) // (TIMES_EVERY + 1) if data[11] & HAS_TIMES else entries
         if data[12] < 0x80 and count >= 0:  # else what it was made to be stays
             put_number(data, 12, 4, count)

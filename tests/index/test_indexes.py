@@ -153,7 +153,7 @@ def test_an_abort_that_cannot_be_is_damage_and_hides_no_other(second: tuple[int,
 def test_entries_are_those_of_the_numbers_asked_for(tmp_path: Path) -> None:
     writer = EntryWriter(FS.open_appendable(f"{tmp_path}/entries"), OFFSET_ENTRY)
     for number in range(10):
-        writer.append(number, number)
+        writer.add(number, number)
     for start in range(11):
         for end in range(start, 11):
             assert list(writer.reader.entries(start, end)) == [(number, number) for number in range(start, end)]

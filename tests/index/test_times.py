@@ -115,7 +115,7 @@ def test_a_time_index_of_kafkas_with_any_bit_flipped(tmp_path: Path, closed: boo
     for bit in range(len(good) * 8):
         index.write_bytes(good)
         flip(index, bit // 8, 1 << bit % 8)
-        assert answers(open_partition(directory, foreign=True, read_only=True), SOME) == right, f"bit {bit}"
+        assert answers(open_partition(directory, is_kafka=True, read_only=True), SOME) == right, f"bit {bit}"
 
 
 def test_a_seal_knows_the_greatest_timestamp_of_every_64_batches(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def open_partition(
     *,
     clock: ManualClock | None = None,
     read_only: bool = False,
-    foreign: bool = False,
+    is_kafka: bool = False,
     config: TopicConfig | None = None,
     topic_id: str = "id",
     number: int = 0,
@@ -61,21 +61,19 @@ def open_partition(
         TopicPartition(TP.topic, number),
         lambda: settings,
         boot_of(filesystem),
-        "" if foreign else topic_id,
+        "" if is_kafka else topic_id,
+        is_kafka=is_kafka,
     )
-    return partition_in(there, topic_id=topic_id, read_only=read_only, foreign=foreign)
+    return partition_in(there, topic_id=topic_id, read_only=read_only)
 
 
-def partition_in(
-    directory: PartitionDirectory, *, topic_id: str = "id", read_only: bool = False, foreign: bool = False
-) -> Partition:
+def partition_in(directory: PartitionDirectory, *, topic_id: str = "id", read_only: bool = False) -> Partition:
     """A handle without a ``Log`` around it."""
     why = "it was opened with read_only=True" if read_only else None
     return Partition(
         PartitionLog(
             directory,
             topic_id=topic_id,
-            foreign=foreign,
             log_start=0,
             notify=lambda: None,
             sync_catalog=lambda: None,
@@ -131,7 +129,7 @@ def spans(partition: Partition, first_ms: int, last_ms: int) -> list[tuple[int, 
 
 
 def problems(directory: Path) -> list[str]:
-    return [str(p) for p in verify_partition(OsFileSystem(), str(directory), TP, dense=True)]
+    return [str(p) for p in verify_partition(OsFileSystem(), str(directory), TP)]
 
 
 def values(records: list[Record]) -> list[str]:

@@ -112,15 +112,15 @@ def test_a_token_changes_with_what_is_published_whether_there_are_slots_or_not(d
     assert reader.log.change_token() != before
     partition.close()
     (directory / ".commit").unlink()
-    for foreign in (False, True):
-        looking = open_partition(directory, read_only=True, foreign=foreign)
+    for is_kafka in (False, True):
+        looking = open_partition(directory, read_only=True, is_kafka=is_kafka)
         before = looking.log.change_token()
         assert looking.log.change_token() == before
         with log_file(directory).open("ab") as file:
             file.write(b"more")
         assert looking.log.change_token() != before
     log_file(directory).unlink()
-    assert open_partition(directory, read_only=True, foreign=True).log.change_token() == (None, 0)
+    assert open_partition(directory, read_only=True, is_kafka=True).log.change_token() == (None, 0)
 
 
 def test_a_log_that_is_gone_is_not_called_a_damaged_partition(directory: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_time_is_not_looked_up_in_segments_that_a_killed_deletion_left(directo
 
 
 def problems_of(directory: Path, filesystem: OsFileSystem = FS) -> list[tuple[str, str]]:
-    return [(problem.kind, problem.problem) for problem in verify_partition(filesystem, str(directory), TP, dense=True)]
+    return [(problem.kind, problem.problem) for problem in verify_partition(filesystem, str(directory), TP)]
 
 
 def two_segments(directory: Path, times: list[int]) -> None:

@@ -41,7 +41,7 @@ def last_entry(directory: Path, base: int = 0) -> TimestampOffset | None:
 
 
 def assert_good(directory: Path) -> None:
-    assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []
+    assert list(verify_partition(OsFileSystem(), str(directory), TP)) == []
 
 
 def test_closing_writes_the_greatest_timestamp_of_the_active_segment(tmp_path: Path) -> None:

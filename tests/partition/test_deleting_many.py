@@ -15,7 +15,7 @@ from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
 from pylog.partition.write.deletion import FILES_AT_ONCE, files_before
 from pylog.segment.naming import DELETED, LOCK
-from pylog.storage import SLEEP_MAX_S, FileLock, OsFileSystem
+from pylog.storage import SLEEP_MAX_S, FileLock, FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import TP, bases, batch, boot_of, one, open_partition, values
 from tests.storage.filesystems import Faulty, Killed, StandIn
@@ -107,7 +107,7 @@ def test_others_append_while_files_go(tmp_path: Path) -> None:
     assert len(appended) >= 4
     assert values(other.read(59)) == ["59"]
     assert values(partition.read(60)) == ["between"] * len(appended)
-    assert list(verify_partition(FS, str(tmp_path / "t-0"), TP, dense=True)) == []
+    assert list(verify_partition(FS, str(tmp_path / "t-0"), TP)) == []
 
 
 def test_two_processes_delete_the_same(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_a_killed_deletion_has_left_goes_with_the_next(tmp_path: Path, oper
     assert reopened.log.delete_before(19) == 19
     assert bases(directory) == [19, 20]
     assert not list(directory.glob("*.deleted"))
-    assert list(verify_partition(FS, str(directory), TP, dense=True)) == []
+    assert list(verify_partition(FS, str(directory), TP)) == []
 
 
 def test_a_topic_that_goes_meanwhile_ends_it(tmp_path: Path) -> None:
@@ -231,10 +231,10 @@ def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, mo
     fill(partition, 3)
     free = deletion.free
 
-    def late(there: PartitionDirectory, names: Sequence[str]) -> None:
+    def late(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
         if directory.exists():
             directory.rename(tmp_path / "condemned")
-        free(there, names)
+        free(filesystem, path, names)
 
     monkeypatch.setattr(deletion, "free", late)
     assert partition.log.delete_before(2) == 2

@@ -203,9 +203,9 @@ def damaged(directory: Path, damage: Callable[[Path], None]) -> None:
         copy = Path(root) / "t-0"
         shutil.copytree(directory, copy)
         damage(copy)
-        for foreign, read_only in ((True, True), (False, True), (False, False)):
+        for is_kafka, read_only in ((True, True), (False, True), (False, False)):
             with suppress(PylogError):
-                partition = open_partition(copy, foreign=foreign, read_only=read_only)
+                partition = open_partition(copy, is_kafka=is_kafka, read_only=read_only)
                 found = everything(partition)
                 assert found == [(offset, b"v%d" % offset) for offset, _ in found]
                 if not read_only:
@@ -234,16 +234,16 @@ def test_a_partition_with_a_segment_of_any_name(laid_out: Path, number: int, alo
     damaged(laid_out, damage)
 
 
-@pytest.mark.parametrize("foreign", [True, False])
+@pytest.mark.parametrize("is_kafka", [True, False])
 @pytest.mark.parametrize("base", [0, 2, 4])
 def test_a_segment_that_is_a_link_to_nowhere_is_a_typed_error(
-    laid_out: Path, tmp_path: Path, base: int, foreign: bool
+    laid_out: Path, tmp_path: Path, base: int, is_kafka: bool
 ) -> None:
     """It is listed, and cannot be opened: a FileNotFoundError came out of it where nothing else said what is published."""
     directory = Path(shutil.copytree(laid_out, tmp_path / "t-0"))
     log_file(directory, base).unlink()
     log_file(directory, base).symlink_to("nowhere")
-    partition = open_partition(directory, foreign=foreign, read_only=True)
+    partition = open_partition(directory, is_kafka=is_kafka, read_only=True)
     partition.log.change_token()
     with pytest.raises(PylogError):
         everything(partition)

@@ -44,8 +44,10 @@ def copy(source: Path, theirs: Path) -> None:
 
 def view_of(directory: Path) -> PublishedView:
     filesystem = OsFileSystem()
-    there = PartitionDirectory(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "")
-    return PublishedView(there, foreign=True, log_start=0)
+    there = PartitionDirectory(
+        filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "", is_kafka=True
+    )
+    return PublishedView(there, log_start=0)
 
 
 def test_every_look_finds_what_a_first_look_finds(source: Partition, theirs: Path, tmp_path: Path) -> None:

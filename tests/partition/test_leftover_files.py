@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pylog.catalog import TopicConfig
-from pylog.partition.directory import PartitionDirectory, boot_of
-from pylog.partition.repair.recovery import sweep
-from pylog.storage import FileSystem, OsFileSystem
-from tests.partition.logs import TP, ManualClock, everything, file_of, one, open_partition, snapshot_of
+from pylog.segment.files import sweep
+from pylog.storage import OsFileSystem
+from tests.partition.logs import everything, file_of, one, open_partition, snapshot_of
 from tests.storage.filesystems import Faulty, io_error
 
 LEFTOVERS = [
@@ -35,10 +33,6 @@ NOT_OURS = [
 ]
 
 
-def place_of(directory: Path, filesystem: FileSystem) -> PartitionDirectory:
-    return PartitionDirectory(filesystem, ManualClock(), str(directory), TP, TopicConfig, boot_of(filesystem), "id")
-
-
 def filled(directory: Path) -> Path:
     partition = open_partition(directory)
     for value in "abc":
@@ -55,9 +49,9 @@ def test_leftovers_of_a_crash_are_removed_and_nothing_else(tmp_path: Path) -> No
     before = snapshot_of(directory)
     for name in LEFTOVERS:
         (directory / name).write_bytes(b"left")
-    assert sweep(place_of(directory, OsFileSystem())) == sorted(LEFTOVERS)
+    assert sweep(OsFileSystem(), str(directory)) == sorted(LEFTOVERS)
     assert snapshot_of(directory) == before
-    assert sweep(place_of(directory, OsFileSystem())) == []
+    assert sweep(OsFileSystem(), str(directory)) == []
     assert [value for _, value in everything(open_partition(directory))] == [b"a", b"b", b"c"]
 
 
@@ -73,6 +67,6 @@ def test_a_leftover_that_cannot_be_removed_stays_with_a_warning(
         if operation == "remove" and path == str(stuck):
             raise io_error(path)
 
-    assert sweep(place_of(directory, Faulty(refuse))) == [other.name]
+    assert sweep(Faulty(refuse), str(directory)) == [other.name]
     assert stuck.exists()
     assert stuck.name in caplog.text

@@ -116,5 +116,5 @@ def test_the_topic_can_be_deleted_and_the_partition_can_come_back(log: Log) -> N
 def test_a_log_that_was_removed_whole_is_not_found(log: Log) -> None:
     partition = log.partition("t", 0)
     shutil.rmtree(log.path)
-    with pytest.raises(FileNotFoundError, match="the log was moved or removed while it was open"):
+    with pytest.raises(FileNotFoundError, match="was moved or removed while it was open"):
         partition.append(one("v"))

@@ -481,10 +481,10 @@ def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(director
     assert committed(open_partition(directory, OtherBoot(1))) == YES
 
 
-@pytest.mark.parametrize("foreign", [False, True], ids=["pylog", "kafka"])
+@pytest.mark.parametrize("is_kafka", [False, True], ids=["pylog", "kafka"])
 @pytest.mark.parametrize("is_open", [False, True], ids=["no transaction", "an open transaction"])
 def test_a_control_batch_that_says_nothing_hides_no_other_batch(
-    directory: Path, foreign: bool, is_open: bool, caplog: pytest.LogCaptureFixture
+    directory: Path, is_kafka: bool, is_open: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_partition(directory).close()
     first = batch(b"first", producer_id=7, epoch=0, sequence=0, transactional=is_open)
@@ -493,7 +493,7 @@ def test_a_control_batch_that_says_nothing_hides_no_other_batch(
         stamp(encoded, offset, 0)
     log_file(directory).write_bytes(b"".join(made))
     (directory / ".commit").unlink()
-    partition = open_partition(directory, foreign=foreign, read_only=foreign)
+    partition = open_partition(directory, is_kafka=is_kafka, read_only=is_kafka)
     assert (partition.earliest_offset, partition.latest_offset) == (0, 3)
     assert partition.last_stable_offset == (0 if is_open else 3)  # nobody knows how it ended: it stays undecided
     assert "offset 1, says nothing and is passed over" in caplog.text
@@ -503,9 +503,9 @@ def test_a_control_batch_that_says_nothing_hides_no_other_batch(
         partition.read(1)
     assert (caught.value.path, caught.value.position) == (str(log_file(directory)), len(first))
     assert (caught.value.next_offset, caught.value.next_position) == (2, len(first) + len(made[1]))
-    problems = verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=not foreign)
+    problems = verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), is_kafka=is_kafka)
     assert [(found.kind, found.first_offset) for found in problems if found.kind == "batch"] == [("batch", 1)]
-    if not foreign:
+    if not is_kafka:
         append_encoded(partition, marker(7, 0, commit=False))
         assert partition.last_stable_offset == 4
 
@@ -516,7 +516,7 @@ def test_a_gap_behind_a_control_batch_that_says_nothing_is_a_gap(directory: Path
     for offset, encoded in zip((0, 5), made, strict=True):
         stamp(encoded, offset, 0)
     log_file(directory).write_bytes(b"".join(made))
-    partition = open_partition(directory, foreign=True, read_only=True)
+    partition = open_partition(directory, is_kafka=True, read_only=True)
     assert [record.offset for record in partition.read(3)] == [5]
 
 
@@ -563,7 +563,7 @@ def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_m
     assert caught.value.path.endswith(".txnindex")
     assert caught.value.offset == 1
     assert [value for _, value in everything(partition)] == [b"plain", b"no", b"last", b"yes"]
-    problems = list(verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), dense=True))
+    problems = list(verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0)))
     assert {problem.kind for problem in problems} == {"txnindex"}
 
 

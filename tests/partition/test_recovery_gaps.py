@@ -127,7 +127,7 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(directory: Path) ->
     assert everything(again) == [(4, b"4")]
     assert not log_file(directory, 0).exists()
     again.close()
-    assert list(verify_partition(OtherBoot(2), str(directory), TP, dense=True)) == []
+    assert list(verify_partition(OtherBoot(2), str(directory), TP)) == []
     (directory / ".commit").unlink()
     assert everything(open_after_power_was_lost(directory)) == [(4, b"4")]
 
@@ -245,7 +245,7 @@ def test_producers_are_known_up_to_the_end_that_is_asked_for_and_no_further(dire
         append_encoded(partition, batch(b"x", producer_id=7, epoch=0, sequence=sequence))
         if sequence % 2:
             partition.log.roll()
-    segments = Segments.list(OsFileSystem(), str(directory))
+    segments = Segments.among(OsFileSystem().names(str(directory)))
     assert segments.snapshots == (2, 4)
     for end in range(5):
         states = snapshots.load(OsFileSystem(), str(directory), segments, end, START_MS)
@@ -263,7 +263,7 @@ def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_
     again.append(one("x"), acks=1)
     assert (again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (25, 26)
     again.close()
-    assert list(verify_partition(OtherBoot(2), str(tmp_path), TP, dense=True)) == []
+    assert list(verify_partition(OtherBoot(2), str(tmp_path), TP)) == []
     cut_before(
         tmp_path, 20, 25
     )  # and the power took it again: nothing is left of epoch 1, whose number is not used anew
@@ -272,7 +272,7 @@ def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_
     again.append(one("y"), acks=1)
     assert again.log.end_of_leader_epoch(1) == 25
     again.close()
-    assert list(verify_partition(OtherBoot(3), str(tmp_path), TP, dense=True)) == []
+    assert list(verify_partition(OtherBoot(3), str(tmp_path), TP)) == []
 
 
 def test_leader_epochs_end_at_the_greatest_there_can_be(tmp_path: Path) -> None:
@@ -293,8 +293,8 @@ def test_verify_judges_after_a_loss_of_power_only_indexes_that_were_synced(direc
     file_of(directory, 20, ".index").write_bytes(b"?" * 9)
     (directory / "leader-epoch-checkpoint").write_bytes(b"?")
     file_of(directory, 20, ".snapshot").write_bytes(b"?")
-    assert list(verify_partition(OtherBoot(2), str(directory), TP, dense=True)) == []
+    assert list(verify_partition(OtherBoot(2), str(directory), TP)) == []
     cut(file_of(directory, 0, ".timeindex"), 0)
-    (problem,) = verify_partition(OtherBoot(2), str(directory), TP, dense=True)
+    (problem,) = verify_partition(OtherBoot(2), str(directory), TP)
     assert (problem.kind, problem.path) == ("timeindex", str(file_of(directory, 0, ".timeindex")))
-    assert len(list(verify_partition(OtherBoot(1), str(directory), TP, dense=True))) > 3
+    assert len(list(verify_partition(OtherBoot(1), str(directory), TP))) > 3

@@ -139,7 +139,7 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
     }
     states = partition.log.writer._end.producers  # type: ignore[union-attr]
     assert len(states) == len(following) == len(states.entries)
-    assert list(verify_partition(OsFileSystem(), str(directory), TP, dense=True)) == []
+    assert list(verify_partition(OsFileSystem(), str(directory), TP)) == []
 
 
 @pytest.mark.parametrize("reason", ["full disk", "kill"])

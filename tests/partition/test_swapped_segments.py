@@ -246,6 +246,6 @@ def test_seals_among_kafka_s_files_may_be_of_any_log(tmp_path: Path) -> None:
     partition.close()
     (tmp_path / "t-0" / ".commit").unlink()
     before = snapshot_of(tmp_path)
-    kafka = open_partition(tmp_path / "t-0", topic_id="of-kafka", foreign=True, read_only=True)
+    kafka = open_partition(tmp_path / "t-0", topic_id="of-kafka", is_kafka=True, read_only=True)
     assert everything(kafka) == [(0, b"a"), (1, b"b")]
     assert snapshot_of(tmp_path) == before

@@ -121,7 +121,5 @@ def test_what_the_topic_allows_is_read_however_large(tmp_path: Path, monkeypatch
     assert (caught.value.path, caught.value.position) == (str(log_file(directory)), 0)
     assert [record.value for record in lowered.read(1)] == [b"behind"]
     for limit_bytes, count in ((7 * MIB, 0), (MIB, 1)):
-        found = verify_partition(
-            OsFileSystem(), str(directory), TopicPartition("t", 0), dense=True, batch_limit_bytes=limit_bytes
-        )
+        found = verify_partition(OsFileSystem(), str(directory), TopicPartition("t", 0), batch_limit_bytes=limit_bytes)
         assert len(list(found)) == count

@@ -228,7 +228,7 @@ def exchange(tmp_path: Path, kinds: tuple[str, ...]) -> tuple[bool, bool]:
         read = False
     partition.close()
     place, report = TopicPartition("t", 0), VerifyReport()
-    return read, any(verify_partition(OsFileSystem(), str(one), place, dense=True, report=report, topic_id="id"))
+    return read, any(verify_partition(OsFileSystem(), str(one), place, report=report, topic_id="id"))
 
 
 def test_a_segment_of_another_partition_is_found_by_its_seal(tmp_path: Path) -> None:

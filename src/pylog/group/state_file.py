@@ -93,7 +93,7 @@ class StateFile:
 
     def read(self) -> Group:
         """Read the published group. A damaged one, or one of another boot, has no members."""
-        raw, slot, group = self.raw(), None, None
+        raw, slot, group = self._file.pread(SLOTS_BYTES, 0), None, None
         for _ in range(_READS_MAX):
             if raw == self._raw:
                 return self._group

@@ -63,7 +63,7 @@ class EntryFile:
 
 
 class EntryWriter:
-    """Appends entries after the last complete one."""
+    """Appends entries after the last complete one. ``count`` entries are known here."""
 
     __slots__ = ("_entry", "count", "file", "reader")
 
@@ -71,7 +71,7 @@ class EntryWriter:
         self.file = file
         self._entry = entry
         self.reader = EntryFile(file, entry)
-        self.count = self.reader.count()
+        self.refresh()
 
     def refresh(self) -> None:
         """Include the entries that another process appended."""
@@ -84,10 +84,10 @@ class EntryWriter:
         """
         return self.file.size() != self.count * self._entry.size
 
-    def last(self) -> tuple[Any, ...] | None:
+    def last_entry(self) -> tuple[Any, ...] | None:
         return self.reader.entry(self.count - 1) if self.count else None
 
-    def append(self, *fields: int) -> None:
+    def add(self, *fields: int) -> None:
         self.file.pwrite(self._entry.pack(*fields), self.count * self._entry.size)
         self.count += 1
 
@@ -105,13 +105,17 @@ class EntryWriter:
             kept = first + len(entries)
             if entries:
                 break
-        self.cut(kept)
+        self.keep(kept)
 
-    def cut(self, count: int) -> None:
+    def keep(self, count: int) -> None:
         """Keep the first ``count`` entries and truncate the file after them."""
         self.count = count
         if self.file.size() != count * self._entry.size:
             self.file.truncate(count * self._entry.size)
+
+    def clear(self) -> None:
+        self.keep(0)
+        self.refresh()
 
     def close(self) -> None:
         self.file.close()

@@ -11,8 +11,9 @@ Kafka preallocates the active index with zeros. No real entry has position 0, so
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pylog.index.entries import EntryFile, EntryWriter
 from pylog.storage import AppendableFile, ReadableFile
@@ -27,67 +28,49 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
-class OffsetIndexReader:
+class OffsetIndexReader(EntryFile):
     """Looks up offsets and positions."""
 
-    __slots__ = ("_base_offset", "_entries")
+    __slots__ = ("_base_offset",)
 
     def __init__(self, file: ReadableFile, base_offset: int) -> None:
-        self._entries = EntryFile(file, ENTRY)
+        super().__init__(file, ENTRY)
         self._base_offset = base_offset
 
     def floor(self, offset: int) -> OffsetPosition:
         """The last indexed batch that ends at or before ``offset``, or the segment's start."""
         relative = offset - self._base_offset
-        found = self._entries.last_where(lambda entry: entry[1] > 0 and entry[0] <= relative)
-        if found is None:
-            return OffsetPosition(self._base_offset, 0)
-        return OffsetPosition(self._base_offset + found[0], found[1])
+        return self._last_where(lambda entry: entry[1] > 0 and entry[0] <= relative)
 
     def at(self, position: int) -> OffsetPosition:
         """The last indexed batch that starts at or before ``position``, or the segment's start."""
-        found = self._entries.last_where(lambda entry: 0 < entry[1] <= position)
-        if found is None:
-            return OffsetPosition(self._base_offset, 0)
-        return OffsetPosition(self._base_offset + found[0], found[1])
+        return self._last_where(lambda entry: 0 < entry[1] <= position)
 
-    def close(self) -> None:
-        self._entries.close()
+    def _last_where(self, holds: Callable[[tuple[Any, ...]], bool]) -> OffsetPosition:
+        relative, position = self.last_where(holds) or (0, 0)
+        return OffsetPosition(self._base_offset + relative, position)
 
 
-class OffsetIndexWriter:
+class OffsetIndexWriter(EntryWriter):
     """Adds entries as batches are appended."""
 
-    __slots__ = ("_base_offset", "entries", "last_offset", "last_position")
+    __slots__ = ("_base_offset", "last_offset", "last_position")
 
     def __init__(self, file: AppendableFile, base_offset: int) -> None:
-        self.entries = EntryWriter(file, ENTRY)
         self._base_offset = base_offset
-        self.last_offset = base_offset
-        self.last_position = 0
-        self.refresh()
+        super().__init__(file, ENTRY)
 
     def refresh(self) -> None:
-        self.entries.refresh()
-        last = self.entries.last()
-        relative, self.last_position = last or (0, 0)
+        super().refresh()
+        relative, self.last_position = self.last_entry() or (0, 0)
         self.last_offset = self._base_offset + relative
 
     def append(self, offset: int, position: int) -> None:
-        self.entries.append(offset - self._base_offset, position)
+        self.add(offset - self._base_offset, position)
         self.last_offset, self.last_position = offset, position
 
     def cut(self, end_position: int, end_offset: int, most: int | None = None) -> None:
         """Drop invalid entries, those at or after the end of the log, and those after ``most``."""
         limit = end_offset - self._base_offset
-        self.entries.drop_while(
-            lambda entry: entry[1] >= end_position or entry[1] <= 0 or not 0 <= entry[0] < limit, most
-        )
+        self.drop_while(lambda entry: entry[1] >= end_position or entry[1] <= 0 or not 0 <= entry[0] < limit, most)
         self.refresh()
-
-    def clear(self) -> None:
-        self.entries.cut(0)
-        self.refresh()
-
-    def close(self) -> None:
-        self.entries.close()

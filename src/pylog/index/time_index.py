@@ -25,64 +25,49 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-class TimeIndexReader:
+class TimeIndexReader(EntryFile):
     """Looks up times."""
 
-    __slots__ = ("_base_offset", "_entries")
+    __slots__ = ("_base_offset",)
 
     def __init__(self, file: ReadableFile, base_offset: int) -> None:
-        self._entries = EntryFile(file, ENTRY)
+        super().__init__(file, ENTRY)
         self._base_offset = base_offset
 
     def before(self, timestamp_ms: int) -> TimestampOffset | None:
         """The last entry older than ``timestamp_ms``, which claims that all before it is older."""
-        found = self._entries.last_where(lambda entry: entry != (0, 0) and entry[0] < timestamp_ms)
+        found = self.last_where(lambda entry: entry != (0, 0) and entry[0] < timestamp_ms)
         return None if found is None else TimestampOffset(found[0], self._base_offset + found[1])
 
     def last(self) -> TimestampOffset | None:
         """The entry with the greatest timestamp; in a closed segment, of the whole segment."""
-        found = self._entries.last_where(lambda entry: entry != (0, 0))
-        return None if found is None else TimestampOffset(found[0], self._base_offset + found[1])
-
-    def close(self) -> None:
-        self._entries.close()
+        return self.before(1 << 63)
 
 
-class TimeIndexWriter:
+class TimeIndexWriter(EntryWriter):
     """Adds entries as the greatest timestamp grows."""
 
-    __slots__ = ("_base_offset", "entries", "last")
+    __slots__ = ("_base_offset", "last")
 
     def __init__(self, file: AppendableFile, base_offset: int) -> None:
-        self.entries = EntryWriter(file, ENTRY)
         self._base_offset = base_offset
-        self.last = TimestampOffset(-1, base_offset)
-        self.refresh()
+        super().__init__(file, ENTRY)
 
     def refresh(self) -> None:
-        self.entries.refresh()
-        entry = self.entries.last()
-        self.last = (
-            TimestampOffset(entry[0], self._base_offset + entry[1]) if entry else TimestampOffset(-1, self._base_offset)
-        )
+        super().refresh()
+        timestamp_ms, relative = self.last_entry() or (-1, 0)
+        self.last = TimestampOffset(timestamp_ms, self._base_offset + relative)
 
     def append_if_later(self, timestamp_ms: int, offset: int) -> None:
         relative = offset - self._base_offset
         if timestamp_ms > self.last.timestamp_ms and (
             timestamp_ms or relative
         ):  # else the entry is zeros, the end mark
-            self.entries.append(timestamp_ms, relative)
+            self.add(timestamp_ms, relative)
             self.last = TimestampOffset(timestamp_ms, offset)
 
     def cut(self, end_offset: int, most: int | None = None) -> None:
         """Drop entries of offsets at or after the end of the log, and those after ``most``."""
         limit = end_offset - self._base_offset
-        self.entries.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0), most)
+        self.drop_while(lambda entry: not 0 <= entry[1] < limit or entry == (0, 0), most)
         self.refresh()
-
-    def clear(self) -> None:
-        self.entries.cut(0)
-        self.refresh()
-
-    def close(self) -> None:
-        self.entries.close()

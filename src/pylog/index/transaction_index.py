@@ -101,20 +101,17 @@ class TransactionIndexReader:
         self._entries.close()
 
 
-class TransactionIndexWriter:
+class TransactionIndexWriter(EntryWriter):
     """Adds an entry for each abort marker."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ()
 
     def __init__(self, file: AppendableFile) -> None:
-        self._entries = EntryWriter(file, ENTRY)
+        super().__init__(file, ENTRY)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        self._entries.append(VERSION, *aborted)
+        self.add(VERSION, *aborted)
 
     def cut(self, end_offset: int) -> None:
         """Drop entries with markers at or after the end of the log."""
-        self._entries.drop_while(lambda entry: entry[3] >= end_offset)
-
-    def close(self) -> None:
-        self._entries.close()
+        self.drop_while(lambda entry: entry[3] >= end_offset)

@@ -236,13 +236,12 @@ class LogManager:
         sealed_for = "" if self.is_kafka_directory else topic.id  # Kafka's files may contain seals of any log
         directory = PartitionDirectory(
             self.filesystem, self.clock, self.layout.partition(*key), key, settings, self.boot, sealed_for,
-            require_slots_version=partial(self._require_slots_version, topic.name),
+            require_slots_version=partial(self._require_slots_version, topic.name), is_kafka=self.is_kafka_directory,
         )  # fmt: skip
         return PartitionLog(
             directory,
             topic_id=topic.id,
             why_read_only=self._why_read_only if self.read_only else None,
-            foreign=self.is_kafka_directory,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
             sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),

@@ -58,7 +58,7 @@ def verify_log(
         producer_ids = ProducerIdCheck(lambda: _next_id(filesystem, layout), seen) if is_ours else None
         problems = verify_partition(
             filesystem, layout.partition(*partition), partition,
-            dense=is_ours, progress=progress, report=report,
+            is_kafka=not is_ours, progress=progress, report=report,
             batch_limit_bytes=topic.config.max_message_bytes, topic_id=topic.id, producer_ids=producer_ids,
         )  # fmt: skip
         yield from _while_there(problems, catalog, topic, partition, layout)

@@ -1,20 +1,11 @@
 """The ``.commit`` file: what is published of a partition, in two slots written in turn.
 
-Publishing a slot is the moment a record becomes visible. A reader takes the valid slot with the later sequence, without a
-lock: a slot caught in the middle of a write fails its checksum, and the other one stands. The file is a cache of what the
-segments say plus the promise of what is visible: it is never synced and never mapped, and when it is lost or of another
-boot it is made again from the segments. What it says of the *durable* end stays true whatever happens, since that was
-published only after a sync.
+Writing a slot publishes: records become visible. A reader takes the valid slot with the later sequence, without a lock: a
+slot that is being written fails its checksum, and the other one counts. Appends never sync the file and nothing maps it: if
+it is lost or of another boot, a recovery makes it again from the segments. Its *durable* end stays true in any case, since
+that is published only after a sync.
 
-Layout of the file, 384 bytes, big-endian (our own, see docs/format.md): a head of 128 bytes, then two slots of 128.
-
-    0  "PYLGSLOT"      8  int16 version 2      10 int16 flags 0      12 uint32 CRC-32C of bytes 0..11      then zeros
-
-    0  uint32 CRC-32C of bytes 4..127     4  uint32 sequence (wraps)      8  uint32 boot      12 int32 leader epoch
-    16 int64 active segment's base       24 int32 written end (position)  28 int32 log end offset - base
-    32 int64 durable end offset          40 int64 last stable offset      48 int64 log start offset
-    56 int64 log end offset - high watermark      64 int64 least timestamp of the active segment
-    72 uint32 version of the segment list         then zeros
+docs/format.md has every byte: a head, then the two slots.
 
 A file of version 1 has no head: two slots of 64 bytes, without a least timestamp, stand where the head is. It is read, and
 the first writer upgrades it (``CommitSlots.upgrade``).
@@ -71,41 +62,21 @@ class _Fields(NamedTuple):
 
 
 class CommitState(_Fields):
-    """Everything published. Offsets are absolute; ``written_end`` is a position in the active segment.
+    """All that is published. Offsets are absolute; ``written_end`` is a position in the active segment.
 
     No record of the active segment is before ``least_timestamp_ms``: the greatest number while the segment is empty, the least
-    if nobody knows. ``CorruptSegment`` if the offsets are not in order:
+    if it is unknown. ``CorruptSegment`` if the offsets are not in order:
     log start <= last stable <= high watermark <= log end, and the durable end and the active segment's base <= log end.
     """
 
     __slots__ = ()
 
-    def __new__(  # noqa: PYI034 - no class is made of this one
-        cls,
-        *,
-        sequence: int,
-        boot: int,
-        leader_epoch: int,
-        active_base: int,
-        written_end: int,
-        log_end_offset: int,
-        durable_offset: int,
-        last_stable_offset: int,
-        log_start_offset: int,
-        high_watermark: int,
-        segments_version: int,
-        least_timestamp_ms: int,
-    ) -> CommitState:
-        return cls._make(
-            (
-                sequence, boot, leader_epoch, active_base, written_end, log_end_offset, durable_offset, last_stable_offset,
-                log_start_offset, high_watermark, segments_version, least_timestamp_ms,
-            )
-        )  # fmt: skip
+    def __new__(cls, **fields: int) -> CommitState:  # noqa: PYI034 - no class is made of this one
+        return cls._make(_Fields(**fields))
 
     @classmethod
     def _make(cls, fields: Iterable[int]) -> CommitState:  # type: ignore[override]  # no class is made of this one
-        """Of the fields in their order, which are checked. ``_replace`` calls it, too."""
+        """A state of these fields, which are checked. ``_replace`` calls it, too."""
         state = tuple.__new__(cls, fields)
         _, _, _, base, written, end, durable, stable, start, high, _, _ = state
         if 0 <= start <= stable <= high <= end <= INT64_MAX and 0 <= base <= end >= durable >= 0 <= written:
@@ -117,7 +88,7 @@ class CommitState(_Fields):
         )
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, int]]:
-        """For pickle, which Spark's plans pass through."""
+        """For pickle: Spark pickles its plans."""
         return (), self._asdict()
 
     def successor(self, **changes: int) -> CommitState:
@@ -163,7 +134,7 @@ class CommitState(_Fields):
 
 
 def decode_slot(data: bytes) -> CommitState | None:
-    """The state in one slot, or None where it is torn, empty or impossible."""
+    """The state in one slot, or None if it is torn, empty or impossible."""
     # A slot of zeros has a wrong checksum: CRC-32C of zeros is not zero.
     if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
         return None
@@ -182,7 +153,7 @@ def decode_slot(data: bytes) -> CommitState | None:
 
 
 def decode_old_slot(data: bytes) -> CommitState | None:
-    """The same for a slot of version 1."""
+    """The state in a slot of version 1, or None."""
     if len(data) != OLD_SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
         return None
     *fields, version = _OLD_BODY.unpack_from(data, _CRC.size)
@@ -209,7 +180,7 @@ def has_head(data: bytes) -> bool:
 
 
 def latest(data: bytes) -> CommitState | None:
-    """What a whole file says: its later valid slot. ``FormatVersionError`` for the slots of a later version.
+    """The later valid slot of a whole file. ``FormatVersionError`` for the slots of a later version.
 
     Without a head the slots of version 1 count, if one is valid. Else an upgrade was cut short while it wrote the head.
     """
@@ -223,7 +194,7 @@ def _latest_old(data: bytes) -> CommitState | None:
 
 
 def slots_in(data: bytes) -> list[tuple[int, int, CommitState | None]]:
-    """Where the slots that count stand in a whole file, and what each of them says."""
+    """The start and end of the slots that count in a whole file, and the state in each."""
     if not has_head(data) and _latest_old(data) is not None:
         start, size, decode = 0, OLD_SLOT_BYTES, decode_old_slot
     else:
@@ -246,24 +217,21 @@ class CommitSlotsReader:
 
     def __init__(self, file: ReadableFile) -> None:
         self._file = file
-        self._known: tuple[bytes, CommitState | None] = (
-            b"",
-            None,
-        )  # one attribute, so that threads see both or neither
+        self._known: tuple[bytes, CommitState | None] = b"", None  # one attribute, so that threads see both or neither
 
     def close_when_idle(self) -> None:
-        """The descriptor may be closed while nobody reads."""
+        """The descriptor may be closed while nothing reads."""
         self._file.close_when_idle()
 
     def raw(self) -> bytes:
-        """The bytes as they stand: cheap to compare for change."""
+        """The bytes of the file: a cheap way to notice a change."""
         try:
             return self._file.pread(FILE_BYTES, 0)
         except own(FileNotFoundError):
             return b""
 
     def read(self) -> CommitState | None:
-        """What is published, or None where neither slot is valid."""
+        """What is published, or None if neither slot is valid."""
         try:
             raw = self._file.pread(FILE_BYTES, 0)
         except own(FileNotFoundError):
@@ -272,7 +240,7 @@ class CommitSlotsReader:
         return known[1] if raw == known[0] else self._decoded(raw)[1]
 
     def look(self) -> tuple[bytes, CommitState | None]:
-        """What is published, with the bytes that say so, of one and the same read."""
+        """What is published, and the bytes of the same read."""
         try:
             raw = self._file.pread(FILE_BYTES, 0)
         except own(FileNotFoundError):
@@ -310,14 +278,14 @@ class CommitSlots(CommitSlotsReader):
         return has_head(self.raw())
 
     def begin(self, state: CommitState | None) -> None:
-        """Write the whole file: both slots say ``state``, or nothing."""
+        """Write the whole file: both slots contain ``state``, or zeros."""
         self._output.pwrite(whole_file(state), 0)
 
     def upgrade(self, fence: Callable[[], object]) -> bool:
-        """Make slots of version 1 those of this version, which say the same; False if there are none. ``StorageError``.
+        """Convert slots of version 1 to this version; False if there are none. ``StorageError``.
 
-        The old ones stand until the new ones are on the disk, and until ``fence`` has kept out those who know only the old
-        ones. If this is cut short in between, the old ones count, and the next writer begins again.
+        The old ones count until the new ones are on the disk and ``fence`` has stopped the writers that know only the old
+        ones. If this is cut short in between, the next writer begins again.
         """
         raw, state = self.look()
         if has_head(raw):
@@ -341,11 +309,11 @@ class CommitSlots(CommitSlotsReader):
         return state
 
     def sync(self) -> None:
-        """Put the slots on the medium; only where they say what no segment does: a new partition, a new log start.
+        """Sync the slots, for what no segment records: a new partition, a new log start. ``StorageError``.
 
-        ``StorageError``, and then they say in the page cache what they said before: some filesystems (btrfs) take back what
-        they could not write, and older slots would be believed. Others (ext4, xfs) take what they could not write for written:
-        so it is written again before, whoever's sync it was that failed.
+        Then the page cache has the same bytes as before: some filesystems (btrfs) drop what they could not write, and readers
+        would believe older slots. Others (ext4, xfs) count it as written, so it is written again before each sync: a sync of
+        another process may have failed.
         """
         raw = self.raw()
         self._output.pwrite(raw, 0)
@@ -358,12 +326,12 @@ class CommitSlots(CommitSlotsReader):
 
 
 def whole_file(state: CommitState | None) -> bytes:
-    """The bytes of a file whose two slots say ``state``, or nothing."""
+    """The bytes of a file whose two slots contain ``state``, or zeros."""
     return HEAD + (bytes(2 * SLOT_BYTES) if state is None else _both(state))
 
 
 def _both(state: CommitState) -> bytes:
-    """Two slots that say the same, with successive sequences: ``state`` has the later one."""
+    """Two equal slots with successive sequences: ``state`` has the later one."""
     before = state._replace(sequence=(state.sequence - 1) % (1 << 32))
     slots = (before, state) if state.sequence & 1 else (state, before)
     return slots[0].encode() + slots[1].encode()

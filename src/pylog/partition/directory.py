@@ -36,26 +36,27 @@ class PartitionSettings(Protocol):
 
 
 def boot_of(filesystem: FileSystem) -> int:
-    """A short name of this boot of the machine: the 32 bits that commit slots have room for."""
+    """A short name of this boot of the machine, in the 32 bits of a commit slot."""
     return crc32c(filesystem.boot_id().encode())
 
 
 def another_boot(boot: int) -> int:
-    """A name that no directory in use has during this boot: slots that name it are to be recovered, by any writer."""
+    """A name that differs from this boot's: every writer recovers slots that have it."""
     return boot ^ 0xFFFFFFFF
 
 
 def home_of(topic_id: str, number: int) -> str:
-    """What the seals of a partition say of where they belong. Empty if the topic's id is not known."""
+    """How the seals of a partition name it. Empty if the topic's id is unknown."""
     return f"{topic_id}-{number}" if topic_id else ""
 
 
 class PartitionDirectory(NamedTuple):
     """One partition directory, at ``path``. ``boot`` is ``boot_of`` its filesystem.
 
-    ``topic_id`` is empty if nothing vouches for it. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another
-    one has its name. So does ``find_topic``, for a directory whose settings do not tell. ``require_slots_version`` makes
-    versions of pylog that know only older commit slots refuse the topic. A writer calls it before it upgrades such slots.
+    ``topic_id`` is empty if it is not certain. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another one
+    has its name; ``find_topic`` does so for a directory whose settings cannot. A writer calls ``require_slots_version`` before
+    it upgrades older commit slots: versions of pylog that know only those then refuse the topic.
+    ``is_kafka``: Kafka wrote it, so it has no slots, and offsets only rise.
     """
 
     filesystem: FileSystem
@@ -67,10 +68,11 @@ class PartitionDirectory(NamedTuple):
     topic_id: str
     find_topic: Callable[[], object] | None = None
     require_slots_version: Callable[[], object] = bool
+    is_kafka: bool = False
 
     @staticmethod
     def create(filesystem: FileSystem, path: str, topic_id: str, boot: int) -> None:
-        """Lay out an empty partition. Its slots say "empty, as of this boot": a later recovery then knows of a power loss.
+        """Lay out an empty partition. Its slots name this boot, so a later recovery knows of a power failure.
 
         Durable on return.
         """
@@ -96,7 +98,7 @@ class PartitionDirectory(NamedTuple):
 
     @staticmethod
     def retire(filesystem: FileSystem, clock: Clock, path: str, timeout_s: float) -> None:
-        """Wait for an append under way, then spoil the slots, so that writers with open files find the partition gone.
+        """Wait for an append under way, then overwrite the slots with zeros, so that writers with open files notice.
 
         ``LogLocked`` if it has not ended after ``timeout_s`` seconds.
         """
@@ -122,23 +124,23 @@ class PartitionDirectory(NamedTuple):
         return self.filesystem.names(self.path)
 
     def segments(self) -> Segments:
-        return Segments.list(self.filesystem, self.path)
+        return Segments.among(self.names())
 
     def check_topic(self) -> None:
         """``TopicNotFound`` if another topic of the same name has the directory now.
 
-        For callers that open files there again: what they remember of the old ones does not hold for these.
+        For callers that open files again: what they know of the old files is not true of these.
         """
         self.settings()
 
     def missing(self, error: FileNotFoundError) -> PylogError:
-        """What it means that a file was not found: the topic is gone, or the partition is damaged."""
+        """The error for a missing file: the topic is gone, or the partition is damaged."""
         if not self.filesystem.is_directory(self.path):
             return self.gone()
         return CorruptSegment(f"a file of {self.path} is missing: {error}", path=self.path, position=0)
 
     def gone(self) -> PylogError:
-        """What it means that the directory is missing: the topic was deleted, or only the directory was removed.
+        """The error for a missing directory: the topic was deleted, or only the directory was removed.
 
         ``LogNotFound`` is raised if the whole log is missing.
         """

@@ -29,34 +29,34 @@ class LeaderEpochs:
         return self.starts[-1].epoch if self.starts else -1
 
     def assigned(self, epoch: int, offset: int) -> bool:
-        """Note that ``offset`` was written under ``epoch``; True if that is news, to be saved."""
+        """Record that ``offset`` was written under ``epoch``; True if that is new and must be saved."""
         if epoch <= self.latest:
             return False
         self.starts.append(EpochStart(epoch, offset))
         return True
 
     def begin_another(self, end_offset: int, known: int) -> None:
-        """An epoch later than all of them, and than one ``known`` otherwise, from the end of the log on.
+        """Begin an epoch at the end of the log, later than all of them and than ``known``.
 
-        Those that began there or beyond it are forgotten: nothing is left of what they wrote.
+        Those that began at the end or after it are forgotten: nothing is left of their records.
         """
         newest = max(self.latest, known)
         self.starts = [start for start in self.starts if start.start_offset < end_offset]
         self.assigned(min(newest + 1, INT32_MAX), end_offset)
 
     def end_at(self, end_offset: int) -> None:
-        """The log ends here now: what was to begin beyond it begins here."""
+        """The log ends here now: the latest epoch begins here at the latest."""
         latest = self.latest
         self.starts = [start for start in self.starts if start.start_offset < end_offset]
         self.assigned(latest, end_offset)
 
     def end_of(self, epoch: int, log_end_offset: int) -> int:
-        """The offset behind the last record of this epoch or an earlier one."""
+        """The offset after the last record of this epoch or an earlier one."""
         return next((start.start_offset for start in self.starts if start.epoch > epoch), log_end_offset)
 
     @classmethod
     def load(cls, filesystem: FileSystem, directory: str) -> LeaderEpochs:
-        """``CorruptSegment`` for what is no checkpoint, or has numbers that are no epochs or offsets; ``FormatVersionError``."""
+        """``CorruptSegment`` for a malformed checkpoint or impossible numbers in it; ``FormatVersionError``."""
         path = f"{directory}/{EPOCH_CHECKPOINT}"
         return cls(
             [

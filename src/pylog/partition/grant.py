@@ -11,14 +11,15 @@ from collections.abc import Callable
 from pylog.errors import ForkedHandle
 from pylog.partition.commit_slots import CommitSlots, CommitState
 from pylog.partition.directory import PartitionDirectory
+from pylog.segment.files import SegmentFiles
 from pylog.segment.writer import SegmentWriter
 
 
 class Grant:
     """Given by ``WriteLock.holding`` for the time of one call. ``slots`` are those of the file that is open now.
 
-    A signal handler may fork and return, in the child, into what its parent does. The child has no grant: ``check`` raises
-    there, and so does everything here that opens or writes.
+    A signal handler may fork and return, in the child, into its parent's change. ``check`` raises in the child, and so does
+    everything here that opens or writes.
     """
 
     __slots__ = ("_is_held", "directory", "slots")
@@ -55,6 +56,11 @@ class Grant:
         """Sync what is published to the disk. ``StorageError``."""
         self.check()
         self.slots.sync()
+
+    def segment_files(self, base: int) -> SegmentFiles:
+        """The files of a segment, to be changed."""
+        self.check()
+        return SegmentFiles(self.directory.filesystem, self.directory.path, base)
 
     def segment_writer(self, base: int, index_suffix: str = "") -> SegmentWriter:
         """The files of a segment, opened for appending; those that are not there are created.

@@ -156,7 +156,7 @@ class Partition(OfOneProcess):
 
     @property
     def durable_offset(self) -> int:
-        """The offset below which everything is known to be on the medium."""
+        """The offset below which everything is known to be on the disk."""
         return self.log.durable_offset
 
     @property

@@ -33,13 +33,12 @@ class PartitionLog:
         directory: PartitionDirectory,
         *,
         topic_id: str,
-        foreign: bool,
         log_start: int,
         notify: Callable[[], object],
         sync_catalog: Callable[[], None],
         why_read_only: str | None,
     ) -> None:
-        """``foreign`` marks a directory of Kafka's, ``why_read_only`` one that is not to be written, and says why.
+        """``why_read_only`` marks a directory that is not to be written, and says why.
 
         ``notify`` is called after each append and each sync. ``sync_catalog`` makes the way to the directory durable.
         """
@@ -54,8 +53,8 @@ class PartitionLog:
             self.writer = PartitionWriter(directory)
             self._durability = Durability(directory, self.writer, sync_catalog)
         recover = None if self.writer is None else self.writer.recovered
-        self.view = PublishedView(directory, foreign=foreign, log_start=log_start, recover=recover)
-        self.reader = PartitionReader(directory, self.view, dense=not foreign)
+        self.view = PublishedView(directory, log_start=log_start, recover=recover)
+        self.reader = PartitionReader(directory, self.view)
         # These are the same here as there, and are called for each poll: a method would add a call and nothing else.
         self.current = self.view.current
         self.change_token = self.view.token
@@ -189,7 +188,7 @@ class PartitionLog:
 
     @property
     def published_path(self) -> str:
-        """The file that is written with every publication, but for directories of Kafka's."""
+        """The file that every publication writes; Kafka's directories have none."""
         return f"{self.directory.path}/{COMMIT_SLOTS}"
 
     def close(self) -> None:

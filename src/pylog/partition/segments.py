@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylog.segment.naming import SNAPSHOT, base_offsets, offsets_of
-from pylog.storage import FileSystem
 
 
 class SegmentInfo(NamedTuple):
-    """One segment as it stands: ``end_offset`` is the offset behind its last record."""
+    """One segment: ``end_offset`` is the offset after its last record."""
 
     base_offset: int
     end_offset: int
@@ -20,14 +19,10 @@ class SegmentInfo(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The base offsets, rising, and the offsets of the producer snapshots that stood beside them: one listing finds both."""
+    """The base offsets, rising, and the offsets of the producer snapshots in the same listing."""
 
     bases: tuple[int, ...]
     snapshots: tuple[int, ...] = ()
-
-    @classmethod
-    def list(cls, filesystem: FileSystem, directory: str) -> Segments:
-        return cls.among(filesystem.names(directory))
 
     @classmethod
     def among(cls, names: Sequence[str]) -> Segments:
@@ -35,7 +30,7 @@ class Segments(NamedTuple):
         return cls(tuple(base_offsets(names)), tuple(offsets_of(names, SNAPSHOT)))
 
     def floor(self, offset: int) -> int | None:
-        """The segment that holds ``offset`` if any does."""
+        """The segment that contains ``offset`` if any does."""
         number = bisect_right(self.bases, offset)
         return self.bases[number - 1] if number else None
 
@@ -45,13 +40,25 @@ class Segments(NamedTuple):
         return self.bases[number] if number < len(self.bases) else None
 
     def since(self, offset: int) -> Segments:
-        """Without what lies wholly before ``offset``: records that were deleted, whose files a crash has left."""
+        """Without those wholly before ``offset``: their records were deleted, and a crash has left the files."""
         return self._replace(bases=self.bases[max(bisect_right(self.bases, offset) - 1, 0) :])
 
+    def closed_since(self, durable_offset: int, active_base: int) -> Sequence[int]:
+        """Closed segments whose bytes or indexes may not be synced: from the one that ends at the durable end on."""
+        return self.bases[self._first_unsynced(durable_offset) : bisect_left(self.bases, active_base)]
+
+    def is_rebuilt(self, base: int, durable_offset: int) -> bool:
+        """Whether a recovery makes the indexes of this segment again: those since the durable end, also the active one's."""
+        return bool(self.bases) and base >= self.bases[self._first_unsynced(durable_offset)]
+
+    def _first_unsynced(self, durable_offset: int) -> int:
+        """The number of the segment that holds the last durable record."""
+        return max(bisect_right(self.bases, max(durable_offset - 1, 0)) - 1, 0)
+
     def ending_with(self, active_base: int) -> Segments:
-        """Up to the active segment and with it, though its file may not be there yet: a roll publishes it first."""
+        """Up to the active segment, whose file may not be there yet: a roll publishes it first."""
         return self._replace(bases=(*self.bases[: bisect_left(self.bases, active_base)], active_base))
 
     def up_to(self, active_base: int) -> Segments:
-        """Without what lies behind the active segment: leftovers that nothing published points to."""
+        """Without those after the active segment: leftovers that are not published."""
         return self._replace(bases=self.bases[: bisect_right(self.bases, active_base)])

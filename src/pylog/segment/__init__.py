@@ -5,7 +5,7 @@ What appends to one is ``writer.py``, which a process that only reads does not l
 
 from pylog.segment.reader import BATCH_LIMIT_BYTES, SegmentReader
 from pylog.segment.scan import SegmentScan, find_next_batch
-from pylog.segment.seal import Seal, SealBuilder, check_home, check_seal, read_seal, write_seal
+from pylog.segment.seal import Seal, SealBuilder, check_home, check_seal, read_seal, rising_seal, write_seal
 from pylog.segment.time_lookup import TimedSegmentReader
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "check_seal",
     "find_next_batch",
     "read_seal",
+    "rising_seal",
     "write_seal",
 ]

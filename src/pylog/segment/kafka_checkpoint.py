@@ -16,7 +16,6 @@ from pylog.storage import FileSystem, read_whole, write_atomically
 VERSION = 0
 _LIMIT_BYTES = 8 << 20  # a hundred thousand partitions, or epochs
 
-RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
 
 
@@ -29,7 +28,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(filesystem: FileSystem, path: str, fields: int) -> list[list[str]]:
-    """The entries, each as its ``fields`` words; [] where the file is missing or empty. ``CorruptSegment`` if malformed."""
+    """The entries, each as its ``fields`` words; [] if the file is missing or empty. ``CorruptSegment`` if malformed."""
     try:
         text = read_whole(filesystem, path, _LIMIT_BYTES).decode()
     except own(FileNotFoundError):

@@ -6,7 +6,7 @@ Kafka's names (format.md, section 1): twenty digits of base offset, then the kin
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from pylog.storage.atomic_file import TEMPORARY
 
@@ -18,8 +18,8 @@ SNAPSHOT = ".snapshot"
 TIMES = ".times"  # of earlier versions: nothing reads it
 SEAL = ".seal"
 UNSYNCED = ".unsynced"
-DELETED = ".deleted"  # behind the name of a file on its way out
-REWRITE = ".rewrite"  # after the name of a log that is being copied, or of an index that is being made again
+DELETED = ".deleted"  # after the name of a retired file
+REWRITE = ".rewrite"  # after the name of a copy of a log, or of an index that is made again
 
 COMMIT_SLOTS = ".commit"
 LOCK = ".lock"
@@ -27,8 +27,9 @@ EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _DIGITS = 20
-_OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and those of a segment reach up to 2**31 behind its base
-_SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, SEAL, UNSYNCED)
+_OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and a segment has offsets up to 2**31 after its base
+SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED, SEAL)
+_COPIED = (LOG, OFFSET_INDEX, TIME_INDEX)
 _SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA})
 
 
@@ -42,41 +43,33 @@ def file_path(directory: str, base_offset: int, kind: str) -> str:
 
 
 def offset_of(name: str, kind: str) -> int | None:
-    """The offset in the name of a file of this kind, or None for any other name: beyond int64, a number is no offset."""
-    stem = name[: -len(kind)]
-    if name.endswith(kind) and len(stem) == _DIGITS and stem.isascii() and stem.isdigit():
-        offset = int(stem)
-        return offset if offset <= _OFFSET_MAX else None
-    return None
+    """The offset in the name of a file of this kind, or None for any other name. A number beyond int64 is not an offset."""
+    return next(iter(offsets_of([name], kind)), None)
 
 
 def temporary_path(path: str, process_id: int, drawn: bytes) -> str:
-    """Where one process writes a file that is to appear at ``path``, and no other process or thread writes."""
+    """Where one thread of one process writes a file that it then renames to ``path``."""
     return f"{path}.{process_id}-{drawn.hex()}{TEMPORARY}"
 
 
 def is_unfinished_snapshot(name: str) -> bool:
-    """Whether a writer that died, or whose disk was full, left this: snapshots are written under the lock."""
+    """Whether a writer that died, or whose disk was full, left this."""
     return name.endswith(TEMPORARY) and offset_of(name.removesuffix(TEMPORARY), SNAPSHOT) is not None
 
 
 def is_leftover(name: str) -> bool:
-    """Whether nothing reads a file of this name: a crash left it (a segment's file on its way out, or an unfinished copy of a
-    log, index, seal, snapshot or lock), or an earlier version wrote it."""
-    if offset_of(name, TIMES) is not None:
-        return True
+    """Whether nothing reads a file of this name: a crash left it, or an earlier version wrote it.
+
+    It is a retired file of a segment, or an unfinished copy of a log, index, seal, snapshot or lock.
+    """
     if name.endswith(TEMPORARY):
-        if is_unfinished_snapshot(name):
-            return True
         target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
         is_temporary = target == LOCK or offset_of(target, SEAL) is not None
-        return is_temporary and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
-    if name.endswith(REWRITE):
-        whole = name.removesuffix(REWRITE)
-        return any(offset_of(whole, kind) is not None for kind in (LOG, OFFSET_INDEX, TIME_INDEX))
-    return name.endswith(DELETED) and any(
-        offset_of(name.removesuffix(DELETED), kind) is not None for kind in _SEGMENT_KINDS
-    )
+        return is_unfinished_snapshot(name) or (
+            is_temporary and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
+        )
+    kinds: Sequence[str] = (*(kind + DELETED for kind in SEGMENT_KINDS), *(kind + REWRITE for kind in _COPIED), TIMES)
+    return any(offset_of(name, kind) is not None for kind in kinds)
 
 
 def is_ours(name: str) -> bool:
@@ -84,11 +77,11 @@ def is_ours(name: str) -> bool:
     whole = name.removesuffix(TEMPORARY)
     if whole in _SINGLE_FILES or is_leftover(name):
         return True
-    return any(offset_of(whole, kind) is not None for kind in (*_SEGMENT_KINDS, SNAPSHOT))
+    return any(offset_of(whole, kind) is not None for kind in (*SEGMENT_KINDS, SNAPSHOT))
 
 
 def may_hold_records(name: str) -> bool:
-    """Whether a file of this name has records in it unless it is empty: a log, one on its way out, or a copy of one."""
+    """Whether a file of this name contains records unless it is empty: a log, a retired one, or a copy."""
     return offset_of(name.removesuffix(DELETED).removesuffix(REWRITE), LOG) is not None
 
 
@@ -99,7 +92,7 @@ def base_offsets(names: Sequence[str]) -> list[int]:
 
 def offsets_of(names: Sequence[str], kind: str) -> list[int]:
     """The offsets in the names of files of this kind, in the order of the names."""
-    length = _DIGITS + len(kind)  # what offset_of says, without a call for each of many names
+    length = _DIGITS + len(kind)
     return [
         offset
         for name in names
@@ -109,8 +102,3 @@ def offsets_of(names: Sequence[str], kind: str) -> list[int]:
         and name[:_DIGITS].isdigit()
         and (offset := int(name[:_DIGITS])) <= _OFFSET_MAX
     ]
-
-
-def segment_files(names: Collection[str], base_offset: int) -> list[str]:
-    """Those of ``names`` that belong to one segment."""
-    return [name for kind in _SEGMENT_KINDS if (name := file_name(base_offset, kind)) in names]

@@ -1,9 +1,9 @@
 """Reads one segment: finds the batch of an offset, and hands out whole, checked batches. Takes no lock, writes nothing.
 
-Every batch handed out has passed: header, framing, checksum, continuity with the one before (``dense`` logs), and in a
-closed segment its seal; one that is to end a transaction says how. Damage is raised as ``CorruptSegment`` with file,
-position and offsets, and does not hide the batches behind it: ``next_position`` says where they go on, and offsets behind
-the damage are found as before.
+Every batch handed out has passed: header, framing, checksum, continuity with the one before, and in a closed segment its
+seal; one that is to end a transaction says how. Damage is raised as ``CorruptSegment`` with file, position and offsets. It
+does not hide the batches after it: ``next_position`` is where they continue, and offsets after the damage are found as
+before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, header_crc, read_header, size_at
 from pylog.codec.control import read_marker
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.format import HEADER_BYTES, INT64_MAX
 from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, MissingCodec
 from pylog.index import OffsetIndexReader
 from pylog.interrupts import own
@@ -39,14 +39,15 @@ class SegmentReader:
         base_offset: int,
         *,
         closed: bool,
-        dense: bool,
+        dense: bool = True,
         home: str = "",
         end_offset: int | None = None,
         batch_limit_bytes: Callable[[], int] = lambda: BATCH_LIMIT_BYTES,
     ) -> None:
-        """``home`` names the partition that its seal must be of, and ``end_offset`` the next segment, where the caller knows.
+        """``dense=False`` if offsets may have gaps, as in Kafka's directories; else the seal, if there is one, records it.
 
-        ``batch_limit_bytes`` is asked where a batch has more than 128 MiB: those up to it are read as well.
+        ``home`` names the partition of its seal, and ``end_offset`` is the next segment's base, if they are known.
+        ``batch_limit_bytes`` is called for a batch of more than 128 MiB, which is read up to this limit.
         """
         self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
@@ -61,11 +62,22 @@ class SegmentReader:
         self.path = file_path(directory, base_offset, LOG)
         self._file = filesystem.open_readable(self.path)
 
+    @property
+    def dense(self) -> bool:
+        """Whether each batch continues the one before, without a gap."""
+        return self._dense and (self.seal is None or self.seal.is_dense)
+
+    def gap_end(self, offset: int) -> int:
+        """The offset before which nothing is missing, if no batch here reaches ``offset``. In Kafka's nothing records it."""
+        if not self._dense:
+            return INT64_MAX
+        return offset if self.seal is None else self.seal.gap_end(offset)
+
     def size(self) -> int:
         return self._file.size()
 
     def close_when_idle(self) -> None:
-        """Its descriptor may be closed while nothing reads. ``FileNotFoundError`` where the file is another one by then."""
+        """Its descriptor may be closed while nothing reads. ``FileNotFoundError`` if the file was replaced by then."""
         self._file.close_when_idle()
 
     def close(self) -> None:
@@ -73,9 +85,9 @@ class SegmentReader:
 
     @property
     def seal(self) -> Seal | None:
-        """The seal of a closed segment. A damaged one is reported once in the log and counts as absent.
+        """The seal of a closed segment. A damaged one is logged once and counts as absent.
 
-        ``CorruptSegment``, each time, for that of another partition: the segment beside it is not of this one either.
+        ``CorruptSegment``, each time, for the seal of another partition: then the segment is not of this one either.
         """
         if self._closed and not self._seal_was_read:
             size, seal = self._file.size(), None
@@ -87,16 +99,15 @@ class SegmentReader:
                 path = file_path(self._directory, self.base_offset, SEAL)
                 check_home(seal.home, self._home, path, next_position=size, next_offset=self._end_offset)
             self._seal = seal
-            self._seal_was_read = True  # only now: another thread that sees this reads no further
+            self._seal_was_read = True  # last: another thread that sees this uses the seal
         return self._seal
 
     # Finding
 
     def locate(self, offset: int, end: int, start: int | None = None) -> int:
-        """The position of the first batch before ``end`` whose last offset is at or behind ``offset``; ``end`` without one.
+        """The position of the first batch before ``end`` whose last offset is at or after ``offset``; ``end`` without one.
 
-        Looks from position ``start`` on, by default from where the index points. ``CorruptSegment`` where the offset
-        falls into a damaged batch.
+        Starts at position ``start``, by default where the index points. ``CorruptSegment`` if the offset is in a damaged batch.
         """
         if start is None and offset <= self.base_offset:
             return 0
@@ -111,8 +122,13 @@ class SegmentReader:
             self._require_intact(previous[0], end)
         return end
 
+    def headers_from(self, offset: int) -> SegmentScan:
+        """The batches from ``offset`` on, without a look at checksums and gaps."""
+        size = self.size()
+        return SegmentScan(self._file, self.locate(offset, size), size, next_offset=0, dense=False, check_crc=False)
+
     def _indexed_start(self, offset: int, end: int) -> int:
-        """Where to start walking for ``offset``: what the index says, if a batch at or before the offset is there."""
+        """Where to start looking for ``offset``: the index entry, if a batch at or before the offset is there."""
         try:
             index = OffsetIndexReader(
                 self._filesystem.open_readable(file_path(self._directory, self.base_offset, OFFSET_INDEX)),
@@ -134,7 +150,7 @@ class SegmentReader:
         return position if agrees and self.base_offset <= header.base_offset <= offset else 0
 
     def _walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader | None]]:
-        """Batch positions and headers up to ``end``. In a sealed segment a damaged header is None; elsewhere it raises."""
+        """Batch positions and headers up to ``end``. A damaged header is None in a sealed segment; else it raises."""
         seal = self.seal
         if seal is not None:
             for number in range(seal.number_at(position) or 0, len(seal.positions)):
@@ -161,7 +177,7 @@ class SegmentReader:
             next_offset = header.last_offset + 1
 
     def _require_intact(self, position: int, end: int) -> None:
-        """Raise the damage of the batch at ``position``, if it has any that may lie about its offsets."""
+        """Raise the damage of the batch at ``position``, if its offsets may be damaged."""
         try:
             self.read(position, end, max_bytes=HEADER_BYTES)
         except own(CorruptSegment) as damage:
@@ -173,8 +189,8 @@ class SegmentReader:
     def read(self, position: int, end: int, *, max_bytes: int, next_offset: int | None = None) -> list[BatchView]:
         """Whole batches from ``position``, up to ``max_bytes`` of them but at least one; [] at ``end``.
 
-        ``next_offset`` is the offset the first one must continue at, where the caller knows it. Damage in a later batch
-        ends the list before it; damage in the first raises.
+        ``next_offset`` is the offset of the first one, if the caller knows it. Damage in a later batch ends the list before
+        it; damage in the first raises.
         """
         want = min(max_bytes, end - position)
         if want <= 0:
@@ -184,7 +200,7 @@ class SegmentReader:
         at = 0
         while position + at < end:
             if batches and len(data) - at < max(HEADER_BYTES, size_at(data, at)):
-                break  # it reaches beyond what was read: whoever reads on judges it, once
+                break  # it ends after what was read: the next read checks it
             view, problem = self._batch_at(data, at, position + at, end, next_offset)
             if problem is not None:
                 if batches:
@@ -210,7 +226,7 @@ class SegmentReader:
         return batches
 
     def _large_problem(self, header: BatchHeader, position: int) -> str | None:
-        """What is wrong with a batch that is too large to be read on its header's word."""
+        """What is wrong with a batch that is too large to be read before it is checked."""
         if header.size_bytes <= _LARGE_BYTES:
             return None
         end = position + header.size_bytes
@@ -230,9 +246,9 @@ class SegmentReader:
     def _batch_at(
         self, data: memoryview, at: int, position: int, end: int, next_offset: int | None
     ) -> tuple[BatchView | None, str | None]:
-        """The batch at ``data[at:]``, or nothing where ``data`` ends inside it, or what is wrong with it.
+        """The batch at ``data[at:]`` and what is wrong with it. Neither if ``data`` ends inside it.
 
-        Both for a whole batch whose content is wrong.
+        Only the problem if its header or checksum is wrong; both if it is a whole batch with a malformed marker.
         """
         left = len(data) - at
         if left < HEADER_BYTES:
@@ -255,7 +271,7 @@ class SegmentReader:
     def _problem(
         self, header: BatchHeader, front: memoryview | None, position: int, end: int, next_offset: int | None
     ) -> str | None:
-        """What is wrong with a header, and with its place. ``front`` is its bytes where there may be a seal to compare."""
+        """What is wrong with a header or its position. ``front``: its bytes, to compare them with a seal."""
         seal = self.seal
         if seal is not None and front is not None:
             number = seal.number_at(position)
@@ -269,13 +285,13 @@ class SegmentReader:
         if (
             next_offset is not None
             and header.base_offset != next_offset
-            and (self._dense or header.base_offset < next_offset)
+            and (header.base_offset < next_offset or self.dense)
         ):
             return f"base offset {header.base_offset}, expected {next_offset}"
         return None
 
     def _damage(self, position: int, problem: str, end: int, whole: BatchView | None = None) -> CorruptSegment:
-        """The error for a damaged batch, with where the readable part goes on if the seal tells, or if it is ``whole``."""
+        """The error for a damaged batch, and where to continue if the seal records it or the batch is ``whole``."""
         seal = self.seal
         next_position = next_offset = None
         if whole is not None:
@@ -302,7 +318,7 @@ class SegmentReader:
 
 
 def _marker_problem(view: BatchView) -> str | None:
-    """What is wrong with a batch that is to end a transaction, and does not say how."""
+    """What is wrong with the marker in a batch that should end a transaction."""
     header = view.header
     if not header.is_control or header.producer_id < 0 or not header.count:
         return None

@@ -1,7 +1,6 @@
-"""Walks the batches of a segment file from a position, checking each, and says where and why the walk ended.
+"""Walks the batches of a segment file from a position, checks each, and reports where and why the walk ended.
 
-Yields headers upward; what they mean (producer state, offsets, epochs) is the partition's business. Never writes.
-Memory is bounded whatever the file claims: a batch is checked in pieces.
+Never writes. Memory is bounded whatever the file claims: a batch is checked in pieces.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _ATTRIBUTES = b"[%b]" % b"".join(
 class SegmentScan:
     """An iterator of ``(position, header)`` over whole, valid, continuing batches in ``[position, end)``.
 
-    After the last one, ``position`` is where the walk stopped and ``problem`` says why, or is None at a clean end.
+    After the last one, ``position`` is where the walk stopped and ``problem`` is the reason, None at a clean end.
     With ``dense=False`` offsets may leave gaps (compacted logs). With ``check_crc=False`` only headers are read.
     """
 
@@ -119,14 +118,21 @@ class SegmentScan:
                 at += len(piece)
         return None if crc == expected else f"checksum {crc:#010x}, expected {expected:#010x}"
 
+    def damage(self, where: str = "", more: str = "", **facts: object) -> CorruptSegment:
+        """The error for the place where the walk stopped, with ``facts`` and words about that place and about the problem."""
+        return CorruptSegment(
+            f"{self.file.path} is damaged at position {self.position}, offset {self.next_offset}{where}: {self.problem}{more}",
+            path=self.file.path, position=self.position, offset=self.next_offset, problem=self.problem, **facts,
+        )  # fmt: skip
+
     def front(self, position: int) -> memoryview:
-        """The bytes of the batch at ``position``, which was just yielded, that its own checksum leaves out."""
+        """The bytes of the batch just yielded, at ``position``, that its own checksum leaves out."""
         return self._bytes(position, CRC_START)
 
     def least_timestamp_ms(self, position: int, header: BatchHeader) -> int:
-        """A time that no record is before of the batch at ``position``, which was just yielded.
+        """A time before which the batch just yielded, at ``position``, has no record.
 
-        The least number there is of a large batch, or one that cannot be decompressed: ``verify`` says why.
+        INT64_MIN for a large batch, or one that cannot be decompressed: ``verify`` reports why.
         """
         if header.size_bytes > _LOOKED_INTO_BYTES or not COMPILED:  # too slow for the writer that seals
             return INT64_MIN
@@ -153,10 +159,9 @@ class SegmentScan:
 def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, BatchHeader] | None:
     """The first whole valid batch after ``position`` whose base offset is at least ``minimum_offset``; None without one.
 
-    For saying what damage lies between, never for reading on by itself. Looks for bytes that a header may have, then
-    judges. Bytes can be made to look like many batches, each as long as the file: after so many that were none, or after
-    checksumming four times what there is, it gives up with ``CorruptSegment``, since nobody knows then whether something
-    whole follows.
+    To report the damage in between; a reader needs more to continue there. Bytes can be made to look like many batches, each
+    as long as the file. So it gives up with ``CorruptSegment`` after too many false headers, or after it checksummed four
+    times the bytes: then it is unknown whether a whole batch follows.
     """
     if end - position < HEADER_BYTES:
         return None
@@ -184,7 +189,7 @@ def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset:
 
 
 def _candidates(file: ReadableFile, position: int, end: int, minimum_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Where a batch may begin, by a glance at its header. Everything else is passed over without a step of Python."""
+    """Where a batch may begin, by its header. A regular expression skips everything else."""
     base = offset_of(file.path.rpartition("/")[2], LOG)
     highest = INT64_MAX if base is None else base + INT32_MAX
     minimum_offset = max(minimum_offset, base or 0)
@@ -201,10 +206,10 @@ def _candidates(file: ReadableFile, position: int, end: int, minimum_offset: int
 
 
 def _header_pattern(lowest: int, highest: int, longest: int) -> re.Pattern[bytes]:
-    """Finds the magic byte where the bytes around it may be those of a header (``HEADER_STRUCT`` has its fields).
+    """Finds a magic byte if the bytes around it may be a header's (``HEADER_STRUCT`` has the fields).
 
-    Its offset lies between ``lowest`` and ``highest``, which in a segment share all but their lowest bytes; its length is
-    at most ``longest``. Of the other fields it looks at the signs, of the attributes at the codec.
+    Its offset is between ``lowest`` and ``highest``, which in a segment share all but their lowest bytes; its length is at
+    most ``longest``. Of the other fields it checks the signs, of the attributes the codec.
     """
     tops = range(lowest >> 32, (highest >> 32) + 1)
     offset = b"|".join(re.escape(top.to_bytes(4, "big")) for top in tops) if len(tops) <= 2 else _NOT_NEGATIVE + b".{3}"

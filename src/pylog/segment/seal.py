@@ -1,20 +1,12 @@
 """The ``.seal`` file of a closed segment: what its bytes must be, so that any flipped bit is found and named.
 
-Kafka's CRC covers a batch from its attributes on. The 21 bytes before (base offset, length, leader epoch, magic, crc) are
-covered here: for every batch its position and the CRC-32C of those bytes. So a damaged length cannot hide the batches
-behind it, and a damaged offset or epoch cannot pass for another.
+Kafka's CRC covers a batch from its attributes on. The seal covers the 21 bytes before (base offset, length, leader epoch,
+magic, CRC) by every batch's position and the CRC-32C of these bytes. So a damaged length cannot hide the batches after it,
+and no other offset or epoch can be taken for the right one.
 
-Layout, big-endian (our own, see docs/format.md):
+docs/format.md has every byte.
 
-    0  magic "PYLGSEAL"      8  int16 version 1      10  int16 flags 7      12  uint32 number of batches
-    16 int64 segment bytes   24 int64 first offset   32  int64 last offset   40  int32 least epoch   44 int32 greatest epoch
-    48 uint32 CRC-32C of bytes 0..47 and of the entries
-    52 per batch: uint32 position, uint32 CRC-32C of its first 21 bytes
-    then per 64 batches: int64 greatest timestamp from the segment's start to their end (if flags have 1)
-    then per 64 KiB of the segment: int64 the least timestamp of the batches that begin there (if flags have 4)
-    then to the end: its home, the topic's id and the partition's number, ``<id>-<number>`` in ASCII (if flags have 2)
-
-A seal says what was written, not that it is durable. Its home shows files that were exchanged with another partition's.
+A seal records what was written, not that it is durable. Its home shows files that were swapped with another partition's.
 """
 
 from __future__ import annotations
@@ -40,7 +32,8 @@ VERSION = 1
 HAS_TIMES = 1
 HAS_HOME = 2
 HAS_LEAST = 4
-KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST
+RISING = 8
+KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST | RISING
 TIMES_EVERY = 64  # batches
 LEAST_EVERY_BYTES = 64 << 10
 HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's number 5
@@ -52,14 +45,16 @@ _ENTRY_BYTES = 8
 _TIME_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
 _PIECE_BYTES = 64 << 10
+_NEXT_BASE = Struct(">q")
 
 
 class Seal(NamedTuple):
-    """What a closed segment holds. ``positions`` and ``header_crcs`` have one item a batch, in order.
+    """What a closed segment contains. ``positions`` and ``header_crcs`` have one item a batch, in order.
 
     ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``least_ms`` has one for every
-    64 KiB: a time that no record of the batches that begin there is before, the greatest number where none begins, the least
-    if that is unknown. ``home`` names the partition it belongs to. All are empty in a seal that does not say.
+    64 KiB: no record of the batches that begin there is before it. It is INT64_MAX if none begins, INT64_MIN if it is unknown.
+    ``home`` names the partition. Each of them may be empty. Offsets are dense if ``next_base`` is -1. Else they only rise, as
+    after compaction, and the next segment begins at it.
     """
 
     size_bytes: int
@@ -72,6 +67,15 @@ class Seal(NamedTuple):
     greatest_ms: array[int] = array("q")
     home: str = ""
     least_ms: array[int] = array("q")
+    next_base: int = -1
+
+    @property
+    def is_dense(self) -> bool:
+        return self.next_base < 0
+
+    def gap_end(self, offset: int) -> int:
+        """The offset before which nothing is missing, if every batch before ``offset`` was met and none is left."""
+        return max(offset, self.next_base) if offset > self.last_offset else offset
 
     def number_at(self, position: int) -> int | None:
         """The ordinal of the batch that starts at ``position``."""
@@ -84,7 +88,7 @@ class Seal(NamedTuple):
 
 
 class SealBuilder:
-    """Collects what a seal says while batches pass by in order, from the start of the segment."""
+    """Collects a seal from the batches of a segment, in order from its start."""
 
     def __init__(self, home: str = "") -> None:
         self._home = home
@@ -98,14 +102,9 @@ class SealBuilder:
         self.end_position = 0
 
     def add(
-        self,
-        position: int,
-        header: BatchHeader,
-        front: bytes | bytearray | memoryview,
-        least_ms: int = INT64_MIN,
+        self, position: int, header: BatchHeader, front: bytes | bytearray | memoryview, least_ms: int = INT64_MIN
     ) -> None:
-        """``front`` is the start of the batch's bytes, at least what its own checksum leaves out. No record is before
-        ``least_ms``."""
+        """``front`` has at least the bytes that the batch's own checksum leaves out. No record is before ``least_ms``."""
         epoch = header.leader_epoch
         if not self._positions:
             self._first_offset = header.base_offset
@@ -130,7 +129,8 @@ class SealBuilder:
         self._crcs.append(header_crc(front))
         self.end_position = position + header.size_bytes
 
-    def build(self) -> Seal:
+    def build(self, next_base: int = -1) -> Seal:
+        """``next_base`` is the base of the next segment if offsets may have gaps."""
         least_ms = self._least_ms
         if any(least > INT64_MIN for least in least_ms):
             least_ms.extend([INT64_MAX] * (_blocks(self.end_position) - len(least_ms)))
@@ -147,6 +147,7 @@ class SealBuilder:
             self._greatest_ms,
             self._home,
             least_ms,
+            next_base,
         )
 
 
@@ -154,7 +155,10 @@ def encode(seal: Seal) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        (HAS_TIMES if seal.greatest_ms else 0) | (HAS_HOME if seal.home else 0) | (HAS_LEAST if seal.least_ms else 0),
+        (HAS_TIMES if seal.greatest_ms else 0)
+        | (HAS_HOME if seal.home else 0)
+        | (HAS_LEAST if seal.least_ms else 0)
+        | (0 if seal.is_dense else RISING),
         len(seal.positions),
         seal.size_bytes,
         seal.first_offset,
@@ -166,12 +170,13 @@ def encode(seal: Seal) -> bytes:
     entries[0::2] = seal.positions
     entries[1::2] = seal.header_crcs
     times = _big_endian(seal.greatest_ms + seal.least_ms)
-    body = _big_endian(entries).tobytes() + times.tobytes() + seal.home.encode("ascii")
+    next_base = b"" if seal.is_dense else _NEXT_BASE.pack(seal.next_base)
+    body = _big_endian(entries).tobytes() + times.tobytes() + next_base + seal.home.encode("ascii")
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
 def _big_endian(numbers: array[int]) -> array[int]:
-    """The numbers, changed in place, in the order of bytes that a file has; or from it."""
+    """The numbers, changed in place: from the machine's byte order to the file's, or back."""
     if sys.byteorder == "little":  # pragma: no branch - the machine's own
         numbers.byteswap()
     return numbers
@@ -194,27 +199,31 @@ def decode(data: bytes, path: str) -> Seal:
             expected=VERSION,
         )
     times_start, home_start = _ENTRIES_START + count * _ENTRY_BYTES, _home_start(count, size, flags)
-    least_start = home_start - _least_bytes(size, flags)
+    least_end = home_start - (_NEXT_BASE.size if flags & RISING else 0)
+    least_start = least_end - _least_bytes(size, flags)
     home_bytes = len(data) - home_start
     if not (0 < home_bytes <= HOME_LIMIT_BYTES if flags & HAS_HOME else home_bytes == 0):
         raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
     entries, times, least_times = array("I"), array("q"), array("q")
     entries.frombytes(data[_ENTRIES_START:times_start])
     times.frombytes(data[times_start:least_start])
-    least_times.frombytes(data[least_start:home_start])
+    least_times.frombytes(data[least_start:least_end])
+    next_base = _NEXT_BASE.unpack_from(data, least_end)[0] if flags & RISING else -1
     home = data[home_start:].decode("ascii", "replace")
     _big_endian(entries)
     seal = Seal(
-        size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home, _big_endian(least_times)
+        size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home,
+        _big_endian(least_times), next_base,
     )  # fmt: skip
-    if not _is_possible(seal):
+    if not _is_possible(seal) or (flags & RISING and next_base <= last):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
 
 
 def _home_start(count: int, segment_bytes: int, flags: int) -> int:
     times_bytes = _TIME_BYTES * -(-count // TIMES_EVERY) if flags & HAS_TIMES else 0
-    return _ENTRIES_START + count * _ENTRY_BYTES + times_bytes + _least_bytes(segment_bytes, flags)
+    next_base_bytes = _NEXT_BASE.size if flags & RISING else 0
+    return _ENTRIES_START + count * _ENTRY_BYTES + times_bytes + _least_bytes(segment_bytes, flags) + next_base_bytes
 
 
 def _least_bytes(segment_bytes: int, flags: int) -> int:
@@ -226,7 +235,7 @@ def _blocks(segment_bytes: int) -> int:
 
 
 def _is_possible(seal: Seal) -> bool:
-    """Whether positions and times rise, within the segment, offsets are offsets, its home is text. No checksum says so."""
+    """Whether positions and times rise within the segment, offsets are possible and its home is text."""
     positions = seal.positions
     if not seal.home.isascii():
         return False
@@ -244,10 +253,10 @@ def _is_possible(seal: Seal) -> bool:
 def write_seal(
     filesystem: FileSystem, directory: str, base_offset: int, seal: Seal, *, applies: Callable[[], bool] = lambda: True
 ) -> None:
-    """Put the seal beside its segment, if it ``applies`` still, which is asked last. Needs no lock.
+    """Write the seal of a segment, if it ``applies`` still, which is checked last. Needs no lock.
 
-    Several processes may seal one segment at a time: each writes a file of its own, and the last one's takes the place.
-    Synced before it does, so that a loss of power takes the name or leaves the whole seal, never an empty one.
+    Several processes may seal one segment: each writes its own file, and the last rename counts. It is synced before, so that
+    a power failure leaves a whole seal or none.
     """
     path = file_path(directory, base_offset, SEAL)
     temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
@@ -260,14 +269,14 @@ def write_seal(
             file.close()
         if applies():
             filesystem.replace(temporary, path)
-            if not applies():  # deleted meanwhile: whoever deleted it may have looked for a seal before
+            if not applies():  # deleted meanwhile, perhaps before the seal was there
                 filesystem.remove(path)
     finally:
         filesystem.remove(temporary)
 
 
 def check_home(found: str, expected: str, path: str, **facts: int | None) -> None:
-    """``CorruptSegment``, with these facts, where a seal is of another partition than it lies in. What is not known is empty."""
+    """``CorruptSegment``, with these facts, if a seal is of another partition. An unknown home is empty."""
     if found and expected and found != expected:
         problem = f"its seal says that it belongs to {found}, but it lies in {expected} (topic id and partition)"
         raise CorruptSegment(
@@ -278,10 +287,9 @@ def check_home(found: str, expected: str, path: str, **facts: int | None) -> Non
 
 
 def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Generator[int, None, str]:
-    """Reads a seal to its end, a piece at a time, whose size it yields. ``CorruptSegment`` where it cannot be read.
+    """Read a seal to its end, yield the size of each piece, and return its home, "" if none. ``CorruptSegment`` if damaged.
 
-    That what it says fits the segment is not asked: where it doesn't, the segment may be what is damaged. Returns the home
-    that it names, "" if none.
+    It is not compared with the segment: if they differ, the segment may be damaged.
     """
     path = file_path(directory, base_offset, SEAL)
     file = filesystem.open_readable(path)
@@ -311,11 +319,11 @@ def _home_in(file: ReadableFile, head: bytes) -> str:
 
 
 def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
-    """The size of a seal. ``CorruptSegment`` where no seal of such a segment has as much: a sparse file claims any size."""
+    """The size of a seal. ``CorruptSegment`` if it is too large for the segment: a sparse file claims any size."""
     size = file.size()
     segment_bytes_max = min(segment_bytes, INT32_MAX)
     most = segment_bytes_max // _LEAST_BATCH_BYTES + 1
-    limit = _home_start(most, segment_bytes_max, HAS_TIMES | HAS_LEAST) + HOME_LIMIT_BYTES
+    limit = _home_start(most, segment_bytes_max, KNOWN_FLAGS) + HOME_LIMIT_BYTES
     if size > limit:
         raise CorruptSegment(
             f"{file.path} has {size} bytes, a seal of a segment of {segment_bytes} bytes has at most {limit}",
@@ -334,7 +342,17 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
         return None
     try:
         size = _plausible_size(file, segment_bytes)
-        front = file.pread(_ENTRIES_START, 0)  # what can't be a seal is not read whole
+        front = file.pread(_ENTRIES_START, 0)  # a file that cannot be a seal is not read whole
         return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, path)
     finally:
         file.close()
+
+
+def rising_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Seal | None:
+    """The seal of a segment whose offsets may have gaps; None if they are dense, as they are if no readable seal says more."""
+    try:
+        size = filesystem.size(file_path(directory, base_offset, LOG))
+        seal = read_seal(filesystem, directory, base_offset, size)
+    except own(CorruptSegment, FormatVersionError):
+        return None
+    return None if seal is None or seal.is_dense else seal

@@ -1,9 +1,8 @@
 """Finds records by time in one segment, from what is *known* of batches: a wrong guess would hide records silently.
 
-An entry of the time index says that everything up to a batch is older, and only those batches can show it. So a lookup
-relies on the seal of a segment, which has the times under its checksum; without a seal on the headers, which are read once
-and remembered as an outline. It uses the time index if neither will do, and then its batch must agree
-(``TimedSegmentReader.first_batch_since``).
+An entry of the time index claims that everything up to a batch is older, and only those batches can prove it. So a lookup
+uses the seal, which has the times under its checksum; without one the headers, which are read once and kept as an outline;
+and last the time index, whose batch must agree then (``TimedSegmentReader.first_batch_since``).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LEAST_LENGTH = HEADER_BYTES - BATCH_OVERHEAD
 class Outline(NamedTuple):
     """Of every 64 batches: the position where they begin, and the greatest timestamp from the segment's start to their end.
 
-    ``end`` is the position behind them, ``next_offset`` the offset there. Immutable: threads share it.
+    ``end`` is the position after them, ``next_offset`` the offset there. Immutable: threads share it.
     """
 
     positions: array[int]
@@ -54,7 +53,7 @@ def nothing_known(base_offset: int) -> Outline:
 
 
 def batches_of(seal: Seal, first_ms: int, last_ms: int) -> Iterator[tuple[int, int]]:
-    """Ranges of batches, by number, that may have records from ``first_ms`` to ``last_ms``: all others are known to have none."""
+    """Ranges of batches, by number, that may have records from ``first_ms`` to ``last_ms``. All others have none."""
     oldest = bisect_left(seal.greatest_ms, first_ms) * TIMES_EVERY
     blocks: list[tuple[int, int]] = []
     for number, least_ms in enumerate(seal.least_ms):
@@ -73,9 +72,9 @@ def outline_of(seal: Seal) -> Outline:
 
 
 def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, *, dense: bool) -> Outline:
-    """``outline`` with what follows before ``end``, until something reaches the time, or is not as batches must be.
+    """``outline`` extended up to ``end``, or to the first batch that reaches the time or is malformed, which reads report.
 
-    The tightest loop there is: it passes over a segment of a million batches. What is wrong with a batch others will say.
+    The tightest loop in the package: a segment may have a million batches.
     """
     positions, greatest = outline.positions[:], outline.greatest_ms[:]
     known_end, known_offset = position, expected = outline.end, outline.next_offset
@@ -115,9 +114,9 @@ class TimedSegmentReader(SegmentReader):
     # The first since a time
 
     def first_batch_since(self, timestamp_ms: int, offset: int, end: int) -> BatchHeader | None:
-        """The first batch at or behind ``offset`` that has a record at or after the time, by its header; None without one.
+        """The header of the first batch at or after ``offset`` that has a record at or after the time; None without one.
 
-        ``CorruptSegment`` where a damaged header hides the batches behind it, and no time index leads past it.
+        ``CorruptSegment`` if a damaged header hides later batches, and no time index leads past it.
         """
         start = self.locate(offset, end) if offset > self.base_offset else 0
         indexed = 0 if self._dense else self._indexed_time(timestamp_ms, end)
@@ -144,13 +143,13 @@ class TimedSegmentReader(SegmentReader):
         outline = self._outline
         if outline is None or outline.end > end:
             outline = nothing_known(self.base_offset)
-        self._outline = outline = extended(outline, self._file, end, timestamp_ms, dense=self._dense)
+        self._outline = outline = extended(outline, self._file, end, timestamp_ms, dense=self.dense)
         return outline.start(timestamp_ms)
 
     def _indexed_time(self, timestamp_ms: int, end: int) -> int:
-        """The position the time index points to, if its batch agrees about timestamp and offset; 0 otherwise.
+        """The position to which the time index points, if its batch has the timestamp and offset; 0 otherwise.
 
-        That what lies before it is older, too, nothing shows. A damaged entry hardly ever agrees.
+        Nothing proves that all batches before it are older. A damaged entry hardly ever agrees.
         """
         try:
             index = TimeIndexReader(
@@ -178,9 +177,9 @@ class TimedSegmentReader(SegmentReader):
     # A range of times
 
     def spans_of_times(self, first_ms: int, last_ms: int, end: int) -> list[tuple[int, int | None]]:
-        """Spans of offsets, rising, outside of which no record of a batch before ``end`` is from ``first_ms`` to ``last_ms``.
+        """Rising spans of offsets outside of which no record of a batch before ``end`` is from ``first_ms`` to ``last_ms``.
 
-        The second of each is exclusive, None for the segment's end. ``CorruptSegment`` where damage hides what is known.
+        The second offset of each is exclusive, None for the segment's end. ``CorruptSegment`` if damage hides the times.
         """
         seal = self.seal
         if seal is not None and seal.greatest_ms:

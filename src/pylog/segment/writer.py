@@ -75,7 +75,7 @@ class SegmentWriter:
         self._stand_at(size_bytes, next_offset)
 
     def _stand_at(self, size_bytes: int, next_offset: int) -> None:
-        if self._offsets.entries.count and not self._times.entries.count:
+        if self._offsets.count and not self._times.count:
             self._offsets.clear()  # the two grow together: one was lost, so both are made again below
         self._max_timestamp_ms, self._max_timestamp_offset = self._times.last
         start = self._offsets.last_position if self._offsets.last_position < size_bytes else 0
@@ -116,8 +116,8 @@ class SegmentWriter:
         if (
             self.size_bytes + header.size_bytes > segment_bytes
             or relative_end > MAX_RELATIVE_OFFSET  # the log's end is kept relative, too
-            or self._offsets.entries.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES
-            or self._times.entries.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
+            or self._offsets.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES
+            or self._times.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
         ):
             return True
         if self.first_timestamp_ms < 0:
@@ -139,7 +139,7 @@ class SegmentWriter:
 
     def _repair_indexes(self) -> None:
         """Attach again if another writer may have left index entries after the end."""
-        offsets, times = self._offsets.entries, self._times.entries
+        offsets, times = self._offsets, self._times
         is_ahead = offsets.count and self._offsets.last_position >= self.size_bytes
         last_indexed = self._offsets.last_offset if offsets.count else self.base_offset - 1
         is_closed = times.count and self._times.last.offset > last_indexed
@@ -183,7 +183,7 @@ class SegmentWriter:
         most = size_bytes // HEADER_BYTES  # each entry is of another batch
         self._offsets.cut(size_bytes, next_offset, most)
         # Only a closing entry follows the last offset entry: see ``finish``.
-        indexed_end = self._offsets.last_offset + 1 if self._offsets.entries.count else self.base_offset
+        indexed_end = self._offsets.last_offset + 1 if self._offsets.count else self.base_offset
         self._times.cut(min(next_offset, indexed_end), most)
         if self._filesystem.exists(file_path(self._directory, self.base_offset, TRANSACTION_INDEX)):
             index = self._transactions()

@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "recovery cuts what has whole batches behind it",
         "partition/read/assessment.py",
-        "        if behind is not None:\n",
+        "        if following is not None:\n",
         "        if False:\n",
         "with lost slots, one flipped bit costs all records behind it",
         (f"{_WRITER}[slots lost, damage before whole batches]",),
@@ -48,5 +48,29 @@ MUTANTS = (
         (
             "tests/simulation/test_interrupted_recoveries.py::test_a_recovery_within_one_boot_that_is_cut_short_at_any_step_is_finished_by_the_next_writer",
         ),
+    ),
+    Mutant(
+        "of a segment with gaps the last batches may be missing",
+        "segment/seal.py",
+        "        return max(offset, self.next_base) if offset > self.last_offset else offset\n",
+        "        return max(offset, self.next_base)\n",
+        "records that are gone are taken for what compaction has removed",
+        ("tests/partition/test_rising_segments.py::test_a_missing_batch_of_a_compacted_segment_is_noticed",),
+    ),
+    Mutant(
+        "a segment that is missing after one with gaps is passed",
+        "partition/read/reader.py",
+        " and (known_end := segment.gap_end(offset)) < following:\n",
+        " and (known_end := segment.gap_end(offset)) < following and segment.dense:\n",
+        "a reader passes over acknowledged records without an error",
+        ("tests/partition/test_rising_segments.py::test_a_missing_segment_after_a_compacted_one_is_noticed",),
+    ),
+    Mutant(
+        "a recovery cuts a segment that compaction has replaced",
+        "partition/read/assessment.py",
+        "            durable_offset = max(durable_offset, seal.next_base)\n",
+        "            pass\n",
+        "records that were durable are dropped with lost slots",
+        ("tests/partition/test_rising_segments.py::test_a_missing_batch_of_a_compacted_segment_is_noticed",),
     ),
 )

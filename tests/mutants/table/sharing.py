@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "a signal handler's exception is taken for an answer",
         "interrupts.py",
-        "    return () if isinstance(error, kinds) and is_foreign(error) else kinds\n",
+        "    return kinds if trace is None or trace.tb_next is None or not is_foreign(error) else ()\n",
         "    return kinds\n",
         "a TimeoutError of pytest-timeout is swallowed, or a segment is copied as if its sync had failed",
         (f"{_INTERRUPTS}::test_a_handlers_error_in_a_sync_is_not_taken_for_the_disks",),

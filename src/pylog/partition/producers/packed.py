@@ -14,7 +14,7 @@ from pylog.codec.producer_entries import PRODUCER_ENTRY, PRODUCER_ENTRY_BYTES, P
 
 
 class PackedProducers:
-    """Possible entries by rising id. ``count`` says how many."""
+    """``count`` possible entries by rising id."""
 
     __slots__ = ("_data", "count")
 

@@ -1,8 +1,7 @@
-"""Brings producer state up to the end of a partition: the newest good snapshot, then the headers behind it.
+"""Brings producer state up to the end of a partition: the newest good snapshot, then the headers after it.
 
-Snapshots are written at each roll, and in between after so many bytes or batches (``is_due``): opening a partition reads
-no more headers than that, whatever process wrote them, however it ended. The snapshot at a segment's base is synced with
-the segments before it; any other is lost with the power, which costs a longer replay.
+Snapshots are written at each roll, and in between (``is_due``), which bounds the headers that opening a partition reads. The
+snapshot at a segment's base is synced with the segments before it; without the others, a replay takes longer.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentReader, SegmentScan
-from pylog.segment.naming import LOG, SNAPSHOT, file_path, is_unfinished_snapshot, offsets_of
+from pylog.segment import SegmentReader
+from pylog.segment.naming import SNAPSHOT, file_path, is_unfinished_snapshot, offsets_of
 from pylog.storage import FileSystem, ReadableFile, read_whole, write_atomically
 
 logger = logging.getLogger("pylog.partition")
@@ -36,8 +35,8 @@ _LIMIT_BYTES = 64 << 20  # more than a million producers
 def fold(states: ProducerStates, header: BatchHeader, position: int, file: ReadableFile) -> AbortedTransaction | None:
     """Take one batch of the log into the states; the transaction it aborted, if it is an abort marker.
 
-    A control batch that holds no marker ends nothing: a transaction that is open stays open, so that read_committed shows
-    none of it. It is reported in the log, and named when it is read or verified.
+    A control batch without a marker ends nothing: a transaction stays open, so that read_committed shows none of it. Reading
+    and ``verify`` report it.
     """
     if header.producer_id < 0 or not header.is_control:
         states.add(header)
@@ -80,14 +79,11 @@ def load(filesystem: FileSystem, directory: str, segments: Segments, end_offset:
         following = segments.after(base)
         reader = SegmentReader(filesystem, directory, base, closed=False, dense=False)
         try:
-            size = reader.size()
-            file = filesystem.open_readable(file_path(directory, base, LOG))
-            scan = SegmentScan(file, reader.locate(at, size), size, next_offset=0, dense=False, check_crc=False)
+            scan = reader.headers_from(at)
             for position, header in scan:
                 if header.base_offset >= end_offset:
                     break
-                fold(states, header, position, file)
-            file.close()
+                fold(states, header, position, scan.file)
         finally:
             reader.close()
         base, at = following, following if following is not None else end_offset
@@ -101,12 +97,12 @@ def _newest(filesystem: FileSystem, directory: str, segments: Segments, end_offs
         except own(CorruptSegment, FormatVersionError) as damage:
             logger.warning("%s; going back to an older snapshot", damage)
         except own(FileNotFoundError):
-            continue  # removed meanwhile: a reader looks without the lock, and a sealer tidies without it
+            continue  # removed meanwhile: readers and sealers hold no lock
     return ProducerStates(), 0
 
 
 def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
-    """The snapshot of this offset. ``CorruptSegment`` where it is damaged, or speaks of offsets that lay ahead of it."""
+    """The snapshot of this offset. ``CorruptSegment`` if it is damaged, or names later offsets."""
     path = file_path(directory, offset, SNAPSHOT)
     wanted = ProducerStates.snapshot_bytes(read_whole(filesystem, path, _FRONT_BYTES))
     states = ProducerStates.decode(read_whole(filesystem, path, min(wanted + 1, _LIMIT_BYTES)), path)
@@ -133,7 +129,7 @@ def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
 def is_due(states: ProducerStates, size_bytes: int) -> bool:
     """Whether to take a snapshot, ``size_bytes`` after the last one that was taken or tried.
 
-    Of many producers after more batches, so that no batch pays for more than the bytes of a few.
+    With many producers it is taken after more batches, so that each batch pays for the bytes of a few producers.
     """
     batches = states.batches_since_snapshot
     return size_bytes >= INTERVAL_BYTES or (
@@ -146,9 +142,9 @@ def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_off
 
 
 def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
-    """Put the snapshot of this offset on the medium, in a new file: a sync that failed proves nothing about the next.
+    """Make the snapshot of this offset durable in a new file: after a failed sync, another one proves nothing.
 
-    For one that will be all that is left of the producers before it. None that can be read is fine.
+    For the snapshot that will be all that is left of earlier producers. Nothing happens if none can be read.
     """
     if is_whole(filesystem, directory, offset):
         states = read(filesystem, directory, offset)
@@ -156,11 +152,11 @@ def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
 
 
 def unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_end: int) -> list[int]:
-    """Snapshots that may be torn after a loss of power, and are removed by a recovery: all but those at the bases of segments
+    """Snapshots that a power failure may have torn, and that a recovery removes: all but those at the bases of segments
     before ``synced_end``.
 
-    Those were synced with the segments before them (``closed_files.py``), or before those were deleted, which may be the one
-    at ``synced_end`` too. Where it can have been taken since, it may even be whole, and an older one: what a removed file left.
+    Those were synced with the segments before them, or before those were deleted, as may be the one at ``synced_end``. If that
+    may have been taken since, it may even be whole, and an older one: what a removed file left.
     """
     keep = {base for base in segments.bases if base < synced_end}
     if not keep and is_whole(filesystem, directory, synced_end):

@@ -57,7 +57,7 @@ class ProducerEntry:
 
     @classmethod
     def unpacked(cls, fields: tuple[int, ...]) -> ProducerEntry:
-        """What a snapshot says of a producer, in ``ProducerFields``."""
+        """A producer from the ``ProducerFields`` of a snapshot."""
         _, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = fields
         entry = cls(epoch, coordinator_epoch, None if start < 0 else start)
         if last_offset >= 0:
@@ -68,7 +68,7 @@ class ProducerEntry:
         return entry
 
     def packed(self, producer_id: int) -> tuple[int, ...]:
-        """What a snapshot is to say of a producer, in ``ProducerFields``."""
+        """The ``ProducerFields`` of a producer for a snapshot."""
         start = -1 if self.transaction_start is None else self.transaction_start
         if not self.batches:
             return producer_id, self.epoch, -1, -1, 0, -1, self.coordinator_epoch, start
@@ -95,7 +95,7 @@ class ProducerStates:
 
     @property
     def entries(self) -> dict[int, ProducerEntry]:
-        """All of them, by producer id, to be looked at and changed. Where there are very many this takes its time."""
+        """All of them by producer id, to be read and changed. Slow with very many producers."""
         packed, self._packed = self._packed, PackedProducers()
         for fields in packed:
             if fields.producer_id not in self._entries:
@@ -147,7 +147,7 @@ class ProducerStates:
         return None
 
     def next_sequence(self, producer_id: int) -> int | None:
-        """The sequence that must come next of a producer; None where any may, since nothing is known of it."""
+        """The sequence that a producer must send next; None if it is unknown, and any may come."""
         entry = self._entries.get(producer_id) or self._get(producer_id)
         return None if entry is None else entry.next_sequence()
 
@@ -206,16 +206,16 @@ class ProducerStates:
         return min(start for start in starts if start is not None)
 
     def expire(self, before_ms: int, before_offset: int) -> None:
-        """Of what a snapshot says, forget producers without an open transaction whose last batch is older than both.
+        """Forget producers of the snapshot without an open transaction whose last batch is older than both.
 
-        Records that are sent now may be of any time: of yesterday's flights, say. So their offset has a say, too.
+        Records that are sent now may be of any time, yesterday's flights for example. So the offset counts, too.
         """
         self._packed.expire(before_ms, before_offset)
 
     def _forget_some(self) -> None:
-        """Forget the longest idle tenth of very many producers, so that memory and snapshots keep within bounds.
+        """Forget the longest idle tenth of very many producers, which bounds memory and snapshots.
 
-        Not those with an open transaction. It does nothing but once in so many producers.
+        Those with an open transaction are kept. Acts once in ``_FORGOTTEN_AT_ONCE`` producers.
         """
         count = len(self)
         if count <= PRODUCERS_MAX or count % _FORGOTTEN_AT_ONCE:
@@ -242,7 +242,7 @@ class ProducerStates:
 
     @staticmethod
     def snapshot_bytes(front: bytes) -> int:
-        """How long a snapshot must be that begins like this."""
+        """The size of a snapshot that begins like this."""
         least = _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size
         if len(front) < least:
             return least

@@ -1,11 +1,11 @@
-"""What stands in a partition directory when no valid commit slot says so. Reads only; pure but for the reading.
+"""What a partition directory contains if no valid commit slot records it. Reads only.
 
-Used where a directory comes from another boot (power may have failed), from a copy, from Kafka, or has lost its slots. The
+Used for a directory of another boot (power may have failed), a copy, one of Kafka's, or one that has lost its slots. The
 writer acts on the answer (cuts, rebuilds, publishes); a reader without write permission uses it as its view.
 
 The rule (docs/guarantees.md): batches are kept up to the first that is not whole, valid and continuing. Below the durable
-end that is damage and raises. Where nothing tells how far the log was durable (``known_durable=False``), whole batches
-*behind* the bad place mean damage too, since a torn tail has nothing behind it.
+end that is damage and raises. If the durable end is unknown (``known_durable=False``), whole batches *after* the bad place
+mean damage too, since nothing follows a torn tail.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from pylog.codec.format import INT32_MAX
 from pylog.errors import CorruptSegment
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentScan, find_next_batch
-from pylog.segment.naming import LOG, file_path
-from pylog.storage import FileSystem
+from pylog.segment import SegmentScan, find_next_batch, rising_seal
+from pylog.segment.naming import LOG
 
 
 class Assessment(NamedTuple):
-    """Where the log ends, and what lies behind that end. ``last_position``: the last segment's last batch, or -1."""
+    """Where the log ends, and what is after that end. ``last_position``: the last segment's last batch, or -1."""
 
     active_base: int
     written_end: int
@@ -33,27 +33,43 @@ class Assessment(NamedTuple):
 
 
 def assess(
-    filesystem: FileSystem, directory: str, segments: Segments, *, durable_offset: int, known_durable: bool, dense: bool
+    directory: PartitionDirectory, segments: Segments, *, start: int, durable_offset: int, known_durable: bool
 ) -> Assessment:
-    """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule."""
+    """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule.
+
+    Without a segment the log is empty at ``start``, unless it was durable further.
+
+    A segment whose seal allows gaps was compacted, so it was durable. If it is the last, the active one is still to come.
+    """
+    filesystem = directory.filesystem
+    if not segments.bases:
+        if durable_offset > start:
+            raise CorruptSegment(
+                f"{directory.path} has no segment, but was durable up to offset {durable_offset}; restore it from a copy",
+                path=directory.path, position=0, offset=start, durable_offset=durable_offset,
+            )  # fmt: skip
+        return Assessment(start, 0, start, 0, (), None)
     first = segments.floor(durable_offset)
     bases = [base for base in segments.bases if first is None or base >= first]
-    expected, size, last = bases[0], 0, -1
+    expected, size, last, seal = bases[0], 0, -1, None
     for number, base in enumerate(bases):
-        path = file_path(directory, base, LOG)
-        if base != expected and (dense or base < expected):
-            return _mismatched_base(filesystem, directory, bases, number, expected, durable_offset, known_durable)
+        path = directory.file_path(base, LOG)
+        if base < expected or (base > expected and not directory.is_kafka):
+            return _mismatched_base(directory, bases, number, expected, durable_offset, known_durable)
+        seal = None if directory.is_kafka else rising_seal(filesystem, directory.path, base)
+        if seal is not None:
+            durable_offset = max(durable_offset, seal.next_base)
         file = filesystem.open_readable(path)
         try:
             size = file.size()
-            scan = SegmentScan(file, 0, size, next_offset=base, dense=dense)
+            scan = SegmentScan(file, 0, size, next_offset=base, dense=seal is None and not directory.is_kafka)
             last = -1
             for position, _ in scan:
                 last = position
             if scan.problem is not None:
-                _refuse_damage(scan, path, size, durable_offset, known_durable)
+                _refuse_damage(scan, size, durable_offset, known_durable)
                 if not known_durable:
-                    _refuse_to_drop(filesystem, directory, scan, path, bases[number + 1 :])
+                    _refuse_to_drop(directory, scan, bases[number + 1 :])
                 return Assessment(
                     base,
                     scan.position,
@@ -63,61 +79,49 @@ def assess(
                     scan.problem,
                     last,
                 )
-            expected = scan.next_offset
+            expected = scan.next_offset if seal is None else seal.gap_end(scan.next_offset)
         finally:
             file.close()
     if expected < durable_offset:
-        raise _missing(file_path(directory, bases[-1], LOG), size, expected, durable_offset, "the file ends there")
+        raise _missing(directory.file_path(bases[-1], LOG), size, expected, durable_offset, "the file ends there")
+    if seal is not None:
+        return Assessment(expected, 0, expected, 0, (), None)
     return Assessment(bases[-1], size, expected, 0, (), None, last)
 
 
-def _refuse_damage(scan: SegmentScan, path: str, size: int, durable_offset: int, known_durable: bool) -> None:
-    facts = {"path": path, "position": scan.position, "offset": scan.next_offset, "problem": scan.problem}
+def _refuse_damage(scan: SegmentScan, size: int, durable_offset: int, known_durable: bool) -> None:
     if scan.next_offset < durable_offset:
-        raise CorruptSegment(
-            f"{path} is damaged at position {scan.position}, offset {scan.next_offset}, below the durable end "
-            f"{durable_offset}: {scan.problem}; it was not cut, restore it from a copy",
-            **facts,
+        raise scan.damage(
+            f", below the durable end {durable_offset}", "; it was not cut, restore it from a copy",
             durable_offset=durable_offset,
-        )
+        )  # fmt: skip
     if not known_durable:
         if size > INT32_MAX:  # a sparse file claims any size, and is not searched for batches
-            raise CorruptSegment(
-                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; it has {size} bytes, "
-                f"a segment has at most {INT32_MAX}, so it was not cut",
-                **facts,
-                size_bytes=size,
-                limit_bytes=INT32_MAX,
-            )
-        behind = find_next_batch(scan.file, scan.position + 1, size, scan.next_offset)
-        if behind is not None:
-            raise CorruptSegment(
-                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; whole batches "
-                f"follow at position {behind[0]}, offset {behind[1].base_offset}, so it was not cut",
-                **facts,
-                next_position=behind[0],
-                next_offset=behind[1].base_offset,
-            )
+            raise scan.damage(
+                more=f"; it has {size} bytes, a segment has at most {INT32_MAX}, so it was not cut",
+                size_bytes=size, limit_bytes=INT32_MAX,
+            )  # fmt: skip
+        following = find_next_batch(scan.file, scan.position + 1, size, scan.next_offset)
+        if following is not None:
+            position, offset = following[0], following[1].base_offset
+            raise scan.damage(
+                more=f"; whole batches follow at position {position}, offset {offset}, so it was not cut",
+                next_position=position, next_offset=offset,
+            )  # fmt: skip
 
 
-def _refuse_to_drop(filesystem: FileSystem, directory: str, scan: SegmentScan, path: str, later: list[int]) -> None:
-    """A torn tail has nothing behind it: neither in its own file nor in later segments."""
+def _refuse_to_drop(directory: PartitionDirectory, scan: SegmentScan, later: list[int]) -> None:
+    """A torn tail has nothing after it: neither in its own file nor in later segments."""
     for base in later:
-        if filesystem.size(file_path(directory, base, LOG)):
-            raise CorruptSegment(
-                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}; a segment "
-                f"follows at offset {base}, and nothing says that power was lost, so nothing was cut",
-                path=path,
-                position=scan.position,
-                offset=scan.next_offset,
-                problem=scan.problem,
+        if directory.filesystem.size(directory.file_path(base, LOG)):
+            raise scan.damage(
+                more=f"; a segment follows at offset {base}, and nothing says that power was lost, so nothing was cut",
                 next_offset=base,
             )
 
 
 def _mismatched_base(
-    filesystem: FileSystem,
-    directory: str,
+    directory: PartitionDirectory,
     bases: list[int],
     number: int,
     expected: int,
@@ -126,13 +130,12 @@ def _mismatched_base(
 ) -> Assessment:
     """A segment that does not continue the one before it."""
     previous = bases[number - 1]
-    path = file_path(directory, previous, LOG)
-    size = filesystem.size(path)
+    path = directory.file_path(previous, LOG)
+    size = directory.filesystem.size(path)
     problem = f"{path} ends at offset {expected}, but the next segment begins at {bases[number]}"
     if expected < durable_offset:
         raise _missing(path, size, expected, durable_offset, problem)
-    following = file_path(directory, bases[number], LOG)
-    if not known_durable and filesystem.size(following):
+    if not known_durable and directory.filesystem.size(directory.file_path(bases[number], LOG)):
         raise CorruptSegment(
             f"{problem}; nothing says that power was lost, so nothing was cut",
             path=path,

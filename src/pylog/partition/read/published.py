@@ -1,8 +1,7 @@
 """What is published of a partition, for readers: they take no lock and change nothing.
 
-Valid commit slots of this boot say it. Otherwise (another boot, lost slots, a Kafka directory) the segments are assessed
-without touching them, and the answer is kept until something there changes; or the partition's writer, if there is one,
-recovers them.
+Valid commit slots of this boot record it. Otherwise (another boot, lost slots, a Kafka directory) the partition's writer
+recovers, if there is one; or the segments are assessed without changing them, and the result is kept until they change.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import closing
 from typing import NamedTuple, Protocol
 
 from pylog.codec.format import HEADER_BYTES, INT64_MAX, INT64_MIN
-from pylog.errors import Closed, CorruptSegment
+from pylog.errors import Closed
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitSlotsReader, CommitState
 from pylog.partition.directory import PartitionDirectory
@@ -25,19 +24,18 @@ from pylog.segment import SegmentScan
 from pylog.segment.naming import COMMIT_SLOTS, LOG, file_path
 from pylog.storage import FileSystem, ReadableFile
 
-_NO_SLOTS = b""
 _LISTINGS_MAX = 5
 
 
 class Published(Protocol):
-    """What a reader may see: a ``PublishedView``, or what one has said once."""
+    """What a reader may see: a ``PublishedView``, or its state at one time."""
 
     def current(self) -> CommitState: ...
     def current_with_token(self) -> tuple[CommitState, object]: ...
 
 
 class PublishedOnce(NamedTuple):
-    """A state that does not change any more, whatever is appended."""
+    """A state that does not change, whatever is appended."""
 
     state: CommitState
 
@@ -49,17 +47,12 @@ class PublishedOnce(NamedTuple):
 
 
 class PublishedView:
-    """Reads the commit slots of one directory, and assesses the segments if the slots do not tell."""
+    """Reads the commit slots of one directory, and assesses the segments if they are not valid."""
 
     def __init__(
-        self,
-        directory: PartitionDirectory,
-        *,
-        foreign: bool,
-        log_start: int,
-        recover: Callable[[], CommitState] | None = None,
+        self, directory: PartitionDirectory, *, log_start: int, recover: Callable[[], CommitState] | None = None
     ) -> None:
-        """``foreign`` marks a directory of Kafka's: no slots, gaps allowed, closed segments trusted until they are read.
+        """In a directory of Kafka's, which has no slots, closed segments are trusted until they are read.
 
         ``recover`` returns what is published after a repair. Without it the segments are assessed.
         """
@@ -67,13 +60,12 @@ class PublishedView:
         self._filesystem = directory.filesystem
         self._path = directory.path
         self._boot = directory.boot
-        self._foreign = foreign
         self._log_start = log_start
         self._recover = recover
         self._slots: CommitSlotsReader | None = None
         self._is_closed = False
         self._assessed: tuple[tuple[object, ...], CommitState] | None = None
-        # What is known of a Kafka directory. A thread that continues from it takes it out.
+        # The state of a Kafka directory. A thread that continues from it takes it out.
         self._tail: deque[_KafkaTail] = deque(maxlen=1)
 
     def current(self) -> CommitState:
@@ -83,24 +75,24 @@ class PublishedView:
         return state if state is not None and state.boot == self._boot else self._current()
 
     def current_with_token(self) -> tuple[CommitState, object]:
-        """What is visible, and the ``token`` of that moment: by one read, if the slots tell."""
+        """What is visible, and the ``token`` of that moment: by one read, if the slots are valid."""
         slots = self._slots
         if slots is not None:
             raw, state = slots.look()
             if state is not None and state.boot == self._boot:
                 return state, (raw,)
-        token = self.token()  # before: it changes with what is repaired, or comes meanwhile
+        token = self.token()  # before: a repair or an append after it changes the token
         return self._current(), token
 
     def _current(self) -> CommitState:
-        """The same with slots that are to be opened, that do not tell, or that are not there."""
-        if self._foreign:
+        """What is visible, if the slots are not open, not valid, or missing."""
+        if self._directory.is_kafka:
             self.check_open()
             return self._assess(None)
-        state = self._slots_reader().read()
+        state = self._read_slots()
         if state is None:
             self._slots = None  # spoiled: the topic may have been deleted, and created again under its name
-            state = self._slots_reader().read()
+            state = self._read_slots()
         if state is not None and state.boot == self._boot:
             return state
         return self._assess(state) if self._recover is None else self._recover()
@@ -110,9 +102,8 @@ class PublishedView:
         slots = self._slots
         if slots is None:
             self.check_open()
-            slots = _NOTHING if self._foreign else self._slots_reader()
-        raw = slots.raw()
-        if raw:
+            slots = None if self._directory.is_kafka else self._slots_reader()
+        if slots is not None and (raw := slots.raw()):
             return (raw,)
         segments = self._list()
         last = segments.bases[-1] if segments.bases else None
@@ -122,7 +113,7 @@ class PublishedView:
             return last, -1
 
     def let_go(self) -> None:
-        """Close the slots, when the last thread that reads them is done. The next call opens what stands there then."""
+        """Close the slots when the last thread that reads them is done. The next call opens the file again."""
         self._slots = None
 
     def close(self) -> None:
@@ -133,17 +124,21 @@ class PublishedView:
     def check_open(self) -> None:
         """``Closed`` after ``close``."""
         if self._is_closed:
-            self._directory.check_topic()  # it may have been closed because its topic is gone: then that is the error
+            self._directory.check_topic()  # closed because its topic is gone: then that is the error
             raise Closed(f"{self._path} has been closed", path=self._path)
 
-    def _slots_reader(self) -> CommitSlotsReader:
+    def _read_slots(self) -> CommitState | None:
+        slots = self._slots_reader()
+        return None if slots is None else slots.read()
+
+    def _slots_reader(self) -> CommitSlotsReader | None:
         slots = self._slots
         if slots is None:
             self.check_open()
             try:
                 slots = CommitSlotsReader(self._filesystem.open_readable(f"{self._path}/{COMMIT_SLOTS}"))
             except own(FileNotFoundError):
-                return _NOTHING
+                return None
             self._directory.check_topic()
             slots.close_when_idle()
             self._slots = slots
@@ -166,19 +161,9 @@ class PublishedView:
 
     def _assess_listed(self, slots: CommitState | None) -> CommitState:
         segments = self._list()
-        if not segments.bases:
-            if slots is not None and slots.durable_offset > slots.log_start_offset:
-                raise CorruptSegment(
-                    f"{self._path} has no segment, but was durable up to offset {slots.durable_offset}; "
-                    "restore it from a copy",
-                    path=self._path,
-                    position=0,
-                    durable_offset=slots.durable_offset,
-                )
-            start = slots.log_start_offset if slots is not None else self._log_start
-            return self._unpublished(start, 0, start, start, start, start, 0)
-        last = segments.bases[-1]
-        seen = (slots, segments, self._filesystem.size(self._directory.file_path(last, LOG)))
+        last = segments.bases[-1] if segments.bases else None
+        size = 0 if last is None else self._filesystem.size(self._directory.file_path(last, LOG))
+        seen = slots, segments, size
         known = self._assessed
         if known is not None and known[0] == seen:
             return known[1]
@@ -187,78 +172,61 @@ class PublishedView:
         return state
 
     def _assess_segments(self, slots: CommitState | None, segments: Segments) -> CommitState:
-        start = slots.log_start_offset if slots is not None else max(segments.bases[0], self._log_start)
+        start = slots.log_start_offset if slots is not None else max((*segments.bases[:1], self._log_start))
         segments = segments.since(start)
         durable = slots.durable_offset if slots is not None else start
-        if self._foreign:
-            found, open_offset = self._foreign_end(segments)
+        if self._directory.is_kafka and segments.bases:
+            found, open_offset = self._kafka_end(segments)
         else:
-            found, producers = self._end(segments, durable, known_durable=slots is not None)
+            found, producers = self._end(segments, start, durable, known_durable=slots is not None)
             open_offset = producers.first_open_offset
         end = found.log_end_offset
         stable = end if open_offset is None else min(open_offset, end)
-        version = slots.segments_version if slots is not None else 0
-        known_durable = end if self._foreign else min(durable, end)
         start = min(start, end)
-        return self._unpublished(
-            found.active_base, found.written_end, end, known_durable, max(stable, start), start, version
-        )
-
-    def _unpublished(
-        self, active_base: int, written_end: int, end: int, durable: int, stable: int, start: int, version: int
-    ) -> CommitState:
-        """What the segments say, as a state."""
         return CommitState(
             sequence=0,
             boot=self._boot,
             leader_epoch=-1,
-            active_base=active_base,
-            written_end=written_end,
+            active_base=found.active_base,
+            written_end=found.written_end,
             log_end_offset=end,
-            durable_offset=durable,
-            last_stable_offset=stable,
+            durable_offset=end if self._directory.is_kafka else min(durable, end),
+            last_stable_offset=max(stable, start),
             log_start_offset=start,
             high_watermark=end,
-            segments_version=version,
-            least_timestamp_ms=INT64_MIN if written_end else INT64_MAX,
+            segments_version=slots.segments_version if slots is not None else 0,
+            least_timestamp_ms=INT64_MIN if found.written_end else INT64_MAX,
         )
 
-    def _end(self, segments: Segments, durable: int, *, known_durable: bool) -> tuple[Assessment, ProducerStates]:
+    def _end(
+        self, segments: Segments, start: int, durable: int, *, known_durable: bool
+    ) -> tuple[Assessment, ProducerStates]:
         """Where the log ends, and its producers there."""
-        found = assess(
-            self._filesystem,
-            self._path,
-            segments,
-            durable_offset=durable,
-            known_durable=known_durable,
-            dense=not self._foreign,
-        )
+        found = assess(self._directory, segments, start=start, durable_offset=durable, known_durable=known_durable)
         kept = segments.up_to(found.active_base)
         return found, snapshots.load(self._filesystem, self._path, kept, found.log_end_offset, now_ms=0)
 
-    def _foreign_end(self, segments: Segments) -> tuple[Assessment, int | None]:
-        """Where a directory of Kafka's ends, and its first open offset: its last segment is read once, then what comes to it."""
+    def _kafka_end(self, segments: Segments) -> tuple[Assessment, int | None]:
+        """Where a directory of Kafka's ends, and its first open offset. Its last segment is read once, then what is added."""
         tail: _KafkaTail | None = None
-        with suppress(IndexError):  # nothing is known, or another thread is at it
+        with suppress(IndexError):  # unknown, or another thread is using it
             before = self._tail.pop()
             if before.found.active_base == segments.bases[-1]:
                 tail = before.grown(self._filesystem, self._path)
         if tail is None:
-            found, producers = self._end(segments, segments.bases[-1], known_durable=True)
+            found, producers = self._end(segments, segments.bases[0], segments.bases[-1], known_durable=True)
             tail = _KafkaTail.of(self._filesystem, self._path, found, producers)
         end = tail.found, tail.producers.first_open_offset
-        self._tail.append(tail)  # from here on it may be another thread's
+        self._tail.append(tail)  # another thread may take it now
         return end
 
 
 class _KafkaTail(NamedTuple):
-    """What was assessed of a Kafka directory, so that only what is new there has to be read.
+    """The assessment of a Kafka directory, so that only what is new must be read: without slots, readers look often.
 
-    A reader looks again and again there, since no commit slots say what is published. Kafka appends to the last segment; a
-    follower may cut it, too, and write on. So what was assessed counts only while its last batch stands where it stood.
-
-    ``last_header`` is of that batch, as bytes. ``producers`` change in ``grown``, so it is for one thread, which takes it
-    away from all others.
+    Kafka appends to the last segment; a follower may also cut it and continue. So the assessment counts only while its last
+    batch is unchanged. ``last_header`` has the bytes of that batch's header. ``grown`` changes ``producers``, so one thread
+    takes the tail from all others.
     """
 
     found: Assessment
@@ -267,12 +235,12 @@ class _KafkaTail(NamedTuple):
 
     @classmethod
     def of(cls, filesystem: FileSystem, path: str, found: Assessment, producers: ProducerStates) -> _KafkaTail:
-        """What to continue from later."""
+        """The tail from which to continue later."""
         with closing(filesystem.open_readable(file_path(path, found.active_base, LOG))) as file:
             return cls(found, producers, _header(file, found.last_position))
 
     def grown(self, filesystem: FileSystem, path: str) -> _KafkaTail | None:
-        """The same with all that has come to its last segment. None: everything is to be assessed again."""
+        """The tail with all that was added to its last segment. None: assess everything again."""
         found = self.found
         with closing(filesystem.open_readable(file_path(path, found.active_base, LOG))) as file:
             size = file.size()
@@ -289,24 +257,5 @@ class _KafkaTail(NamedTuple):
 
 
 def _header(file: ReadableFile, position: int) -> bytes:
-    """Nothing if there is no batch yet."""
+    """The bytes of a header; none if there is no batch yet."""
     return file.pread(HEADER_BYTES, position) if position >= 0 else b""
-
-
-class _NothingPublished(CommitSlotsReader):
-    """Stands for slots that are not there (yet)."""
-
-    def __init__(self) -> None:
-        """There is no file."""
-
-    def read(self) -> None:
-        return None
-
-    def look(self) -> tuple[bytes, None]:
-        return _NO_SLOTS, None
-
-    def raw(self) -> bytes:
-        return _NO_SLOTS
-
-
-_NOTHING = _NothingPublished()

@@ -1,8 +1,8 @@
 """Reads one partition: lock-free, without write permission, up to the visible end.
 
-Holds a snapshot of the segment list and a few open segments; takes a new snapshot when what is published says that the
-list changed. A file that vanishes under it was deleted: the list is read again, and the answer is records or
-``OffsetOutOfRange``, never an ``OSError``.
+Keeps a snapshot of the segment list and a few open segments, and takes a new one when the published version of the list
+changes. A file that vanishes was deleted: the list is read again, and the answer is records or ``OffsetOutOfRange``, never an
+``OSError``.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from pylog.segment.naming import LOG, TRANSACTION_INDEX, offset_of
 
 T = TypeVar("T")
 
-_OPEN_SEGMENTS_MAX = 16  # of closed ones: whoever seeks at random comes back to them, and opening reads their seal
+_OPEN_SEGMENTS_MAX = 16  # closed ones: random seeks return to them, and opening one reads its seal
 _REREADS_MAX = 5
 
 
 class Cursor(NamedTuple):
-    """Where to read next. ``base`` and ``position`` remember the file, -1 where the offset has to be looked up."""
+    """Where to read next. ``base`` and ``position`` are the place in the file, -1 if the offset must be looked up."""
 
     offset: int
     base: int = -1
@@ -51,9 +51,9 @@ class Cursor(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Batches with records for the application, the place to go on, and the visible end as it was.
+    """Batches with records for the application, where to continue, and the visible end at that time.
 
-    ``token`` is the partition's change token of the moment that they were looked for; None where nobody could say.
+    ``token`` is the partition's change token from before the read, None if it is unknown.
     """
 
     batches: list[BatchView]
@@ -65,16 +65,14 @@ class Fetched(NamedTuple):
 class PartitionReader:
     """Reads what ``published`` says is there."""
 
-    def __init__(self, directory: PartitionDirectory, published: Published, *, dense: bool) -> None:
-        """``dense`` logs have no gaps between offsets; Kafka's directories may (compaction)."""
+    def __init__(self, directory: PartitionDirectory, published: Published) -> None:
         self._directory = directory
         self._filesystem = directory.filesystem
         self._path = directory.path
         self._topic_partition = directory.topic_partition
         self._home = directory.home
         self.published = published
-        self._dense = dense
-        # Threads share this object: each of these is replaced whole, and files close when their last user lets go of them.
+        # Threads share this object: each of these is replaced whole, and files close when the last user drops them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
@@ -100,7 +98,7 @@ class PartitionReader:
         return self._reread(self._segment_infos)
 
     def _reread(self, look: Callable[[], T]) -> T:
-        """``look``, again with a new list of segments where a file, or what was looked for, was deleted under it."""
+        """Call ``look``, again with a new list of segments if a file, or what it looked for, was deleted meanwhile."""
         for _ in range(_REREADS_MAX):
             try:
                 return look()
@@ -120,22 +118,22 @@ class PartitionReader:
         return tuple(found)
 
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
-        """Offsets at which the range can be cut into pieces of about as many bytes, by the indexes. See ``split_points.py``."""
+        """Offsets that cut the range into pieces of about ``piece_bytes``, by the indexes. See ``split_points.py``."""
         state = self.published.current()
         return list(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes))
 
     def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
-        """The first of them, else ``end``. Looks at no more of the range than lies before it."""
+        """The first of them, else ``end``. Reads nothing after it."""
         state = self.published.current()
         return next(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes), end)
 
     def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
-        """About how many bytes of segments hold this range, by the indexes. ``enough``: more need not be counted."""
+        """About how many bytes of segments contain this range, by the indexes. ``enough``: stop counting there."""
         state = self.published.current()
         return size_bytes(self._directory, self._segments_since(state, start), state, start, end, enough)
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
-        """Those that may hold the offset or later ones. For what is new no directory of thousands of files is listed."""
+        """Segments that may contain the offset or later ones. The directory is not listed if that is only the active one."""
         return Segments((state.active_base,)) if offset >= state.active_base else self.segments(state)
 
     # Fetching
@@ -145,7 +143,7 @@ class PartitionReader:
     ) -> Fetched:
         """The next batches at ``cursor.offset``, about ``max_bytes`` of them; none at the visible end.
 
-        None either, and nothing is looked for, while the change token is the ``quiet_token``.
+        None either, without a read, while the change token is the ``quiet_token``.
         The first batch may begin before the offset. ``OffsetOutOfRange``; ``CorruptSegment`` for damage at the offset.
         """
         is_reopened = False
@@ -160,15 +158,15 @@ class PartitionReader:
                 batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level)
                 return Fetched(batches, cursor, limit, token)
             except own(FileNotFoundError):
-                pass  # deleted under us: look again at what is left
+                pass  # deleted meanwhile: read what is left
             except own(CorruptSegment) as damage:
                 if is_reopened:
                     behind = damage.facts.get("next_offset")
-                    if behind is not None and behind <= cursor.offset:  # a seal that lies leads nobody backwards
+                    if behind is not None and behind <= cursor.offset:  # a wrong seal must not lead backwards
                         damage.facts.update(next_position=None, next_offset=None)
                     damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
                     raise
-                is_reopened = True  # it may have been replaced under us, after a sync that failed: open it anew
+                is_reopened = True  # a copy may have replaced it after a failed sync: reopen it
             self._listed = None
             cursor = Cursor(cursor.offset)
         raise CorruptSegment(
@@ -184,7 +182,7 @@ class PartitionReader:
     def fetches(
         self, start: int | Cursor, end: int, *, max_bytes: int = FETCH_BYTES, isolation_level: str = READ_UNCOMMITTED
     ) -> Iterator[Fetched]:
-        """The same, in the pieces in which they are read. A piece may be empty: its batches have no records left."""
+        """The same in the pieces that are read. A piece may be empty, if its batches have no records left."""
         cursor = start if isinstance(start, Cursor) else Cursor(start)
         while cursor.offset < end:
             fetched = self.fetch(cursor, max_bytes=max_bytes, isolation_level=isolation_level, visibility=WRITTEN)
@@ -194,7 +192,7 @@ class PartitionReader:
             cursor = fetched.cursor
 
     def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
-        """Where whole batches go on behind ``damage``, met on the way to ``offset``; at the latest with the next segment."""
+        """Where whole batches continue after ``damage`` that was met at ``offset``; at the latest the next segment."""
         state = self.published.current()
         segments = self.segments(state)
         path = damage.facts.get("path", "")
@@ -207,7 +205,7 @@ class PartitionReader:
         if base is not None and path == self._directory.file_path(base, LOG):
             with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
                 segment, end = self._segment(base, state, following)
-                found = next_whole(segment, file, damage, offset, end, end_offset, dense=self._dense)
+                found = next_whole(segment, file, damage, offset, end, end_offset)
         return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
 
     def _out_of_range(self, offset: int, state: CommitState) -> OffsetOutOfRange:
@@ -228,7 +226,7 @@ class PartitionReader:
                 break
             aborted = self._aborted_among(batches, state) if isolation_level == READ_COMMITTED else set()
             visible = readable(batches, limit, aborted)
-            if batches[-1].header.base_offset >= limit:  # stop at the visible end, wherever the file goes on
+            if batches[-1].header.base_offset >= limit:  # the visible end, not the file's
                 cursor = Cursor(
                     max((b.header.last_offset + 1 for b in batches if b.header.base_offset < limit), default=limit)
                 )
@@ -237,7 +235,7 @@ class PartitionReader:
         return [], cursor
 
     def _read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
-        """Checked batches at the cursor, from the segment that holds it or the first one behind that has any."""
+        """Checked batches at the cursor, from its segment or the first later one that has any."""
         offset = cursor.offset
         segments = self._segments_since(state, offset)
         base = segments.floor(offset)
@@ -245,7 +243,7 @@ class PartitionReader:
             base = segments.bases[0] if segments.bases else None
         while base is not None:
             following = segments.after(base)
-            if 0 <= cursor.base < base:  # read to its end: whoever reads on hardly comes back
+            if 0 <= cursor.base < base:  # read to its end, so hardly needed again
                 self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
             segment, end = self._segment(base, state, following)
             known = cursor.base == base and 0 <= cursor.position <= end
@@ -258,16 +256,16 @@ class PartitionReader:
                     behind = damage.facts.get("next_offset")
                     if known or behind is None or offset < behind or damage.next_position <= position:
                         raise
-                    # A damaged batch claimed to hold the offset, which lies behind it.
+                    # A damaged batch claimed to contain the offset, which is after it.
                     position = segment.locate(offset, end, damage.next_position)
             if batches:
-                if self._dense and batches[0].header.base_offset > offset:
+                if batches[0].header.base_offset > offset and segment.dense:
                     raise self._missing(base, position, offset, batches[0].header.base_offset)
                 for view in batches:
                     position += len(view.buffer)
                 return batches, Cursor(batches[-1].header.last_offset + 1, base, position)
-            if following is not None and self._dense and offset < following:
-                raise self._missing(base, position, offset, following)
+            if following is not None and offset < following and (known_end := segment.gap_end(offset)) < following:
+                raise self._missing(base, position, known_end, following)
             cursor, base = Cursor(max(offset, following or 0), base), following
             offset = cursor.offset
         return [], cursor
@@ -291,12 +289,12 @@ class PartitionReader:
         segment = opened.get(key)
         if segment is None:
             segment = TimedSegmentReader(
-                self._filesystem, self._path, base, closed=closed, dense=self._dense,
+                self._filesystem, self._path, base, closed=closed, dense=not self._directory.is_kafka,
                 home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._directory.settings().max_message_bytes,
             )  # fmt: skip
             segment.close_when_idle()
-        if next(reversed(opened), None) != key:  # the one used last stands last
+        if next(reversed(opened), None) != key:  # the last one used is the last
             others = [item for item in opened.items() if item[0] != key]
             self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])
         return segment, segment.size() if closed else state.written_end
@@ -308,7 +306,7 @@ class PartitionReader:
             return aborted_among(batches, transactions)
 
     def _aborted_since(self, offset: int, state: CommitState) -> Generator[AbortedTransaction, None, None]:
-        """The aborted transactions that may reach ``offset`` or beyond: their markers stand there or later."""
+        """The aborted transactions that may reach ``offset``: their markers are there or later."""
         segments = self.segments(state)
         first = segments.floor(offset)
         for base in segments.bases:
@@ -346,9 +344,9 @@ class PartitionReader:
         return None
 
     def spans_of_times(self, start: int, end: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-        """Between ``start`` and ``end`` all offsets whose records may be of these times, rising: all others are known not to be.
+        """Rising spans between ``start`` and ``end`` that contain every record of these times.
 
-        What is damaged, or was deleted meanwhile, is among them: who reads it says so.
+        They include what is damaged or was deleted meanwhile: reading it raises the error.
         """
         state = self.published.current()
         segments = self.segments(state).since(start)
@@ -371,7 +369,7 @@ class PartitionReader:
     def _first_in_segment(
         self, base: int, state: CommitState, following: int | None, timestamp_ms: int
     ) -> OffsetAndTimestamp | None:
-        """Headers say which batch it is, its records where in it."""
+        """Find the batch by the headers, then the record in it."""
         start = max(base, state.log_start_offset)
         if following is None and not state.written_end:
             return None  # its file may not be there yet: a roll publishes it first
@@ -394,5 +392,5 @@ class PartitionReader:
         return None
 
     def close(self) -> None:
-        """Let go of the files; another thread that is reading finishes first."""
+        """Drop the files; another thread that is reading finishes first."""
         self._open, self._listed = {}, None

@@ -1,7 +1,7 @@
 """Where a segment can be read again after damage: for readers that skip it, and for the check of a whole log.
 
-A seal knows every batch. Without one the next is looked for, and judged by its neighbour: a checksum does not cover offsets, so
-a whole batch is believed if the header after it follows on, or is not a header that could say otherwise.
+A seal records every batch. Without one the next whole batch is searched. Its checksum does not cover its offsets, so it
+counts if the header after it continues it, or is not a valid header.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ from pylog.storage import ReadableFile
 
 
 def next_whole(
-    segment: SegmentReader,
-    file: ReadableFile,
-    damage: CorruptSegment,
-    offset: int,
-    end: int,
-    end_offset: int,
-    *,
-    dense: bool,
+    segment: SegmentReader, file: ReadableFile, damage: CorruptSegment, offset: int, end: int, end_offset: int
 ) -> tuple[int, int] | None:
     """Position and base offset of the first batch after ``damage`` that is whole and reaches ``offset``; None without one.
 
@@ -36,7 +29,7 @@ def next_whole(
         if known is not None and known > at:
             at, known = known, None
         else:
-            candidate = _candidate(file, at, end, segment.base_offset, dense=dense)
+            candidate = _candidate(file, at, end, segment.base_offset, dense=segment.dense)
             if candidate is None:
                 return None
             at = candidate
@@ -48,7 +41,7 @@ def next_whole(
             continue
         if not views:
             return None
-        if segment.seal is not None or _is_followed(views[0], file, at, end, end_offset, dense=dense):
+        if segment.seal is not None or _is_followed(views[0], file, at, end, end_offset, dense=segment.dense):
             return at, views[0].base_offset
 
 

@@ -1,7 +1,7 @@
-"""Where a range of offsets can be cut into pieces of about as many bytes, by what the indexes say. No data is read.
+"""Where a range of offsets can be cut into pieces of about as many bytes, by the indexes alone.
 
-A cut is the offset behind an indexed batch, or a segment's first one, so that no batch is read twice. Where an index is sparse
-or missing, pieces are larger.
+A cut is the offset after an indexed batch, or a segment's first one, so that no batch is read twice. With a sparse or missing
+index, pieces are larger.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _cuts_in_segment(
         is_active = base == state.active_base
         size = state.written_end if is_active else directory.filesystem.size(directory.file_path(base, LOG))
         index = OffsetIndexReader(directory.filesystem.open_readable(directory.file_path(base, OFFSET_INDEX)), base)
-    except own(FileNotFoundError):  # deleted meanwhile, or an index that was lost: who reads it goes without
+    except own(FileNotFoundError):  # deleted meanwhile, or the index is lost
         return left
     with closing(index):
         at = index.floor(start).position if start > base else 0
@@ -70,7 +70,7 @@ def _cuts_in_segment(
             if batch.position > at:
                 yield batch.offset + 1
                 at, left = batch.position, piece_bytes
-            else:  # one batch, or what the index leaves out, is as large
+            else:  # one batch, or a gap in the index, is that large
                 left *= 2
     return left - max(last - at, 0)
 

@@ -1,8 +1,8 @@
 """What a reader may see: pure rules over offsets and aborted transactions.
 
-``read_uncommitted`` sees all that is visible; ``read_committed`` nothing at or beyond the last stable offset, and nothing of
-an aborted transaction. ``visibility`` says what visible means: published ("written"), or published and on the medium
-("durable"). Control batches are nobody's records.
+``read_uncommitted`` sees all that is visible; ``read_committed`` nothing at or after the last stable offset, and nothing of
+an aborted transaction. With ``visibility="written"`` what is published is visible, with "durable" only what is also on the
+disk. Control batches contain no records for applications.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_isolation(isolation_level: str, visibility: str = WRITTEN) -> None:
 
 
 def visible_end(state: CommitState, isolation_level: str, visibility: str) -> int:
-    """The offset behind the last record a reader of this kind may see."""
+    """The offset after the last record that such a reader may see."""
     end = state.high_watermark if visibility == WRITTEN else min(state.high_watermark, state.durable_offset)
     return min(end, state.last_stable_offset) if isolation_level == READ_COMMITTED else end
 
@@ -60,7 +60,7 @@ def aborted_among(batches: list[BatchView], transactions: Iterable[AbortedTransa
 
 
 def _decides_all(transaction: AbortedTransaction, offset: int) -> bool:
-    """Whether the transactions behind this one all began behind ``offset``: Kafka's ``TransactionIndex`` stops there, too."""
+    """Whether all later transactions began after ``offset``: Kafka's ``TransactionIndex`` stops there, too."""
     return transaction.last_stable_offset > offset
 
 

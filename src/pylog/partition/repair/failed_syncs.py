@@ -1,8 +1,8 @@
-"""Which segments must not be synced again, because a sync of them has failed: every process that syncs asks here.
+"""Which segments must not be synced again, because a sync of them has failed. Every process that syncs checks this.
 
 The system reports a failed write-back once to each open file, so a file that another process opens afterwards syncs
-without an error, and without the bytes that were lost. A marker beside the segment tells that process. It needs no sync
-of its own: after a power failure nothing of the page cache is left to be distrusted.
+without an error, and without the bytes that were lost. A marker file tells that process. It needs no sync: after a power
+failure nothing of the page cache is left.
 
 Source: Linux, "Reporting writeback errors" (Documentation/filesystems/vfs.rst).
 """
@@ -25,14 +25,14 @@ class FailedSyncs:
 
     def __init__(self, directory: PartitionDirectory) -> None:
         self._directory = directory
-        self._path_of = -1, ""  # of the marker that was asked for last
-        self._unmarked: set[int] = set()  # known to this process alone: the disk took no marker either
+        self._path_of = -1, ""  # of the marker that was checked last
+        self._unmarked: set[int] = set()  # known to this process alone: the disk refused the marker, too
 
     def try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
-        """Sync a file of the segment. If the system refuses, its error: the segment is marked then.
+        """Sync a file of the segment. If the system refuses, mark the segment and return the error.
 
-        So it is, too, if a signal handler raises before the refusal is noted. An error on the way to the sync
-        (no descriptor was left) is raised: no sync has failed.
+        It is marked, too, if a signal handler raises before that. An error before the sync (no descriptor was left) is
+        raised: no sync has failed.
         """
         try:
             try:

@@ -1,21 +1,18 @@
 """Acts on an assessment: cuts what is not whole, makes indexes and producer state again, and syncs what is kept.
 
 For a directory whose slots are lost, torn, wrong or of another boot. The caller holds the partition's lock and publishes
-the state returned. A crash or an error in the middle leaves a directory that is assessed to the same answer again, and
-slots from which no writer goes on: the next one recovers, too, and makes again what this one has left unfinished.
+the state returned. After a crash or an error the assessment is the same, and no writer continues from the slots: the next one
+recovers again and finishes what was left.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from contextlib import closing
-from itertools import islice
-from typing import NamedTuple
+from itertools import islice, pairwise
 
 from pylog.codec.format import INT64_MAX, INT64_MIN
-from pylog.errors import CorruptSegment, FormatVersionError, StorageError
-from pylog.index import encode_transactions
+from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.interrupts import own, suppress
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, another_boot
@@ -24,51 +21,33 @@ from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.assessment import Assessment, assess
-from pylog.partition.repair.closed_files import closed_since, sync_closed
 from pylog.partition.repair.failed_syncs import FailedSyncs
-from pylog.partition.repair.rewrite import rewrite
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentReader, SegmentScan
-from pylog.segment.naming import (
-    DELETED,
-    LOG,
-    OFFSET_INDEX,
-    REWRITE,
-    SEAL,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
-    UNSYNCED,
-    is_leftover,
-    offsets_of,
-    segment_files,
-)
+from pylog.segment import SegmentReader
+from pylog.segment.files import SegmentFiles, free, names_of, remove_orphans, retire, sweep
+from pylog.segment.naming import LOG, REWRITE
 from pylog.segment.writer import INDEX_ENTRY_BYTES, SegmentWriter
-from pylog.storage import write_atomically
+from pylog.storage import AppendableFile
 
 logger = logging.getLogger("pylog.partition")
 
 
-class Recovered(NamedTuple):
-    """The open active segment, the producers at its end, and the state to publish (the sequence is the old one)."""
+def recover(
+    grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs
+) -> tuple[SegmentWriter, ProducerStates, CommitState]:
+    """Returns the open active segment, the producers at its end, and the state to publish, with the old sequence.
 
-    segment: SegmentWriter
-    producers: ProducerStates
-    state: CommitState
-
-
-def recover(grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs) -> Recovered:
-    """``slots`` is the last valid state, of whatever boot: its durable end holds for ever. Syncs that fail here are
-    noted in ``failed_syncs``. Before the first change it is published that a recovery of this boot's slots has begun.
-
-    ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); the directory is untouched then.
+    ``slots`` is the last valid state, of whatever boot: its durable end always holds. Syncs that fail here are recorded in
+    ``failed_syncs``. Before the first change, slots of this boot are published as those of an unfinished recovery.
+    ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); then nothing was changed.
     """
     directory = grant.directory
     listed = segments = directory.segments()
     start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0
     durable = slots.durable_offset if slots is not None else start
     segments = listed.since(start)
-    deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # but a crash has left their files
-    found = _assessed(directory, segments, start, durable, known_durable=slots is not None)
+    deleted = listed.bases[: len(listed.bases) - len(segments.bases)]  # a crash has left their files
+    found = assess(directory, segments, start=start, durable_offset=durable, known_durable=slots is not None)
     if found.problem is not None:
         logger.warning(
             "%r: cut at offset %d (%d bytes, %d later segments): %s",
@@ -78,43 +57,20 @@ def recover(grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs) 
             len(found.dropped),
             found.problem,
         )
-    if found.log_end_offset < start:  # deleted up to an offset that the log no longer reaches: begin there, empty
+    if found.log_end_offset < start:  # the log no longer reaches its start: begin there, empty
         found = Assessment(start, 0, start, found.cut_bytes, segments.bases, found.problem)
         segments = segments._replace(bases=())  # else those removed would be made again, empty
     grant.check()
     if slots is not None and slots.boot == directory.boot:
         slots = grant.publish(slots.successor(boot=another_boot(directory.boot)))
-    sweep(directory)
+    sweep(directory.filesystem, directory.path)
     names = set(directory.names())
-    for base in deleted:
-        remove_segment(directory, names, base)
-    for base in reversed(found.dropped):  # from the end, so that a crash in between leaves no hole
-        remove_segment(directory, names, base)
-    _remove_orphans(directory, segments)
+    for base in (*deleted, *reversed(found.dropped)):  # from the end, so that a crash in between leaves no hole
+        files = list(names_of(names, base))
+        retire(directory.filesystem, directory.path, files)
+        free(directory.filesystem, directory.path, files)
+    remove_orphans(directory.filesystem, directory.path, segments.bases)
     return _rebuild_from(grant, slots, found, segments, start, durable, failed_syncs)
-
-
-def _assessed(
-    directory: PartitionDirectory, segments: Segments, start: int, durable: int, *, known_durable: bool
-) -> Assessment:
-    if segments.bases:
-        return assess(
-            directory.filesystem,
-            directory.path,
-            segments,
-            durable_offset=durable,
-            known_durable=known_durable,
-            dense=True,
-        )
-    if durable > start:
-        raise CorruptSegment(
-            f"{directory.path} has no segment, but was durable up to offset {durable}; restore it from a copy",
-            path=directory.path,
-            position=0,
-            offset=start,
-            durable_offset=durable,
-        )
-    return Assessment(start, 0, start, 0, (), None)
 
 
 def _rebuild_from(
@@ -125,7 +81,7 @@ def _rebuild_from(
     start: int,
     durable: int,
     failed_syncs: FailedSyncs,
-) -> Recovered:
+) -> tuple[SegmentWriter, ProducerStates, CommitState]:
     directory = grant.directory
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
@@ -134,8 +90,8 @@ def _rebuild_from(
     torn = snapshots.unsynced(directory.filesystem, directory.path, kept, max(durable, start))
     snapshots.remove(directory.filesystem, directory.path, torn)
     producers = snapshots.load(directory.filesystem, directory.path, kept, bases[0], directory.clock.now_ms())
-    for base in bases[:-1]:
-        _rebuild_closed(grant, base, producers, failed_syncs)
+    for base, following in pairwise(bases):
+        _rebuild_closed(grant, base, following, producers, failed_syncs)
     for base in kept.bases:
         if base < bases[0] and not _has_indexes(directory, base):
             _reindex(grant, base)
@@ -157,43 +113,15 @@ def _rebuild_from(
         segments_version=version,
         least_timestamp_ms=INT64_MIN if found.written_end else INT64_MAX,
     )
-    return Recovered(segment, producers, state)
-
-
-def sweep(directory: PartitionDirectory) -> list[str]:
-    """Remove unfinished copies and files on their way out, which nothing reads; the names of those removed.
-
-    The lock excludes those who rename and copy, but not a process that writes a seal at this moment. It does so under a name
-    that no other process uses: if that file is taken from it, it cannot put its seal in place, and the segment is sealed another
-    time. What the system refuses to remove stays, with a warning. Nothing is synced: what a power failure brings back is
-    swept by the next writer that recovers.
-    """
-    removed = []
-    for name in filter(is_leftover, directory.names()):
-        try:
-            directory.filesystem.remove(f"{directory.path}/{name}")
-            removed.append(name)
-        except own(StorageError) as error:
-            logger.warning("a leftover of a crash stays: %s", error)
-    return removed
-
-
-def _remove_orphans(directory: PartitionDirectory, segments: Segments) -> None:
-    """Remove what belongs to no log file: a later segment of that name would be held to the seal of an earlier one."""
-    there = set(segments.bases)
-    names = directory.names()
-    for kind in (SEAL, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, UNSYNCED):
-        for base in offsets_of(names, kind):
-            if base not in there:
-                directory.filesystem.remove(directory.file_path(base, kind))
+    return segment, producers, state
 
 
 def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
-    """The leader epochs up to the end, and another one from there on where slots tell of a loss of power. That is durable then.
+    """The leader epochs up to the end, and a new, durable one from there if slots show that power may have failed.
 
-    Records behind the end may have been read, and their offsets committed, before they were lost. Others will get these
-    offsets, and another epoch by which one can tell (as in Kafka since KIP-320). Where slots were removed by hand, nothing tells
-    of a loss, and another process may append with those it has open.
+    Lost records after the end may have been read, and their offsets committed. Other records will get these offsets, with
+    another epoch (as in Kafka since KIP-320). If slots were removed by hand, nothing shows a loss, and another process may
+    append with those it has open.
     """
     try:
         epochs = LeaderEpochs.load(directory.filesystem, directory.path)
@@ -215,21 +143,19 @@ def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segm
 
 
 def _nobody_wrote(directory: PartitionDirectory, segments: Segments, start: EpochStart, end: int) -> bool:
-    """Whether the batch at the start of this epoch is of an earlier one.
+    """Whether the batch at the start of this epoch is of an earlier one. Batches decide, not the file.
 
-    A recovery that was cut short had begun it, and the next writer did not know of that. Batches decide, and not the file.
+    Then a recovery that was cut short began it, and the next writer did not know.
     """
     base = segments.floor(start.start_offset)
     if base is None or start.start_offset >= end:
         return False
-    reader = SegmentReader(directory.filesystem, directory.path, base, closed=False, dense=True)
+    is_closed = base != segments.bases[-1]
+    reader = SegmentReader(directory.filesystem, directory.path, base, closed=is_closed)
     try:
-        size = reader.size()
-        with closing(directory.filesystem.open_readable(directory.file_path(base, LOG))) as file:
-            position = reader.locate(start.start_offset, size)
-            scan = SegmentScan(file, position, size, next_offset=0, dense=False, check_crc=False)
-            return any(header.leader_epoch < start.epoch for _, header in islice(scan, 1))
-    except own(CorruptSegment):  # below the durable end: who reads there will say so
+        first = islice(reader.headers_from(start.start_offset), 1)
+        return any(header.leader_epoch < start.epoch for _, header in first)
+    except own(CorruptSegment):  # below the durable end: a reader of it reports the damage
         return False
     finally:
         reader.close()
@@ -243,18 +169,19 @@ def epochs_of(directory: PartitionDirectory, segments: Segments) -> LeaderEpochs
             suppress(FileNotFoundError),
             closing(directory.filesystem.open_readable(directory.file_path(base, LOG))) as file,
         ):
-            for _, header in SegmentScan(file, 0, file.size(), next_offset=base, check_crc=False):
+            files = SegmentFiles(directory.filesystem, directory.path, base)
+            for _, header in files.headers(file, file.size()):
                 epochs.assigned(max(header.leader_epoch, 0), header.base_offset)
     return epochs
 
 
 def _bases_to_rebuild(kept: Segments, durable: int) -> list[int]:
-    """Segments that were assessed, or whose indexes may not have reached the medium. The active one is the last."""
-    return [*closed_since(kept, durable, kept.bases[-1]), kept.bases[-1]]
+    """Segments that were assessed, or whose indexes may not be on the disk. The active one is the last."""
+    return [*kept.closed_since(durable, kept.bases[-1]), kept.bases[-1]]
 
 
 def _has_indexes(directory: PartitionDirectory, base: int) -> bool:
-    """Whether both indexes are there and of whole entries: all that is asked of those that were synced."""
+    """Whether both indexes are there and have whole entries, which is enough for those that were synced."""
     try:
         return all(
             directory.filesystem.size(directory.file_path(base, kind)) % size == 0
@@ -268,117 +195,76 @@ def _reindex(grant: Grant, base: int) -> None:
     """Make a closed segment's offset and time index again."""
     segment = grant.segment_writer(base)
     segment.rebuild_start()
-    for position, header in SegmentScan(segment.file, 0, segment.file.size(), next_offset=base, check_crc=False):
+    for position, header in grant.segment_files(base).headers(segment.file, segment.file.size()):
         segment.adopt(position, header)
     segment.finish()
     following = segment.next_offset
     segment.close()
-    sync_closed(grant.directory.filesystem, grant.directory.path, base, following)
+    grant.segment_files(base).sync_derived(following)
 
 
-def remake_side_files(grant: Grant, base: int) -> None:
+def remake_derived(grant: Grant, base: int, producers: ProducerStates) -> None:
     """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
 
-    For a segment one of whose syncs has failed. ``StorageError`` if the disk refuses again: then
-    each file is the old one or the new one.
+    ``producers`` are those at its base, and then those at its end. ``StorageError`` if the disk refuses: then each file is
+    the old one or the new one.
     """
-    directory = grant.directory
-    producers = snapshots.load(
-        directory.filesystem, directory.path, directory.segments(), base, directory.clock.now_ms()
-    )
-    segment = grant.segment_writer(base, REWRITE)
-    _rebuild(directory, segment, segment.file.size(), producers)
-    _finish_closed(directory, segment, producers, REWRITE)
-
-
-def _finish_closed(
-    directory: PartitionDirectory, segment: SegmentWriter, producers: ProducerStates, index_suffix: str = ""
-) -> None:
-    """Make durable what is beside a closed segment whose batches were all taken in."""
-    base, following = segment.base_offset, segment.next_offset
+    files, segment = grant.segment_files(base), grant.segment_writer(base, REWRITE)
+    _rebuild(grant, segment, segment.file.size(), producers)
     segment.finish()
     segment.close()
-    if index_suffix:
-        for kind in INDEX_ENTRY_BYTES:
-            directory.filesystem.replace(
-                directory.file_path(base, kind + index_suffix), directory.file_path(base, kind)
-            )
-    snapshots.save(directory.filesystem, directory.path, producers, following)
-    sync_closed(directory.filesystem, directory.path, base, following)
+    files.replace_indexes()
+    snapshots.save(files.filesystem, files.directory, producers, segment.next_offset)
+    files.sync_derived(segment.next_offset)
 
 
 def _rebuild_closed(
-    grant: Grant,
-    base: int,
-    producers: ProducerStates,
-    failed_syncs: FailedSyncs,
+    grant: Grant, base: int, following: int, producers: ProducerStates, failed_syncs: FailedSyncs
 ) -> None:
-    segment = grant.segment_writer(base)
-    end = segment.file.size()
-    _rebuild(grant.directory, segment, end, producers)
-    segment = _make_durable(grant, segment, end, segment.next_offset, failed_syncs)
-    _finish_closed(grant.directory, segment, producers)
+    path = grant.directory.file_path(base, LOG)
+    with closing(grant.directory.filesystem.open_appendable(path, create=False)) as file:
+        _make_durable(grant, file, base, file.size(), following, failed_syncs)
+    remake_derived(grant, base, producers)
 
 
 def _rebuild_active(
-    grant: Grant,
-    found: Assessment,
-    producers: ProducerStates,
-    failed_syncs: FailedSyncs,
+    grant: Grant, found: Assessment, producers: ProducerStates, failed_syncs: FailedSyncs
 ) -> SegmentWriter:
-    segment = grant.segment_writer(found.active_base)
-    _rebuild(grant.directory, segment, found.written_end, producers)
-    grant.check()
-    segment.cut(found.written_end, found.log_end_offset)
-    # The segment may have been closed before: it grows again.
-    grant.directory.filesystem.remove(grant.directory.file_path(found.active_base, SEAL))
-    return _make_durable(grant, segment, found.written_end, found.log_end_offset, failed_syncs)
-
-
-def _make_durable(
-    grant: Grant,
-    segment: SegmentWriter,
-    end: int,
-    next_offset: int,
-    failed_syncs: FailedSyncs,
-) -> SegmentWriter:
-    """Sync the segment, so that what was cut can't come back behind what is appended now; after a failure, copy it."""
-    base = segment.base_offset
-    if not failed_syncs.is_marked(base):
-        failure = failed_syncs.try_to_sync(segment.file, base)
-        if failure is None:
-            return segment
-        logger.warning("%s; copying the segment to a new file", failure)
-    segment.close()
-    rewrite(grant, base, end, next_offset)
-    failed_syncs.clear(base)
+    base, end, next_offset = found.active_base, found.written_end, found.log_end_offset
     segment = grant.segment_writer(base)
-    segment.attach(end, next_offset)
+    _rebuild(grant, segment, end, producers)
+    grant.check()
+    segment.cut(end, next_offset)
+    grant.segment_files(base).unseal()
+    if _make_durable(grant, segment.file, base, end, next_offset, failed_syncs):
+        segment.close()
+        segment = grant.segment_writer(base)
+        segment.attach(end, next_offset)
     return segment
 
 
-def _rebuild(directory: PartitionDirectory, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
+def _make_durable(
+    grant: Grant, file: AppendableFile, base: int, end: int, next_offset: int, failed_syncs: FailedSyncs
+) -> bool:
+    """Sync the log, so that what was cut cannot come back after what is appended now. After a failure, copy it: True."""
+    if not failed_syncs.is_marked(base):
+        failure = failed_syncs.try_to_sync(file, base)
+        if failure is None:
+            return False
+        logger.warning("%s; copying the segment to a new file", failure)
+    grant.segment_files(base).replace_log(end, next_offset, grant.check)
+    failed_syncs.clear(base)
+    return True
+
+
+def _rebuild(grant: Grant, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
     """Make the indexes of a segment again from its batches, and take those into the producers' state."""
     segment.rebuild_start()
     aborted = []
-    for position, header in SegmentScan(segment.file, 0, end, next_offset=segment.base_offset, check_crc=False):
+    files = grant.segment_files(segment.base_offset)
+    for position, header in files.headers(segment.file, end):
         segment.adopt(position, header)
         transaction = snapshots.fold(producers, header, position, segment.file)
         if transaction is not None:
             aborted.append(transaction)
-    path = directory.file_path(segment.base_offset, TRANSACTION_INDEX)
-    if aborted:  # in one step: a reader must not take a transaction for committed in between
-        write_atomically(directory.filesystem, path, encode_transactions(aborted), durable=False)
-    else:
-        directory.filesystem.remove(path)
-
-
-def remove_segment(directory: PartitionDirectory, names: Collection[str], base: int) -> None:
-    """Remove a segment's files, the log first: indexes without a log mean nothing, a log without indexes still reads.
-
-    Rename, then remove: a crash in between leaves ``.deleted`` files, which nothing reads.
-    """
-    for name in sorted(segment_files(names, base), key=lambda name: not name.endswith(LOG)):
-        path = f"{directory.path}/{name}"
-        directory.filesystem.replace(path, path + DELETED)
-        directory.filesystem.remove(path + DELETED)
+    files.replace_aborted(aborted)

@@ -57,9 +57,9 @@ class Problem(NamedTuple):
 class VerifyReport:
     """What was checked, and what is wrong with it.
 
-    ``unfinished_bytes`` stand behind the published end: an append under way, or what a crash left, which the next writer
-    adopts or cuts. They are no problem. ``unsealed_segments`` are closed ones without a seal, which loses nothing. ``notes``
-    say in words what is no problem here, but may be one elsewhere.
+    ``unfinished_bytes`` are after the published end: an append under way, or what a crash left, which the next writer adopts
+    or cuts. They are not a problem, nor are ``unsealed_segments``, closed ones without a seal. ``notes`` describe what may be a
+    problem elsewhere.
     """
 
     problems: list[Problem] = field(default_factory=list)

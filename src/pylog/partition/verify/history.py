@@ -1,7 +1,7 @@
-"""What the batches of a partition say, in order, of epochs and producers; and whether the small files say the same.
+"""What the batches of a partition contain, in order, of epochs and producers; and whether the small files agree.
 
-Producer state is known from the partition's first offset on, or from the snapshot at its first segment. From the first
-damage on nobody knows what it held, so snapshots and transactions behind it are not judged.
+Producer state is known from the partition's first offset on, or from the snapshot at its first segment. After damage it is
+unknown, so later snapshots and transactions are not judged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BEYOND_EPOCHS = 1 << 31
 
 
 class History:
-    """Folds batches. ``strict`` holds the small files to what was folded; Kafka's are only read (compaction changes them)."""
+    """Folds batches. ``strict`` compares the small files with the result; Kafka's are only read (compaction changes them)."""
 
     def __init__(self, filesystem: FileSystem, directory: str, producer_ids: ProducerIdCheck, *, strict: bool) -> None:
         self.producer_ids = producer_ids
@@ -46,8 +46,8 @@ class History:
     # The small files
 
     def read_files(self, unsynced: Collection[int] | None = None) -> Iterator[Finding]:
-        """``unsynced`` are the snapshots that the recovery will remove which this partition needs. It also makes an epoch
-        checkpoint again that cannot be read. None where no recovery is needed.
+        """``unsynced`` are the snapshots that the next recovery will remove, None if none is needed. It will also make an
+        unreadable epoch checkpoint again.
         """
         yield from self._read_epochs(is_remade=unsynced is not None)
         for name in self._filesystem.names(self._directory):
@@ -124,7 +124,7 @@ class History:
         return f"leader epoch {header.leader_epoch} at offset {header.base_offset}, the checkpoint says {epoch}"
 
     def reach(self, offset: int) -> Iterator[Finding]:
-        """The next batch begins here, or the log ends: a snapshot of this offset is compared with what was folded."""
+        """The next batch begins here, or the log ends: compare a snapshot of this offset with the state."""
         snapshot = self._snapshots.get(offset)
         if snapshot is None or self._producers is None:
             return

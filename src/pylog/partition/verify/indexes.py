@@ -1,7 +1,7 @@
 """Whether the indexes beside a segment agree with its batches. Reads only.
 
-Each check is told of every good batch in order, and of what damage was passed over, and walks its file alongside: memory
-does not grow with segment or index. It collects at most one finding a file: the first wrong entry, and how many there are.
+Each check gets every good batch and all damage in order, and reads its file alongside: memory does not grow with segment or
+index. It collects at most one finding per file: the first wrong entry, and the number of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OffsetIndexCheck:
             self._advance()
 
     def damage(self, position: int, next_position: int) -> None:
-        """Entries that point into damage are neither right nor wrong."""
+        """Entries that point into damage are not judged."""
         self._refuse_entries_before(position)
         while not self._ended and self._position < next_position:
             self._advance()
@@ -122,7 +122,7 @@ class TimeIndexCheck:
             self._greatest_ms, self._greatest_offset = header.max_timestamp_ms, header.last_offset
 
     def damage(self, next_offset: int) -> None:
-        """Entries of damaged batches are neither right nor wrong."""
+        """Entries of damaged batches are not judged."""
         self._passed_damage = True
         while not self._ended and self._offset < next_offset:
             self._take()
@@ -158,14 +158,14 @@ class TimeIndexCheck:
 def _entries(
     filesystem: FileSystem, findings: FirstFinding, layout: Struct, segment_bytes: int, *, closed: bool
 ) -> Generator[tuple[int, tuple[int, int]], None, None]:
-    """Positions and entries of an index, a few at a time, without the zeros that Kafka allocates behind them.
+    """Positions and entries of an index, a few at a time, without the zeros that Kafka allocates after them.
 
-    A missing file is wrong, and of a closed segment a torn entry and more entries than the segment can have batches.
+    A missing file is wrong; in a closed segment so is a torn entry, or more entries than it can have batches.
     """
     try:
         file = filesystem.open_readable(findings.path)
     except own(FileNotFoundError):
-        if segment_bytes:  # a segment nobody has written to has none yet
+        if segment_bytes:  # an empty segment has none yet
             findings.add(0, None, None, "is missing; lookups read the segment instead")
         return
     except own(StorageError) as error:
@@ -217,8 +217,8 @@ def check_aborted(
 ) -> Iterator[Finding]:
     """``.txnindex``: the aborted transactions whose markers stand in this segment.
 
-    ``aborts`` are its abort markers by offset; ``expected`` the transactions with records they end, where that is known.
-    ``exact=False`` for Kafka's: compaction may have removed a transaction's records, all or the first.
+    ``aborts`` are its abort markers by offset; ``expected`` the transactions with records that they end, if that is known.
+    ``exact=False`` if compaction may have removed a transaction's records, all or the first.
     """
     findings = FirstFinding("txnindex", path)
     wanted_by_end = {(entry.producer_id, entry.last_offset): entry for entry in expected or ()}
@@ -273,7 +273,7 @@ def _about_entry(entry: AbortedTransaction, end_before: int, abort: Abort | None
 def _aborted_entries(
     file: ReadableFile, findings: FirstFinding, limit: int
 ) -> Iterator[tuple[int, AbortedTransaction]]:
-    """At most ``limit`` entries, a few at a time: more can't be right, whatever the file's size."""
+    """At most ``limit`` entries, a few at a time: more cannot be right."""
     layout = transaction_index.ENTRY
     try:
         entries = EntryFile(file, layout)

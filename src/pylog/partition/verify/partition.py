@@ -1,8 +1,9 @@
-"""One pass over a partition: its published state, its small files, and its segments, each in its place."""
+"""One pass over a partition: its published state, its small files, and its segments in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from pylog.codec.format import INT32_MAX, INT64_MIN
 from pylog.errors import FormatVersionError, StorageError
@@ -11,12 +12,11 @@ from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
 from pylog.partition.directory import boot_of, home_of
 from pylog.partition.producers import snapshots
-from pylog.partition.repair.closed_files import is_rebuilt
 from pylog.partition.segments import Segments
 from pylog.partition.verify.findings import Finding, Problem, VerifyReport
 from pylog.partition.verify.history import History
 from pylog.partition.verify.producer_ids import ProducerIdCheck, ProducerIdRange
-from pylog.partition.verify.segment import Place, SegmentCheck
+from pylog.partition.verify.segment import CheckedSegment, SegmentCheck
 from pylog.segment import BATCH_LIMIT_BYTES
 from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, base_offsets, file_path, offset_of
 from pylog.storage import FileSystem, read_whole
@@ -27,60 +27,50 @@ def verify_partition(
     directory: str,
     topic_partition: TopicPartition,
     *,
-    dense: bool,
+    is_kafka: bool = False,
     progress: Callable[[int], None] | None = None,
     report: VerifyReport | None = None,
     batch_limit_bytes: int = BATCH_LIMIT_BYTES,
     topic_id: str = "",
     producer_ids: ProducerIdCheck | None = None,
 ) -> Iterator[Problem]:
-    """Every problem of one partition, as it is found. ``dense=False`` for Kafka's directories: offsets may leave gaps there.
+    """Yield every problem of one partition when it is found. ``is_kafka``: Kafka wrote the directory.
 
-    ``progress`` is told how many bytes of segments were passed since the last time. ``report``'s counts are added to; its
-    list of problems is left to the caller. A file that the system refuses to read is a problem, too, and passed over.
-    Batches of more than 128 MiB are looked into up to ``batch_limit_bytes``: the topic's ``max_message_bytes``.
-    Seals of another topic's id or another partition are a problem where ``topic_id`` is given; producer ids that the log will
-    give out again, where it is given ``producer_ids``.
+    ``progress`` gets the bytes of segments that were checked since its last call. The counts of ``report`` are increased; its
+    list of problems is left to the caller. A file that the system refuses to read is a problem, too, and is skipped.
+    Batches of more than 128 MiB are decoded up to ``batch_limit_bytes``, the topic's ``max_message_bytes``.
+    With ``topic_id``, a seal of another topic's id or another partition is a problem; with ``producer_ids``, so is a producer
+    id that the log will give out again.
     """
     report = VerifyReport() if report is None else report
     report.partitions += 1
-    home = home_of(topic_id, topic_partition.partition)
     producer_ids = producer_ids or ProducerIdCheck(lambda: None, ProducerIdRange())
     check = _PartitionCheck(
-        filesystem, directory, home, dense, report, progress or (lambda _: None), batch_limit_bytes, producer_ids
-    )
+        filesystem, directory, home_of(topic_id, topic_partition.partition), is_kafka, report,
+        progress or (lambda _: None), batch_limit_bytes, History(filesystem, directory, producer_ids, strict=not is_kafka),
+    )  # fmt: skip
     for finding in check.run():
         yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
 
 
+@dataclass
 class _PartitionCheck:
-    """``_expected`` is the offset at which the next segment must begin, None where nobody knows."""
+    """``_expected`` is the offset at which the next segment must begin, None if it is unknown."""
 
-    def __init__(
-        self,
-        filesystem: FileSystem,
-        directory: str,
-        home: str,
-        dense: bool,
-        report: VerifyReport,
-        progress: Callable[[int], None],
-        batch_limit_bytes: int,
-        producer_ids: ProducerIdCheck,
-    ) -> None:
-        self._batch_limit_bytes = batch_limit_bytes
-        self._filesystem = filesystem
-        self._directory = directory
-        self._home = home
-        self._dense = dense
-        self._report = report
-        self._progress = progress
-        self._history = History(filesystem, directory, producer_ids, strict=dense)
-        self._state: CommitState | None = None
-        self._is_of_this_boot = False
-        self._segments = Segments(())
-        self._expected: int | None = None
-        self._ended_early = False
-        self._is_last = False
+    _filesystem: FileSystem
+    _directory: str
+    _home: str
+    _is_kafka: bool
+    _report: VerifyReport
+    _progress: Callable[[int], None]
+    _batch_limit_bytes: int
+    _history: History
+    _state: CommitState | None = None
+    _is_of_this_boot: bool = False
+    _segments: Segments = field(default_factory=lambda: Segments(()))
+    _expected: int | None = None
+    _ended_early: bool = False
+    _is_last: bool = False
 
     def run(self) -> Iterator[Finding]:
         try:
@@ -92,7 +82,7 @@ class _PartitionCheck:
             yield Finding("directory", self._directory, 0, None, None, str(error))
             return
         yield from self._read_published()  # first, so that the rest is at least as new
-        segments = Segments.list(self._filesystem, self._directory)
+        segments = Segments.among(self._filesystem.names(self._directory))
         if self._state is not None:
             segments = segments.since(self._state.log_start_offset)
             if self._is_of_this_boot:
@@ -104,17 +94,17 @@ class _PartitionCheck:
             if self._ended_early:
                 self._add_unfinished(base)
                 continue
-            yield from self._check_place(base)
+            yield from self._check_base(base)
             if not self._ended_early:
                 self._is_last = segments.after(base) is None
                 yield from self._check_segment(base, segments.after(base))
         yield from self._check_end()
         yield from self._history.producer_ids.result()
-        if not self._dense or self._state is None:
+        if self._is_kafka or self._state is None:
             yield from self._orphans()
 
     def _read_published(self) -> Iterator[Finding]:
-        if self._dense:
+        if not self._is_kafka:
             try:
                 self._state = self._published()
             except own(StorageError, FormatVersionError) as error:
@@ -129,11 +119,11 @@ class _PartitionCheck:
             return None
 
     def _needs_recovery(self) -> bool:
-        """Whether the next writer recovers: after a loss of power, or where a recovery was begun and not finished."""
-        return self._dense and not self._is_of_this_boot
+        """Whether the next writer recovers: after a power failure, or because a recovery has not finished."""
+        return not self._is_kafka and not self._is_of_this_boot
 
     def _durable_offset(self) -> int:
-        """As recovery has it."""
+        """The durable end that a recovery assumes."""
         if self._state is not None:
             return max(self._state.durable_offset, self._state.log_start_offset)
         return self._segments.bases[0] if self._segments.bases else 0
@@ -144,7 +134,7 @@ class _PartitionCheck:
         return snapshots.unsynced(self._filesystem, self._directory, self._segments, self._durable_offset())
 
     def _is_rebuilt(self, base: int) -> bool:
-        return self._needs_recovery() and is_rebuilt(self._segments, self._durable_offset(), base)
+        return self._needs_recovery() and self._segments.is_rebuilt(base, self._durable_offset())
 
     def _check_beginning(self, segments: Segments) -> Iterator[Finding]:
         """Whether the segments begin where the log does, and the published one is among them."""
@@ -165,10 +155,10 @@ class _PartitionCheck:
     def _lost(self, first: int, end: int, reason: str) -> Finding:
         return Finding("segment", self._directory, 0, first, end, f"offsets {first} to {end - 1} are missing: {reason}")
 
-    def _check_place(self, base: int) -> Iterator[Finding]:
+    def _check_base(self, base: int) -> Iterator[Finding]:
         """Whether a segment begins where the one before it ended."""
         expected = self._expected
-        if expected is not None and base != expected and (self._dense or base < expected):
+        if expected is not None and (base < expected or (base > expected and not self._is_kafka)):
             if self._may_end_early(expected, False):
                 self._ended_early = True
                 self._add_unfinished(base)
@@ -185,8 +175,8 @@ class _PartitionCheck:
                 )
 
     def _may_end_early(self, offset: int, nothing_behind: bool) -> bool:
-        """Whether a crash may have left something torn at ``offset``: the rule of ``assessment.py``."""
-        if self._is_of_this_boot or not self._dense:
+        """Whether a crash may have left a torn batch at ``offset``: the rule of ``assessment.py``."""
+        if self._is_of_this_boot or self._is_kafka:
             return False
         if self._state is not None:
             return offset >= self._state.durable_offset
@@ -204,12 +194,14 @@ class _PartitionCheck:
             if end > INT32_MAX:
                 yield self._too_long(base, following, end)
                 return
-            place = Place(
-                base, end, end_offset, following is not None, self._dense, self._home,
+            segment = CheckedSegment(
+                base, end, end_offset, following is not None, self._is_kafka, self._home,
                 self._may_end_early, self._batch_limit_bytes, self._is_rebuilt(base),
                 state.least_timestamp_ms if state is not None and is_published else INT64_MIN,
             )  # fmt: skip
-            check = SegmentCheck(self._filesystem, self._directory, place, self._history, self._report, self._progress)
+            check = SegmentCheck(
+                self._filesystem, self._directory, segment, self._history, self._report, self._progress
+            )
             yield from check.run()
         except own(FileNotFoundError):
             self._expected = None
@@ -231,21 +223,21 @@ class _PartitionCheck:
             self._expected = None
 
     def _too_long(self, base: int, following: int | None, end: int) -> Finding:
-        """No segment has so many bytes, and to look for batches among them could take for ever: a sparse file claims any size."""
+        """No segment has that many bytes. The search for batches in them might never end: a sparse file claims any size."""
         self._expected = following
         self._history.forget()
         problem = f"the file has {end} bytes, a segment has at most {INT32_MAX}; it was not looked into"
         return Finding("segment", file_path(self._directory, base, LOG), INT32_MAX, base, following, problem)
 
     def _was_deleted(self, base: int, following: int | None) -> bool:
-        """Whether a segment that was there a moment ago has been deleted as it may be: with the log start behind it."""
+        """Whether a segment that was there a moment ago was deleted in order: the log start is after it now."""
         if self._filesystem.exists(file_path(self._directory, base, LOG)):
             return False
-        now = self._published() if self._dense else None
+        now = None if self._is_kafka else self._published()
         return now is None or (following is not None and following <= now.log_start_offset)
 
     def _orphans(self) -> Iterator[Finding]:
-        """Indexes without their segment: where gaps are allowed or the log's start is unknown, nothing else tells."""
+        """Indexes without their segment: the only sign of a lost one if gaps are allowed or the log's start is unknown."""
         names = self._filesystem.names(self._directory)
         segments = Segments(tuple(base_offsets(names)))
         for name in names:

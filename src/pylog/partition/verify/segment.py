@@ -1,4 +1,4 @@
-"""One segment checked: every batch, the seal, the indexes. Damage is named, and the check goes on behind it."""
+"""Checks one segment: every batch, the seal, the indexes. Damage is reported, and the check continues after it."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ _NO_OFFSET = 1 << 63  # beyond all
 _TIMESTAMP_MS = attrgetter("timestamp_ms")
 
 
-class Place(NamedTuple):
-    """One segment of a partition, and how far to look.
+class CheckedSegment(NamedTuple):
+    """One segment of a partition, and how far to check it.
 
-    ``end`` is the position where its published part ends, ``end_offset`` the offset behind it where something says so.
-    ``may_end_early(offset)`` tells whether a batch that should begin at this offset may be torn, with nothing behind it.
-    ``is_rebuilt``: the next writer makes the indexes again, whatever they say. ``least_ms``: no record is before it, the commit
-    slots say.
+    Its published part ends at position ``end`` and before ``end_offset``, which is None if it is unknown.
+    ``may_end_early(offset, nothing_behind)`` tells whether a batch at this offset may be torn. ``is_rebuilt``: the next writer
+    makes the indexes again, whatever they contain. ``least_ms``: the commit slots record that no record is before it.
     """
 
     base_offset: int
     end: int
     end_offset: int | None
     closed: bool
-    dense: bool
+    is_kafka: bool
     home: str
     may_end_early: Callable[[int, bool], bool]
     batch_limit_bytes: int
@@ -53,70 +52,68 @@ class SegmentCheck:
     """One pass over a segment. ``expected`` is the offset at which the next batch must begin."""
 
     def __init__(
-        self,
-        filesystem: FileSystem,
-        directory: str,
-        place: Place,
-        history: History,
-        report: VerifyReport,
-        progress: Callable[[int], None],
-    ) -> None:
+        self, filesystem: FileSystem, directory: str, segment: CheckedSegment, history: History,
+        report: VerifyReport, progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
         self._filesystem = filesystem
         self._directory = directory
-        self._place = place
+        self._segment = segment
         self._history = history
         self._report = report
         self._progress = progress
-        self._path = file_path(directory, place.base_offset, LOG)
+        self._path = file_path(directory, segment.base_offset, LOG)
         self._epochs = FirstFinding("epochs", self._path)
         self._aborts: dict[int, Abort] = {}
         self._aborted: list[AbortedTransaction] = []
         self._passed_damage = False
         self._knew_producers = history.knows_producers
         self._missing_codecs: set[str] = set()
-        self.expected = place.base_offset
+        self.expected = segment.base_offset
         self.ended_early = False
 
     def run(self) -> Iterator[Finding]:
-        """Every finding. ``FileNotFoundError`` where the segment has been deleted meanwhile."""
-        place = self._place
+        """Yield every finding. ``FileNotFoundError`` if the segment was deleted meanwhile."""
+        segment = self._segment
         seal = wrong_seal = None
-        if place.closed and place.dense:
+        if segment.closed and not segment.is_kafka:
             try:
                 seal = self._read_seal()
             except own(CorruptSegment, FormatVersionError, StorageError) as damage:
-                wrong_seal = self._finding("seal", 0, place.base_offset, None, str(damage), SEAL)
+                wrong_seal = self._finding("seal", 0, segment.base_offset, None, str(damage), SEAL)
+        self._dense = not segment.is_kafka and (seal is None or seal.is_dense)
         reader = SegmentReader(
-            self._filesystem, self._directory, place.base_offset, closed=seal is not None, dense=place.dense,
-            batch_limit_bytes=lambda: place.batch_limit_bytes,
+            self._filesystem, self._directory, segment.base_offset, closed=seal is not None, dense=not segment.is_kafka,
+            batch_limit_bytes=lambda: segment.batch_limit_bytes,
         )  # fmt: skip
         file = self._filesystem.open_readable(self._path)
         try:
             self._report.segments += 1
-            base, kept = place.base_offset, {"closed": place.closed, "exact": place.dense}
-            self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, place.end, **kept)
-            self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, place.end, **kept)
+            base, kept = segment.base_offset, {"closed": segment.closed, "exact": not segment.is_kafka}
+            self._offsets = OffsetIndexCheck(self._filesystem, self._beside(OFFSET_INDEX), base, segment.end, **kept)
+            self._times = TimeIndexCheck(self._filesystem, self._beside(TIME_INDEX), base, segment.end, **kept)
             slots = f"{self._directory}/{COMMIT_SLOTS}"
-            self._known_times = KnownTimesCheck(seal, self._beside(SEAL), place.least_ms, slots)
+            self._known_times = KnownTimesCheck(seal, self._beside(SEAL), segment.least_ms, slots)
             yield from self._batches(reader, file)
             beside = [*([wrong_seal] if wrong_seal is not None else []), *self._side_files(seal)]
-            is_deleted = not self._filesystem.exists(self._path)  # since it was opened, and what lies beside it, too
-            if not self.ended_early and not is_deleted:  # ended early: what lies beside it is made anew
+            is_deleted = not self._filesystem.exists(self._path)  # since it was opened, with its other files
+            if not self.ended_early and not is_deleted:  # ended early: a recovery makes the other files again
                 yield from beside
+            if seal is not None:
+                self.expected = seal.gap_end(self.expected)
         finally:
             reader.close()
             file.close()
 
     def _read_seal(self) -> Seal | None:
         """The seal that the batches are held to, if there is one."""
-        seal = read_seal(self._filesystem, self._directory, self._place.base_offset, self._place.end)
+        seal = read_seal(self._filesystem, self._directory, self._segment.base_offset, self._segment.end)
         self._report.unsealed_segments += seal is None
         if seal is not None:
-            check_home(seal.home, self._place.home, self._beside(SEAL))
+            check_home(seal.home, self._segment.home, self._beside(SEAL))
         return seal
 
     def _batches(self, reader: SegmentReader, file: ReadableFile) -> Iterator[Finding]:
-        position, end = 0, self._place.end
+        position, end = 0, self._segment.end
         while position < end:
             try:
                 views = reader.read(position, end, max_bytes=_READ_BYTES, next_offset=self.expected)
@@ -134,28 +131,28 @@ class SegmentCheck:
             for view in views:
                 yield from self._batch(view, position)
                 position += view.header.size_bytes
-        falls_short = self._place.end_offset is not None and self.expected < self._place.end_offset
-        self.ended_early = falls_short and self._place.dense and self._place.may_end_early(self.expected, False)
+        falls_short = self._segment.end_offset is not None and self.expected < self._segment.end_offset
+        self.ended_early = falls_short and self._dense and self._segment.may_end_early(self.expected, False)
 
     # Damage
 
     def _intact(self, reader: SegmentReader, position: int) -> BatchView | None:
         """The batch, if nothing but its offset is wrong."""
         try:
-            return reader.read(position, self._place.end, max_bytes=1)[0]
+            return reader.read(position, self._segment.end, max_bytes=1)[0]
         except own(CorruptRecord):
             return None
 
     def _misplaced(self, view: BatchView, file: ReadableFile, position: int) -> Generator[Finding, None, BatchView]:
         """A batch whose offset does not follow; returns it with the offset that it must have had.
 
-        Its neighbour tells whether offsets are missing or there twice, or whether its own offset is damaged.
+        The next batch shows whether offsets are missing or repeated, or whether its own offset is damaged.
         """
         header = view.header
         expected, found = self.expected, header.base_offset
         following = self._header_at(file, position + header.size_bytes)
         follows = expected + header.last_offset_delta + 1
-        end_offset = self._place.end_offset if following is None else following.base_offset
+        end_offset = self._segment.end_offset if following is None else following.base_offset
         if end_offset == follows:
             problem = f"base offset {found}, but {expected} follows the batch before and precedes the one behind"
             yield self._finding("batch", position, expected, follows, problem)
@@ -172,26 +169,26 @@ class SegmentCheck:
         return view
 
     def _header_at(self, file: ReadableFile, position: int) -> BatchHeader | None:
-        if position + HEADER_BYTES > self._place.end:
+        if position + HEADER_BYTES > self._segment.end:
             return None
         header = read_header(file.pread(HEADER_BYTES, position))
         return header if check_header(header) is None else None
 
     def _may_end_here(self, file: ReadableFile, position: int) -> bool:
-        """Whether this is what a crash leaves: the rule of ``assessment.py``."""
-        may_end_early, expected = self._place.may_end_early, self.expected
+        """Whether a crash may leave this: the rule of ``assessment.py``."""
+        may_end_early, expected = self._segment.may_end_early, self.expected
         if not may_end_early(expected, True):
             return False
         if may_end_early(expected, False):
             return True
         try:
-            return resume_after(file, position, self._place.end, expected)[1] is None
+            return resume_after(file, position, self._segment.end, expected)[1] is None
         except own(CorruptSegment):
-            return False  # recovery gives up there, too, and cuts nothing
+            return False  # a recovery gives up there, too, and cuts nothing
 
     def _damage(self, damage: CorruptRecord, file: ReadableFile, position: int) -> Generator[Finding, None, int]:
-        """Name it; returns the position behind it."""
-        end = self._place.end
+        """Report it; returns the position after it."""
+        end = self._segment.end
         next_position, next_offset = damage.facts.get("next_position"), damage.facts.get("next_offset")
         given_up = None
         if next_position is None or next_position <= position:
@@ -200,8 +197,8 @@ class SegmentCheck:
             except own(CorruptSegment) as error:
                 next_position, given_up = end, error
         if next_offset is None:
-            next_offset = self._place.end_offset
-        elif next_offset < self.expected:  # a batch behind the damage that says so is wrong itself
+            next_offset = self._segment.end_offset
+        elif next_offset < self.expected:  # then the batch after the damage is wrong, too
             next_offset = self.expected
         next_position = min(next_position, end)
         nothing = "nothing whole follows" if given_up is None else str(given_up)
@@ -249,13 +246,13 @@ class SegmentCheck:
             self._aborted.append(aborted)
         self._offsets.batch(position, header)
         self._times.batch(header)
-        self.expected = max(self.expected, header.last_offset + 1) if self._place.dense else header.last_offset + 1
+        self.expected = max(self.expected, header.last_offset + 1) if self._dense else header.last_offset + 1
 
     def _decoded(self, view: BatchView, position: int) -> Marker | None:
         """Decode every record; the marker of a control batch."""
         decoder, least_ms = view.decoder("", 0), INT64_MAX
         is_compared = not view.header.is_control and self._known_times.has_least
-        if is_compared and COMPILED and view.header.codec == NONE:  # ten times as fast as the records it gives
+        if is_compared and COMPILED and view.header.codec == NONE:  # ten times as fast as decoding the records
             least_ms, is_compared = view.least_timestamp_ms(), False
         while taken := decoder.take(RECORDS_AT_ONCE):
             self._report.records += len(taken)
@@ -264,32 +261,32 @@ class SegmentCheck:
         self._known_times.batch(position, view.header, least_ms)
         return read_marker(view) if view.header.is_control and view.header.count else None
 
-    # Beside the segment
+    # The other files of the segment
 
     def _side_files(self, seal: Seal | None) -> Iterator[Finding]:
-        place = self._place
-        if seal is not None and seal.size_bytes != place.end:
-            problem = f"the segment has {place.end} bytes, its seal says {seal.size_bytes}"
-            yield self._finding("segment", min(place.end, seal.size_bytes), None, None, problem)
-        sealed = (place.base_offset, self.expected - 1) if seal is None else (seal.first_offset, seal.last_offset)
-        if sealed != (place.base_offset, self.expected - 1) and not self._passed_damage:
-            problem = (
-                f"says offsets {sealed[0]} to {sealed[1]}, the batches are {place.base_offset} to {self.expected - 1}"
-            )
-            yield self._finding("seal", 0, place.base_offset, self.expected, problem, SEAL)
+        segment = self._segment
+        if seal is not None and seal.size_bytes != segment.end:
+            problem = f"the segment has {segment.end} bytes, its seal says {seal.size_bytes}"
+            yield self._finding("segment", min(segment.end, seal.size_bytes), None, None, problem)
+        found = sealed = (segment.base_offset, self.expected - 1)
+        if seal is not None and seal.positions:
+            sealed = (seal.first_offset if self._dense else segment.base_offset, seal.last_offset)
+        if sealed != found and not self._passed_damage:
+            problem = f"says offsets {sealed[0]} to {sealed[1]}, the batches are {found[0]} to {found[1]}"
+            yield self._finding("seal", 0, segment.base_offset, self.expected, problem, SEAL)
         yield from self._epochs.result()
-        indexes = [*self._offsets.finish(place.end), *self._times.finish(self.expected)]
-        if not place.is_rebuilt:
+        indexes = [*self._offsets.finish(segment.end), *self._times.finish(self.expected)]
+        if not segment.is_rebuilt:
             yield from indexes
         yield from self._known_times.result()
         knows = self._knew_producers and self._history.knows_producers
         yield from check_aborted(
-            self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=place.end,
-            aborts=self._aborts, expected=self._aborted if knows else None, passed_damage=self._passed_damage, exact=place.dense,
+            self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=segment.end,
+            aborts=self._aborts, expected=self._aborted if knows else None, passed_damage=self._passed_damage, exact=self._dense,
         )  # fmt: skip
 
     def _beside(self, kind: str) -> str:
-        return file_path(self._directory, self._place.base_offset, kind)
+        return file_path(self._directory, self._segment.base_offset, kind)
 
     def _finding(
         self, kind: str, position: int, first_offset: int | None, end_offset: int | None, problem: str, file: str = LOG

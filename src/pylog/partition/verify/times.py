@@ -1,7 +1,4 @@
-"""Checks what a seal, or the commit slots, say of the times of a segment's batches: what is wrong there would hide records.
-
-Reads nothing by itself.
-"""
+"""Checks the times of a segment's batches in its seal or the commit slots: wrong ones would hide records. Reads nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from pylog.segment.seal import LEAST_EVERY_BYTES, TIMES_EVERY
 
 
 class KnownTimesCheck:
-    """Is told of every batch in order."""
+    """Gets every batch in order."""
 
     def __init__(self, seal: Seal | None, seal_path: str, slots_least_ms: int, slots_path: str) -> None:
-        """No record is before ``slots_least_ms``, the commit slots say; the least number there is if they don't say it."""
+        """The commit slots record that no record is before ``slots_least_ms``; INT64_MIN if it is unknown."""
         self._of_seal = FirstFinding("seal", seal_path)
         self._of_slots = FirstFinding("slots", slots_path)
         self._seal = seal
@@ -26,7 +23,7 @@ class KnownTimesCheck:
 
     @property
     def has_least(self) -> bool:
-        """Whether anything is said that the records' least times may contradict."""
+        """Whether a least time is recorded that a record may contradict."""
         return self._slots_least_ms != INT64_MIN or (self._seal is not None and bool(self._seal.least_ms))
 
     def batch(self, position: int, header: BatchHeader, least_ms: int) -> None:

@@ -9,17 +9,18 @@ next deletion or recovery removes. Another process may remove the same files.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
 from pylog.errors import Closed, DeliveryTimeout, TopicNotFound
-from pylog.interrupts import own, suppress
+from pylog.interrupts import own
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
-from pylog.segment.naming import DELETED, LOG, SEAL, SNAPSHOT, file_name, is_leftover, segment_files
+from pylog.segment.files import free, names_of, retire
+from pylog.segment.naming import DELETED, SNAPSHOT, file_name, is_leftover
 
 logger = logging.getLogger("pylog.partition")
 
@@ -36,8 +37,10 @@ def remove_before(
                 lock.give_way()
             if not lock.holding(timeout_ms, partial(_take_away_if_published, some, offset)):
                 return
-            free(directory, some)
-        free_leftovers(directory, names)
+            free(directory.filesystem, directory.path, some)
+        for name in names:  # what a crash during a deletion has left
+            if name.endswith(DELETED) and is_leftover(name):
+                directory.filesystem.remove(f"{directory.path}/{name}")
     except own(DeliveryTimeout, TopicNotFound, Closed) as error:
         logger.warning("files of deleted records stay until the next deletion: %s", error)
 
@@ -47,7 +50,8 @@ def _take_away_if_published(names: list[str], offset: int, grant: Grant) -> bool
     state = grant.slots.read()
     if state is None or state.boot != grant.directory.boot or state.log_start_offset < offset:
         return False
-    take_away(grant, names)
+    grant.check()
+    retire(grant.directory.filesystem, grant.directory.path, names)
     return True
 
 
@@ -67,38 +71,9 @@ def files_before(names: list[str], offset: int) -> Iterator[str]:
     for base in segments.bases:
         if base >= first:
             return
-        yield file_name(base, LOG)
-        yield from (name for name in segment_files(there, base) if not name.endswith((LOG, SEAL)))
-        yield file_name(base, SEAL)  # it may have been written since the names were listed
+        yield from names_of(there, base)
 
 
 def at_once(names: Iterator[str]) -> Iterator[list[str]]:
     """Lists of files to rename under one hold of the lock."""
     return iter(lambda: list(islice(names, FILES_AT_ONCE)), [])
-
-
-def take_away(grant: Grant, names: Sequence[str]) -> None:
-    """Rename these files, so that nothing reads them."""
-    grant.check()
-    directory = grant.directory
-    for name in names:
-        path = f"{directory.path}/{name}"
-        if name.endswith(SNAPSHOT):
-            directory.filesystem.remove(path)
-            continue
-        with suppress(FileNotFoundError):  # another process has done it
-            directory.filesystem.replace(path, path + DELETED)
-
-
-def free(directory: PartitionDirectory, names: Sequence[str]) -> None:
-    """Remove the files that ``take_away`` renamed. Needs no lock: nothing else has such names."""
-    for name in names:
-        if not name.endswith(SNAPSHOT):
-            directory.filesystem.remove(f"{directory.path}/{name}{DELETED}")
-
-
-def free_leftovers(directory: PartitionDirectory, names: Sequence[str]) -> None:
-    """Remove renamed files that a crash during a deletion has left."""
-    for name in names:
-        if name.endswith(DELETED) and is_leftover(name):
-            directory.filesystem.remove(f"{directory.path}/{name}")

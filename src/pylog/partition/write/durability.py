@@ -17,8 +17,8 @@ from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeU
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
-from pylog.partition.repair.closed_files import closed_since, open_side_files
 from pylog.partition.write.writer import PartitionWriter
+from pylog.segment.files import SegmentFiles
 from pylog.segment.naming import LOG
 from pylog.storage import AppendableFile, after_fork_in_child
 from pylog.turn import NOT_MINE, Turn, Waiters
@@ -80,7 +80,8 @@ class Durability:
             except own(NOT_MINE):  # it was not taken: see turn.py
                 pass
             else:
-                self._waiters.wake()
+                if self._waiters.locks:
+                    self._waiters.wake()
         return True
 
     def _unknown(self, end_offset: int, reason: object) -> OutcomeUnknown:
@@ -147,7 +148,7 @@ class Durability:
         """Sync the segments closed since the last sync, and their indexes."""
         synced = []
         segments = self._directory.segments()
-        for base in closed_since(segments, state.durable_offset, state.active_base):
+        for base in segments.closed_since(state.durable_offset, state.active_base):
             following = segments.after(base) or state.active_base
             try:
                 file = self._filesystem.open_appendable(self._directory.file_path(base, LOG), create=False)
@@ -168,7 +169,7 @@ class Durability:
 
     def _sync_side_files(self, base: int, following: int) -> None:
         failure: StorageError | None = None
-        for file in open_side_files(self._filesystem, self._path, base, following):
+        for file in SegmentFiles(self._filesystem, self._path, base).derived(following):
             if failure is None:
                 failure = self._writer.failed_syncs.try_to_sync(file, base)
         if failure is not None:

@@ -27,7 +27,7 @@ from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.partition.write.sealing import Sealer
 from pylog.segment import SegmentScan
-from pylog.segment.naming import LOG, SEAL
+from pylog.segment.naming import LOG
 from pylog.segment.writer import SegmentWriter
 
 logger = logging.getLogger("pylog.partition")
@@ -257,9 +257,7 @@ class LogEnd:
         earlier segment with this base.
         """
         base, end = segment.base_offset, segment.next_offset
-        if self._directory.filesystem.exists(self._directory.file_path(base, SEAL)):
-            self._directory.filesystem.remove(self._directory.file_path(base, SEAL))
-            self._directory.filesystem.sync_directory(self._directory.path)  # else a power failure could restore it
+        grant.segment_files(base).unseal()
         snapshots.save(self._directory.filesystem, self._directory.path, self.producers, end)
         segment.finish()
         self._state = state = grant.publish(

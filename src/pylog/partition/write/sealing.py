@@ -176,8 +176,7 @@ class Sealer:
         return True
 
     def _seal(self, base: int) -> Iterator[int]:
-        path = self._directory.file_path(base, LOG)
-        file = self._directory.filesystem.open_readable(path)
+        file = self._directory.filesystem.open_readable(self._directory.file_path(base, LOG))
         try:
             builder = SealBuilder(self._directory.home)
             scan = SegmentScan(file, 0, file.size(), next_offset=base)
@@ -188,13 +187,7 @@ class Sealer:
         finally:
             file.close()
         if scan.problem is not None:
-            raise CorruptSegment(
-                f"{path} is damaged at position {scan.position}, offset {scan.next_offset}: {scan.problem}",
-                path=path,
-                position=scan.position,
-                offset=scan.next_offset,
-                problem=scan.problem,
-            )
+            raise scan.damage()
         seal = builder.build()
         applies = partial(self._applies, base, seal)
         write_seal(self._directory.filesystem, self._directory.path, base, seal, applies=applies)

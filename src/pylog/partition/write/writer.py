@@ -30,8 +30,7 @@ from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.repair.failed_syncs import FailedSyncs
-from pylog.partition.repair.recovery import remake_side_files
-from pylog.partition.repair.rewrite import rewrite
+from pylog.partition.repair.recovery import remake_derived
 from pylog.partition.segments import Segments
 from pylog.partition.write import deletion
 from pylog.partition.write.lock import WriteLock
@@ -239,16 +238,19 @@ class PartitionWriter:
     def _rewrite_segment(self, base: int, grant: Grant) -> None:
         state, _ = self._end.current(grant)
         if not self.failed_syncs.is_marked(base):
-            return  # another process has done it
-        path = self._directory.file_path(base, LOG)
-        # Published before and after: no writer may write to the old file, and no reader may keep it.
+            return  # another process was faster
+        files = grant.segment_files(base)
+        # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
         state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         if base == state.active_base:
-            rewrite(grant, base, state.written_end, state.log_end_offset)
+            files.replace_log(state.written_end, state.log_end_offset, grant.check)
         else:
             following = self._directory.segments().after(base) or state.active_base
-            rewrite(grant, base, self._directory.filesystem.size(path), following)
-            remake_side_files(grant, base)
+            files.replace_log(files.filesystem.size(files.path(LOG)), following, grant.check)
+            directory, now_ms = grant.directory, grant.directory.clock.now_ms()
+            remake_derived(
+                grant, base, snapshots.load(directory.filesystem, directory.path, directory.segments(), base, now_ms)
+            )
         self._end.forget()
         grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         self.failed_syncs.clear(base)

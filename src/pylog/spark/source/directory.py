@@ -54,7 +54,8 @@ class PartitionSource(NamedTuple):
             filesystem = filesystem.within(self.directory)
         boot = boot_of(filesystem)
         return PartitionDirectory(
-            filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id, self._find_topic
+            filesystem, SystemClock(), self.directory, self.topic_partition, TopicConfig, boot, self.topic_id, self._find_topic,
+            is_kafka=self.is_kafka,
         )  # fmt: skip
 
     def _find_topic(self) -> None:
@@ -76,10 +77,10 @@ class PartitionSource(NamedTuple):
         """Reads what is ``published`` (default: now), not later appends. The caller closes it."""
         directory = self.partition_directory()
         there = PublishedOnce(published or self.view(directory).current())
-        return PartitionReader(directory, there, dense=not self.is_kafka)
+        return PartitionReader(directory, there)
 
     def view(self, directory: PartitionDirectory | None = None) -> PublishedView:
-        return PublishedView(directory or self.partition_directory(), foreign=self.is_kafka, log_start=self.log_start)
+        return PublishedView(directory or self.partition_directory(), log_start=self.log_start)
 
 
 def identity_of(filesystem: FileSystem, directory: str) -> bytes:
