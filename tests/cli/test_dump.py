@@ -166,7 +166,7 @@ def test_damage_is_passed_and_told(pylog: Run, partition_dir: Path) -> None:
     assert (code, err) == (1, "")
     (damage,) = [line for line in out.splitlines() if "DAMAGED" in line]
     assert damage.startswith(f"  position {second}: DAMAGED: checksum 0x")
-    assert damage.endswith(f"; goes on at position {third}, offset 2")
+    assert damage.endswith(f"; continues at position {third}, offset 2")
     assert "value 0" in out
     assert "value 1" not in out
     assert "value 2" in out

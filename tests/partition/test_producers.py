@@ -496,7 +496,7 @@ def test_a_control_batch_that_says_nothing_hides_no_other_batch(
     partition = open_partition(directory, is_kafka=is_kafka, read_only=is_kafka)
     assert (partition.earliest_offset, partition.latest_offset) == (0, 3)
     assert partition.last_stable_offset == (0 if is_open else 3)  # nobody knows how it ended: it stays undecided
-    assert "offset 1, says nothing and is passed over" in caplog.text
+    assert "offset 1, is no marker and is skipped" in caplog.text
     assert [record.value for record in partition.read(0)] == [b"first"]
     assert [record.value for record in partition.read(2)] == [b"last"]
     with pytest.raises(CorruptSegment, match=r"control record.*offset 2") as caught:

@@ -118,6 +118,9 @@ class RealProcess:
         self.filesystem = OsFileSystem()
         self.clock = ManualClock()
 
+    def open_log(self, path: str, **options: Any) -> Log:
+        return Log(path, filesystem=self.filesystem, clock=self.clock, **options)
+
 
 class RealMachine:
     def __init__(self) -> None:

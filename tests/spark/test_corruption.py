@@ -192,10 +192,7 @@ def test_what_is_passed_over_is_named(
     for text, (first, last) in zip(said, ((7, 8), (20, 20)), strict=True):
         one = batches[first]
         assert f"{one.path} is damaged at position {one.position}" in text
-        assert (
-            f"offsets {one.header.base_offset} to {batches[last].header.last_offset} of orders-0 are passed over"
-            in text
-        )
+        assert f"offsets {one.header.base_offset} to {batches[last].header.last_offset} of orders-0 are skipped" in text
 
 
 def test_a_segment_that_was_cut_or_is_missing_ends_before_the_next_one(whole: Path, state: str, tmp_path: Path) -> None:
@@ -226,7 +223,7 @@ def test_a_batch_whose_records_are_none_is_passed_over(tmp_log_dir: Path, caplog
         read(tmp_log_dir)
     with caplog.at_level(logging.WARNING, "pylog.spark"):
         assert offsets(read(tmp_log_dir, **SKIP)) == [0, 1, 4, 5]
-    assert "offsets 2 to 3 of orders-0 are passed over" in caplog.text
+    assert "offsets 2 to 3 of orders-0 are skipped" in caplog.text
 
 
 def test_loss_is_no_damage(tmp_log_dir: Path) -> None:

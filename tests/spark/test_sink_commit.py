@@ -132,7 +132,7 @@ def test_a_batch_that_only_an_older_checkpoint_can_bring_is_told_of(log: Log, ca
         driver.write([[b"%d" % batch_id]], batch_id)
     assert not caplog.records
     driver.write([[b"other"]], 0)
-    assert f"batch 0 of query {driver.sink_id} is passed over, the log has its batches up to 1" in caplog.text
+    assert f"batch 0 of query {driver.sink_id} is skipped, the log has its batches up to 1" in caplog.text
     assert values(log) == [[b"0", b"1"]]
 
 

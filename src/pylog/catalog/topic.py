@@ -185,7 +185,7 @@ def unlimited(path: str, config: TopicConfig) -> TopicConfig:
 
 @cache
 def _warn_of_name(name: str, directory: str, error: str) -> None:
-    logger.warning("passing over %r in %r: %s", name, directory, error)
+    logger.warning("skipping %r in %r: %s", name, directory, error)
 
 
 @cache

@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "consume", parents=[log_options()], help="print the records of topics",
         description="Print the records of topics. Without a start (--from-beginning, --from-time, --offset) only those that "
-        "arrive from now on, which takes --follow. --follow goes on until Ctrl-C, and then exits with 0.",
+        "arrive from now on, which takes --follow. --follow runs until Ctrl-C, and then exits with 0.",
     )  # fmt: skip
     parser.add_argument("topics", metavar="TOPIC", nargs="+")
     start = parser.add_mutually_exclusive_group()
@@ -230,8 +230,8 @@ def _hint_where_a_group_begins(log: Log, arguments: argparse.Namespace) -> None:
     if is_new and not arguments.from_beginning:
         complain(
             "note",
-            f"group {arguments.group!r} had committed nothing, and begins at the end; pylog groups reset has it go on from "
-            "another place, as --from-beginning would have",
+            f"group {arguments.group!r} had committed nothing, and begins at the end; pylog groups reset moves it "
+            "elsewhere, as --from-beginning would have",
         )
 
 

@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "dump", parents=[json_option()], help="show what stands in segment files, indexes and checkpoints",
         description="Show the batches of segment files and the entries of indexes, snapshots, seals, commit slots and "
-        "checkpoints; of a directory, all of them. Works on Kafka's files, and goes on after damage.",
+        "checkpoints; of a directory, all of them. Works on Kafka's files, and continues after damage.",
     )  # fmt: skip
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a file, a partition directory, or a log")
     parser.add_argument("--records", action="store_true", help="the records of each batch, too")
@@ -139,7 +139,9 @@ def _batches(file: ReadableFile, end: int, render: Render | None) -> Iterator[It
             return
         try:
             position, offset = resume_after(file, position, end, next_offset)
-            behind = "nothing whole behind it" if offset is None else f"goes on at position {position}, offset {offset}"
+            behind = (
+                "nothing whole behind it" if offset is None else f"continues at position {position}, offset {offset}"
+            )
         except CorruptSegment as given_up:
             position, behind = end, str(given_up)
         yield _damage(scan.position, position, scan.problem, f"; {behind}")

@@ -28,9 +28,9 @@ Numbers = dict[str, set[int] | None]
 
 def add_parser(verbs: Commands) -> None:
     parser = verbs.add_parser(
-        "reset", parents=[log_options()], help="have a group without members go on from other offsets",
-        description="Have a group without members go on from other offsets. Prints what would change; --execute changes it. "
-        "What is beyond the log becomes its end, or its beginning.",
+        "reset", parents=[log_options()], help="set the offsets from which a group without members continues",
+        description="Set the offsets from which a group without members continues. Prints what would change; --execute changes "
+        "it. What is beyond the log becomes its end, or its beginning.",
     )  # fmt: skip
     parser.add_argument("group", metavar="GROUP")
     target = parser.add_mutually_exclusive_group(required=True)

@@ -48,7 +48,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "produce", parents=[log_options()], help="append lines of the input to a topic",
         description="Append the lines of stdin, or of --file, to a topic: one line, one record. With --input-format json a line "
-        "is an object as consume --json prints it; topic and offset in it are passed over.",
+        "is an object as consume --json prints it; topic and offset in it are ignored.",
     )  # fmt: skip
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--file", metavar="FILE", help="read this file instead of stdin")

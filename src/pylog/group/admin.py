@@ -180,7 +180,7 @@ class GroupAdmin:
             first = alive[0]
             raise GroupNotEmpty(
                 f"group {directory.group!r} has members ({len(alive)}, among them process {first.pid} on {first.host}): stop "
-                "them first, since they would go on from where they are",
+                "them first, since they would continue from where they are",
                 group=directory.group, members=len(alive), pid=first.pid, host=first.host,
             )  # fmt: skip
         if found.members:

@@ -77,7 +77,7 @@ class GroupLock:
         if self._holder != self._directory.filesystem.process_id():
             raise ForkedHandle(
                 f"the group {self._directory.group!r} was being changed by this thread when a signal handler forked; the parent "
-                "goes on with it, the child must not",
+                "continues with it, the child must not",
                 group=self._directory.group, path=self._directory.path,
             )  # fmt: skip
 

@@ -270,7 +270,7 @@ class Membership:
                 )
             else:
                 logger.warning(
-                    "member %s (process %d on %s) of group %r did not poll for %d ms (max_poll_interval_ms): going on without it",
+                    "member %s (process %d on %s) of group %r did not poll for %d ms (max_poll_interval_ms): it is expelled",
                     id_, member.pid, member.host, group_name, member.max_poll_interval_ms,
                 )  # fmt: skip
         if still and self.id in group.members:
@@ -352,7 +352,7 @@ class Membership:
             )  # fmt: skip
         return CommitFailed(
             f"this consumer is not a member of group {name!r} any more: it did not poll for {options.max_poll_interval_ms} ms "
-            "(max_poll_interval_ms), and others go on with its partitions; poll to join again, and let max_poll_records or "
+            "(max_poll_interval_ms), and others continue with its partitions; poll to join again, and let max_poll_records or "
             "the time between two polls be smaller",
             **facts, max_poll_interval_ms=options.max_poll_interval_ms,
         )  # fmt: skip

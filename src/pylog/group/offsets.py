@@ -73,7 +73,7 @@ class OffsetsPartition:
             name = None if key is None else decode_key(key)
             committed = None if name is None or value is None else decode_value(value)
         except own(CorruptRecord) as damage:
-            logger.warning("a record of %s is passed over: %s", OFFSETS_TOPIC, damage)
+            logger.warning("a record of %s is skipped: %s", OFFSETS_TOPIC, damage)
             return
         if name is None:
             return

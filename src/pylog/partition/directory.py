@@ -158,6 +158,6 @@ class PartitionDirectory(NamedTuple):
             )
         return CorruptSegment(
             f"the directory of partition {number} of {topic!r} is missing, but the topic was not deleted: put {self.path} "
-            "back from a copy, or delete the topic if nobody needs its records",
+            "back from a copy, or delete the topic if its records are not needed",
             path=self.path, position=0, topic=topic, partition=number,
         )  # fmt: skip

@@ -37,7 +37,7 @@ class Grant:
 
     def _forked(self) -> ForkedHandle:
         return ForkedHandle(
-            f"{self.directory.path} was being changed by this thread when a signal handler forked; the parent goes on with "
+            f"{self.directory.path} was being changed by this thread when a signal handler forked; the parent continues with "
             "it, the child must not",
             path=self.directory.path,
         )

@@ -161,7 +161,7 @@ class Partition(OfOneProcess):
 
     @property
     def leader_epoch(self) -> int:
-        """Which epoch appends are stamped with, raised if records may have been lost with the power. -1: not known yet."""
+        """The epoch of appended batches, raised after a power failure that may have removed records; -1: unknown yet."""
         return self.log.leader_epoch
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:

@@ -165,7 +165,7 @@ class PartitionLog:
 
     @property
     def leader_epoch(self) -> int:
-        """Which epoch appends are stamped with, raised if records may have been lost with the power. -1: not known yet."""
+        """The epoch of appended batches, raised after a power failure that may have removed records; -1: unknown yet."""
         return self.current().leader_epoch
 
     def end_of_leader_epoch(self, leader_epoch: int) -> int:

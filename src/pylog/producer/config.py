@@ -22,7 +22,7 @@ _ACKS = {0: 0, 1: 1, -1: ACKS_ALL, "0": 0, "1": 1, "-1": ACKS_ALL, "all": ACKS_A
 NOT_YET = dict.fromkeys(
     ("transactional_id", "transaction_timeout_ms"),
     "transactions are not in this version; Partition.append writes the records of one partition all or none, and "
-    "expected_offset tells whether somebody else wrote meanwhile",
+    "expected_offset tells whether another producer wrote meanwhile",
 )
 KAFKAS_NAMES = {
     "max_batch_size": "here it is batch_bytes",

@@ -59,7 +59,7 @@ def _marker(header: BatchHeader, position: int, file: ReadableFile) -> Marker | 
         return read_marker(BatchView(file.pread(header.size_bytes, position), header))
     except own(CorruptRecord, MissingCodec) as damage:
         logger.warning(
-            "%r: the control batch at position %d, offset %d, says nothing and is passed over: %s",
+            "%r: the control batch at position %d, offset %d, is no marker and is skipped: %s",
             file.path,
             position,
             header.base_offset,

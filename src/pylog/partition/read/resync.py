@@ -66,7 +66,7 @@ def resume_after(
     least_offset: int,
     continues: Callable[[BatchHeader, BatchHeader], bool] | None = None,
 ) -> tuple[int, int | None]:
-    """Where batches go on after damage at ``position``, and at which offset; ``end`` and None if nowhere.
+    """Where batches continue after damage at ``position``, and at which offset; ``end`` and None if nowhere.
 
     That is where the length of the damaged batch leads, if that is right: if ``continues(its header, the next header)``, by
     default if the next one's offset is at least ``least_offset``. Else the next whole batch is looked for.

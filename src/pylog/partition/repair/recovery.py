@@ -131,7 +131,7 @@ def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segm
     if not epochs.starts:
         epochs = epochs_of(directory, kept)
     newest = epochs.latest
-    while epochs.starts and _nobody_wrote(directory, kept, epochs.starts[-1], end):
+    while epochs.starts and _is_unused(directory, kept, epochs.starts[-1], end):
         epochs.starts.pop()
     if slots is None:
         epochs.end_at(end)
@@ -142,7 +142,7 @@ def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segm
     return epochs
 
 
-def _nobody_wrote(directory: PartitionDirectory, segments: Segments, start: EpochStart, end: int) -> bool:
+def _is_unused(directory: PartitionDirectory, segments: Segments, start: EpochStart, end: int) -> bool:
     """Whether the batch at the start of this epoch is of an earlier one. Batches decide, not the file.
 
     Then a recovery that was cut short began it, and the next writer did not know.

@@ -188,7 +188,7 @@ def _entries(
                     zeros_at = at if zeros_at is None else zeros_at
                     continue
                 if zeros_at is not None:
-                    findings.add(zeros_at, None, None, f"zeros at position {zeros_at}, but entries go on at {at}")
+                    findings.add(zeros_at, None, None, f"zeros at position {zeros_at}, but entries continue at {at}")
                     zeros_at = None
                 yield at, (first, second)
     except own(StorageError) as error:

@@ -1,4 +1,4 @@
-"""One pass over a partition: its published state, its small files, and its segments in order."""
+"""The check of one partition: its published state, its small files, and its segments in order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The producer ids in a partition, against the log's next unreserved one.
 
 An id at or above the next unreserved one will be given to another producer, whose records are then taken for repeats. Only
-ids that the count can come to are a problem: a log that lost its count went on at another random number, perhaps below.
+ids that the count can come to are a problem: a log that lost its count continued at another random number, perhaps below.
 """
 
 from __future__ import annotations

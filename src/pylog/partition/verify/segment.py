@@ -49,7 +49,7 @@ class CheckedSegment(NamedTuple):
 
 
 class SegmentCheck:
-    """One pass over a segment. ``expected`` is the offset at which the next batch must begin."""
+    """The check of one segment. ``expected`` is the offset at which the next batch must begin."""
 
     def __init__(
         self, filesystem: FileSystem, directory: str, segment: CheckedSegment, history: History,

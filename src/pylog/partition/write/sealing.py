@@ -169,7 +169,7 @@ class Sealer:
         except own(FileNotFoundError):
             return False
         except own(CorruptSegment) as damage:
-            logger.warning("%s; making it anew", damage)
+            logger.warning("%s; making it again", damage)
             return False
         # The seal of another partition stays, as evidence.
         check_home(home, self._directory.home, self._directory.file_path(base, SEAL))

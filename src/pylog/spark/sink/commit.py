@@ -77,7 +77,7 @@ class SinkCommit:
             logger.info("batch %d of %s is in the log already", batch_id, self._directory.sink_id)
             return
         logger.warning(
-            "batch %d of query %s is passed over, the log has its batches up to %d: was its checkpoint set back, or does another "
+            "batch %d of query %s is skipped, the log has its batches up to %d: was its checkpoint set back, or does another "
             "driver run it? What it reads again is written with a new checkpointLocation only",
             batch_id,
             self._directory.sink_id,

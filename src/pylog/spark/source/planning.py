@@ -113,7 +113,7 @@ def report_missing_offsets(
 
 def report_loss(what: str, topic_partition: TopicPartition, *, fails: bool, **facts: Any) -> None:
     """Raise or log ``OffsetOutOfRange``. Its text is printable, whatever a checkpoint contains."""
-    advice = "failOnDataLoss=false goes on with what there is" if fails else "going on with what there is"
+    advice = "failOnDataLoss=false continues with what is there" if fails else "continuing with what is there"
     error = OffsetOutOfRange(f"{what}; {advice}", **topic_partition._asdict(), **facts)
     if fails:
         raise error

@@ -122,7 +122,7 @@ class _RangeReader:
                 ):
                     if fetched.cursor.offset <= cursor.offset:
                         raise CorruptSegment(
-                            f"the log ends there, but when the query was planned it went on to offset {end}",
+                            f"the log ends there, but when the query was planned it reached offset {end}",
                             offset=cursor.offset,
                         )
                     yield cursor.offset, fetched
@@ -217,7 +217,7 @@ class _RangeReader:
 
     def _report_damage(self, offset: int, following: int, error: CorruptRecord) -> None:
         skipped = (offset, following - 1, *self._source.topic_partition)
-        logger.warning("%s; offsets %d to %d of %s-%d are passed over", self.located(error), *skipped)
+        logger.warning("%s; offsets %d to %d of %s-%d are skipped", self.located(error), *skipped)
 
     def located(self, damage: CorruptRecord) -> CorruptSegment:
         """The same damage with topic, partition, offset and file."""

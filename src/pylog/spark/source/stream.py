@@ -144,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise self._watched.missing[0]
         missing = {str(error) for error in self._watched.missing}
         for problem in sorted(missing - self._warned):
-            logger.warning("%s; going on with what there is", problem)
+            logger.warning("%s; continuing with what is there", problem)
         self._warned = missing
 
     @staticmethod

@@ -23,9 +23,7 @@ def skips(index: Index, *, inside: bool) -> Iterator[Finding]:
             first = bisect_left(offsets, max(jump.before + 1, partition.deleted_to))
             missed = bisect_left(offsets, jump.after) - first
             if missed > 0:
-                text = (
-                    f"process {jump.process} went on from offset {jump.before} to {jump.after}, past {missed} records"
-                )
+                text = f"process {jump.process} jumped from offset {jump.before} to {jump.after}, past {missed} records"
                 yield Finding(text, jump.partition, jump.after)
 
 
