@@ -26,7 +26,7 @@ from pylog.model import ProducerRecord, Record
 from tests.codec import strategies
 from tests.codec.reference import HEADER_FIELDS, TS0, Raw, batch_of, payload_of, set_fields
 
-GOLDEN = (  # docs/format.md, section 11
+GOLDEN = (  # docs/format.md, "A batch, worked through"
     "00000000000000000000004effffffff02db04478c0000000000020000018bcfe568000000018bcfe56807ffffffffffffffffffffffffffff"
     "0000000318000000026b027602026802780e000a02010277000e000e04026b0100"
 )

@@ -11,7 +11,7 @@ from pylog.codec.control import ControlType, Marker, build_marker, read_marker
 from pylog.errors import ConfigError, CorruptRecord
 from tests.codec.reference import TS0, Raw, batch_of, payload_of
 
-COMMIT = (  # docs/format.md, section 11
+COMMIT = (
     "000000000000000300000042ffffffff02274bf8f80030000000000000018bcfe568090000018bcfe568090000000000000fa00002ffffffff"
     "000000012000000008000000010c00000000000700"
 )

@@ -34,7 +34,7 @@ from tests.codec import strategies
 from tests.codec.reference import TS0, Raw, payload_of, take_payload
 
 LIMIT = 1 << 20
-GOLDEN = (  # docs/format.md, section 11: the records of the first batch
+GOLDEN = (  # the records of the first batch of docs/format.md
     "18000000026b027602026802780e000a02010277000e000e04026b0100"
 )
 

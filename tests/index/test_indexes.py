@@ -47,7 +47,7 @@ from tests.storage.filesystems import Faulty, OtherBoot
 FS = OsFileSystem()
 
 
-# Golden bytes: format.md, section 11
+# Golden bytes
 
 
 def test_an_offset_entry_has_kafkas_bytes(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def bases(directory: Path) -> list[int]:
     return sorted(int(path.stem) for path in directory.glob("*.log"))
 
 
-# Indexes, made from the log alone: a second writing of format.md, section 5
+# Indexes, made from the log alone: a second writing of docs/format.md, "Indexes"
 
 
 def expected_indexes(

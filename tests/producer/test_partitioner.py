@@ -14,7 +14,7 @@ from pylog.errors import InvalidPartition
 from pylog.producer.partitioner import NAMED_PARTITIONERS, Custom, RoundRobin, Sticky
 from tests.producer.fakes import FakeLog
 
-# Kafka's own UtilsTest.testMurmur2; docs/format.md, section 10
+# Kafka's own UtilsTest.testMurmur2
 VECTORS = {
     "21": -973932308,
     "foobar": -790332482,

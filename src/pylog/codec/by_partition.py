@@ -30,7 +30,7 @@ def _words(length: int) -> Struct:
 
 
 def compute_murmur2(key: bytes) -> int:
-    """Kafka's ``Utils.murmur2`` (docs/format.md, section 10), as an unsigned number."""
+    """Kafka's ``Utils.murmur2``, as an unsigned number."""
     length = len(key)
     h = _SEED ^ length
     for word in _words(length & ~3).unpack_from(key):

@@ -1,6 +1,6 @@
 """Encodes the records of an open batch and decodes those of a decompressed batch (readable codec).
 
-Format: docs/format.md, section 3. framing.py defines which records are correct. No memory is
+Format: docs/format.md, "A batch, worked through". framing.py defines which records are correct. No memory is
 allocated for a size that was read. ``_records.pyx`` is the compiled version; the same tests run on
 both.
 """

@@ -1,7 +1,7 @@
 """The ``.txnindex`` file: the transactions with abort markers in this segment. Absent if none.
 
 Entry: ``int16 version = 0``; ``int64`` producer id, first offset, last offset (the marker's), last
-stable offset at that moment. Layout: Kafka's ``AbortedTxn`` (format.md, section 5).
+stable offset at that moment. Layout: Kafka's ``AbortedTxn`` (docs/format.md, "Indexes").
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka's text checkpoints: a version, a count, and one line an entry (format.md, section 7).
+"""Kafka's text checkpoints: a version, a count, and one line an entry.
 
 ``leader-epoch-checkpoint`` in a partition has ``epoch startOffset`` a line; the checkpoints at the root of a log have
 ``topic partition offset``. Written whole and atomically; an empty file has no entries.

@@ -1,6 +1,6 @@
 """File names of a partition directory, built and parsed in one place.
 
-Kafka's names (format.md, section 1): twenty digits of base offset, then the kind. ``.seal`` and ``.unsynced`` are pylog's own.
+Kafka's names (docs/format.md): twenty digits of base offset, then the kind. ``.seal`` and ``.unsynced`` are pylog's own.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class SegmentWriter:
     def is_due_to_roll(
         self, header: BatchHeader, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
-        """Whether the batch needs a new segment: Kafka's ``LogSegment.shouldRoll`` (format.md, section 6).
+        """Whether the batch needs a new segment: Kafka's ``LogSegment.shouldRoll``.
 
         ``header`` has the offsets the batch is about to get.
         """

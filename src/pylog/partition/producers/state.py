@@ -1,6 +1,6 @@
 """What is known of each producer: its epoch, its last batches, its open transaction. A pure fold over batch headers.
 
-Rules of acceptance: Kafka's ``ProducerAppendInfo`` (format.md, section 8). The snapshot file keeps the last batch of each
+Rules of acceptance: Kafka's ``ProducerAppendInfo``. The snapshot file keeps the last batch of each
 producer, as Kafka's does; the four before it are remembered only in memory.
 """
 
@@ -228,7 +228,7 @@ class ProducerStates:
         for _, producer_id in nsmallest(count - PRODUCERS_MAX + _FORGOTTEN_AT_ONCE, idle):
             del self.entries[producer_id]
 
-    # Snapshots: Kafka's ``<offset>.snapshot`` (format.md, section 7)
+    # Snapshots: Kafka's ``<offset>.snapshot`` (docs/format.md, "Checkpoints and snapshots")
 
     def encode(self) -> bytes:
         changed = sorted(self._changed if self._packed.count else self._entries)
