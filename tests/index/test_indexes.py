@@ -166,7 +166,7 @@ def test_a_huge_index_is_emptied_in_few_steps(tmp_path: Path) -> None:
     file.truncate(1 << 30)
     writer = OffsetIndexWriter(file, 0)
     writer.clear()
-    assert (writer.entries.count, FS.size(path)) == (0, 0)
+    assert (writer.count, FS.size(path)) == (0, 0)
 
 
 # What is not an entry
@@ -221,7 +221,7 @@ def test_cutting_drops_what_lies_beyond_the_end_and_what_cannot_be_an_entry(tmp_
     assert path.read_bytes() == b"".join(
         (number * 10).to_bytes(4, "big") + (number * 1000).to_bytes(4, "big") for number in range(1, 4)
     )
-    assert (writer.entries.count, writer.last_position) == (3, 3000)
+    assert (writer.count, writer.last_position) == (3, 3000)
 
 
 class Shrinking:
