@@ -113,7 +113,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
     - ``auto_offset_reset``: where to start if there is no position or it is not in the log:
       ``"latest"``, ``"earliest"``, ``"none"`` (raise), or ``"by_duration:PT1H"`` (the last hour;
-      any ISO 8601 duration).
+      days to seconds, as in ISO 8601: ``P7D``, ``PT1H30M``).
     - ``isolation_level``: ``"read_uncommitted"``, or ``"read_committed"``: no records of open or
       aborted transactions.
     - ``visibility``: ``"written"`` (as in Kafka), or ``"durable"``: only what survives power
@@ -169,10 +169,14 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     ) -> None:
         self._log = manager = manager_of(log, "Consumer")
         self._config = ConsumerConfig(
-            auto_offset_reset, isolation_level, visibility, max_poll_records, fetch_max_bytes,
-            max_partition_fetch_bytes, key_deserializer, value_deserializer, consumer_timeout_ms,
-            group_id, group_instance_id, client_id, assignor, enable_auto_commit, auto_commit_interval_ms,
-            max_poll_interval_ms, session_timeout_ms, default_api_timeout_ms,
+            auto_offset_reset=auto_offset_reset, isolation_level=isolation_level, visibility=visibility,
+            max_poll_records=max_poll_records, fetch_max_bytes=fetch_max_bytes,
+            max_partition_fetch_bytes=max_partition_fetch_bytes, key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer, consumer_timeout_ms=consumer_timeout_ms, group_id=group_id,
+            group_instance_id=group_instance_id, client_id=client_id, assignor=assignor,
+            enable_auto_commit=enable_auto_commit, auto_commit_interval_ms=auto_commit_interval_ms,
+            max_poll_interval_ms=max_poll_interval_ms, session_timeout_ms=session_timeout_ms,
+            default_api_timeout_ms=default_api_timeout_ms,
         ).checked()  # fmt: skip
         self._iteration_s = float("inf") if consumer_timeout_ms is None else consumer_timeout_ms / 1_000
         self._lookup = OffsetLookup(self._config, manager.clock)

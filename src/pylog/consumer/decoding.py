@@ -34,11 +34,15 @@ Taken = TypeVar("Taken", bound=Chunk)
 Taken_co = TypeVar("Taken_co", bound=Chunk, covariant=True)
 
 Transform = Callable[[Taken], tuple[Taken, PylogError | None]]
-"""Returns the good records before the first bad one, and the error of that one."""
+"""Returns the good records before the first bad one, and the error of that one. It may stop early,
+but not leave records out: the position is that after the last record returned."""
 
 
 class Decoder(Protocol[Taken_co]):
-    """The records of one batch, in order. An error is about the first record not yet returned."""
+    """The records of one batch, in order. An error is about the first record not yet returned.
+
+    ``take`` returns no records only at the end of the batch.
+    """
 
     @property
     def remaining(self) -> int: ...
