@@ -125,6 +125,11 @@ def test_a_reset_that_says_nothing_clear_is_refused(log: Log, target: dict[str, 
         log.reset_offsets("g", **target)
 
 
+def test_a_mapping_of_offsets_in_the_place_of_partitions_is_told_its_option(log: Log) -> None:
+    with pytest.raises(ConfigError, match="give the mapping as offsets="):
+        log.reset_offsets("g", {place(0): 0})
+
+
 @pytest.mark.parametrize("name", ["a b", "../x", "ü" * 30, ".hidden", "%41", "con", "a/b\0c"])
 def test_any_text_may_name_a_group(log: Log, name: str) -> None:
     with member(log, name) as one:

@@ -201,8 +201,9 @@ class GroupAdmin:
         targets = {"to": to, "to_time_ms": to_time_ms, "shift_by": shift_by, "offsets": offsets}
         given = [name for name, value in targets.items() if value is not None]
         if len(given) != 1:
+            advice = "; give the mapping as offsets=" if isinstance(partitions, Mapping) else ""
             raise ConfigError(
-                f"reset_offsets takes one of to, to_time_ms, shift_by and offsets, got {', '.join(given) or 'none'}",
+                f"reset_offsets takes one of to, to_time_ms, shift_by and offsets, got {', '.join(given) or 'none'}{advice}",
                 option="to", given=given,
             )  # fmt: skip
         if offsets is not None and partitions is not None:
