@@ -109,8 +109,6 @@ class SegmentReader:
 
         Starts at position ``start``, by default where the index points. ``CorruptSegment`` if the offset is in a damaged batch.
         """
-        if start is None and offset <= self.base_offset:
-            return 0
         previous: tuple[int, BatchHeader | None] | None = None
         for position, header in self._walk(self._indexed_start(offset, end) if start is None else start, end):
             if header is not None and header.last_offset >= offset:
@@ -129,6 +127,8 @@ class SegmentReader:
 
     def _indexed_start(self, offset: int, end: int) -> int:
         """Where to start looking for ``offset``: the index entry, if a batch at or before the offset is there."""
+        if offset <= self.base_offset:
+            return 0  # the first batch has no entry
         try:
             index = OffsetIndexReader(
                 self._filesystem.open_readable(file_path(self._directory, self.base_offset, OFFSET_INDEX)),

@@ -74,6 +74,7 @@ class PartitionReader:
         self.published = published
         # Threads share this object: each of these is replaced whole, and files close when the last user drops them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
+        self._kept_for = (-1, -1)  # the active segment and version of the list that the next two belong to
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
 
@@ -89,9 +90,14 @@ class PartitionReader:
             segments = self._directory.segments().ending_with(state.active_base)
         except own(FileNotFoundError) as error:
             raise self._directory.gone() from error
-        self._open, self._without_aborts = {}, set()
+        self._keep_for(wanted)
         self._listed = wanted, segments
         return segments
+
+    def _keep_for(self, wanted: tuple[int, int]) -> None:
+        """Close segments opened before the list changed: some may be deleted, or replaced by a copy."""
+        if self._kept_for != wanted:
+            self._open, self._without_aborts, self._kept_for = {}, set(), wanted
 
     def segment_infos(self) -> tuple[SegmentInfo, ...]:
         """The segments as they stand."""
@@ -103,7 +109,7 @@ class PartitionReader:
             try:
                 return look()
             except own(FileNotFoundError, OffsetOutOfRange):
-                self._listed = None
+                self._listed, self._open = None, {}
         raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
 
     def _segment_infos(self) -> tuple[SegmentInfo, ...]:
@@ -134,7 +140,10 @@ class PartitionReader:
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
         """Segments that may contain the offset or later ones. The directory is not listed if that is only the active one."""
-        return Segments((state.active_base,)) if offset >= state.active_base else self.segments(state)
+        if offset < state.active_base:
+            return self.segments(state)
+        self._keep_for((state.active_base, state.segments_version))
+        return Segments((state.active_base,))
 
     # Fetching
 
@@ -167,7 +176,7 @@ class PartitionReader:
                     damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
                     raise
                 is_reopened = True  # a copy may have replaced it after a failed sync: reopen it
-            self._listed = None
+            self._listed, self._open = None, {}
             cursor = Cursor(cursor.offset)
         raise CorruptSegment(
             f"{self._path}: the segment that holds offset {cursor.offset} is missing",
@@ -227,9 +236,8 @@ class PartitionReader:
             aborted = self._aborted_among(batches, state) if isolation_level == READ_COMMITTED else set()
             visible = readable(batches, limit, aborted)
             if batches[-1].header.base_offset >= limit:  # the visible end, not the file's
-                cursor = Cursor(
-                    max((b.header.last_offset + 1 for b in batches if b.header.base_offset < limit), default=limit)
-                )
+                ends = [b.header.last_offset + 1 for b in batches if b.header.base_offset < limit]
+                cursor = Cursor(max(ends, default=limit))
             if visible or cursor.offset >= limit:
                 return visible, cursor
         return [], cursor
@@ -247,11 +255,12 @@ class PartitionReader:
                 self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
             segment, end = self._segment(base, state, following)
             known = cursor.base == base and 0 <= cursor.position <= end
-            position = cursor.position if known else segment.locate(offset, end)
+            expected = offset if known else None if offset > base else base
+            position = cursor.position if known else segment.locate(offset, end) if expected is None else 0
             batches: list[BatchView] | None = None
             while batches is None:
                 try:
-                    batches = segment.read(position, end, max_bytes=max_bytes, next_offset=offset if known else None)
+                    batches = segment.read(position, end, max_bytes=max_bytes, next_offset=expected)
                 except own(CorruptSegment) as damage:
                     behind = damage.facts.get("next_offset")
                     if known or behind is None or offset < behind or damage.next_position <= position:
@@ -274,12 +283,8 @@ class PartitionReader:
         path = self._directory.file_path(base, LOG)
         return CorruptSegment(
             f"{path}: offsets {offset} to {found - 1} are missing at position {position}",
-            path=path,
-            position=position,
-            problem="missing offsets",
-            next_offset=found,
-            next_position=None,
-        )
+            path=path, position=position, problem="missing offsets", next_offset=found, next_position=None,
+        )  # fmt: skip
 
     def _segment(self, base: int, state: CommitState, following: int | None) -> tuple[TimedSegmentReader, int]:
         """The open segment and the position where its visible part ends."""
@@ -312,9 +317,8 @@ class PartitionReader:
         for base in segments.bases:
             if (first is None or base >= first) and base not in self._without_aborts:
                 try:
-                    index = TransactionIndexReader(
-                        self._filesystem.open_readable(self._directory.file_path(base, TRANSACTION_INDEX))
-                    )
+                    path = self._directory.file_path(base, TRANSACTION_INDEX)
+                    index = TransactionIndexReader(self._filesystem.open_readable(path))
                 except own(FileNotFoundError):
                     if base != state.active_base:
                         self._without_aborts.add(base)
