@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import crc32c
 import pytest
@@ -13,9 +15,9 @@ import pytest
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import FormatVersionError, NotAppended, ReadOnlyLog
-from pylog.partition import Partition
-from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitState, latest, whole_file
-from pylog.storage import OsFileSystem
+from pylog.partition import Partition, commit_slots
+from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitSlots, CommitState, latest, whole_file
+from pylog.storage import AppendableFile, OsFileSystem
 from pylog.testing import Machine, for_every_kill, for_every_power_loss
 from tests.partition import version_1
 from tests.partition.version_1 import OldWriter, make_version_1, says_anything
@@ -140,15 +142,89 @@ def test_a_writer_of_version_1_appends_at_no_moment_of_it_to_what_is_upgraded(tm
         if raw[:128] != before:
             assert not old.lock.is_in_place()
             assert old.refuses_topic()
-            assert not says_anything(raw)
 
     with Log(tmp_path, filesystem=Faulty(look)) as log:
         append(log.partition("t", 0), "12")
     assert moments[0] == (True, False, True)
     assert (False, True, True) in moments  # the lock goes before the old slots do
     assert moments[-1] == (False, True, False)
+    assert not says_anything((tmp_path / "t-0" / ".commit").read_bytes())
     assert not old.may_append()
     old.close()
+
+
+class Recorded:
+    """A file in memory that remembers what was written to it."""
+
+    path = ".commit"
+
+    def __init__(self, data: bytes) -> None:
+        self.data = bytearray(data)
+        self.writes: list[tuple[int, bytes]] = []
+
+    def pread(self, size: int, position: int) -> bytes:
+        return bytes(self.data[position : position + size])
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        self.writes.append((position, bytes(data)))
+        self.data[position : position + len(data)] = data
+
+    def sync(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("sequence", [8, 9])
+def test_an_upgrade_killed_after_any_byte_it_writes_leaves_the_published_state(sequence: int) -> None:
+    state = CommitState(
+        sequence=sequence, boot=1, leader_epoch=0, active_base=0, written_end=200, log_end_offset=20, durable_offset=20,
+        last_stable_offset=20, log_start_offset=15, high_watermark=20, segments_version=0, least_timestamp_ms=INT64_MIN,
+    )  # fmt: skip
+    before = state._replace(sequence=sequence - 1, log_start_offset=0, durable_offset=0)
+    old = version_1.slots_of_two(before, state)
+    file = Recorded(old)
+    assert CommitSlots(cast(AppendableFile, file)).upgrade(lambda: None)
+    data = bytearray(old.ljust(len(file.data), b"\0"))
+    for position, written in file.writes:
+        for at, byte in enumerate(written, position):
+            assert latest(bytes(data)) == state
+            data[at] = byte
+    assert latest(bytes(data)) == state
+
+
+@pytest.mark.processes
+def test_a_child_forked_during_an_upgrade_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would put the state of that moment over what its parent has published since."""
+    old_log(tmp_path)
+    real, child = commit_slots._both, []
+    go, done = os.pipe()
+
+    def forking(state: CommitState) -> bytes:  # as a signal handler that forks when this function begins
+        if not child:
+            child.append(os.fork())
+            if child[0] == 0:
+                os.read(go, 1)
+        return real(state)
+
+    monkeypatch.setattr(commit_slots, "_both", forking)
+    with Log(tmp_path, create=False) as log:
+        try:
+            append(log.partition("t", 0), "12")
+        except NotAppended:
+            if child[0] == 0:
+                os._exit(7)
+            raise
+        finally:
+            if child[0] == 0:
+                os._exit(1)
+        for number in range(13, 20):
+            append(log.partition("t", 0), f"{number}")
+        os.write(done, b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(child[0], 0)[1]) == 7
+        with Log(tmp_path, create=False) as other:
+            assert append(other.partition("t", 0), "20") == 20
+            assert values(other.partition("t", 0)) == {number: f"{number}" for number in range(FIRST, 21)}
+    os.close(go)
+    os.close(done)
 
 
 def test_new_topics_are_none_for_version_1(tmp_path: Path) -> None:

@@ -16,7 +16,12 @@ FILE_BYTES = 128
 
 def slots_of_version_1(state: CommitState) -> bytes:
     """A whole file as version 1 wrote it: the slot before says the same, the other one is published."""
-    slots = [_slot(state._replace(sequence=state.sequence - 1 + later)) for later in range(2)]
+    return slots_of_two(state._replace(sequence=state.sequence - 1), state)
+
+
+def slots_of_two(before: CommitState, state: CommitState) -> bytes:
+    """A whole file with both; ``state`` is published."""
+    slots = [_slot(before), _slot(state)]
     return b"".join(slots if state.sequence & 1 else slots[::-1])
 
 

@@ -296,6 +296,8 @@ class CommitSlots(CommitSlotsReader):
         self._output.pwrite(_both(state), HEAD_BYTES)
         self._output.sync()
         fence()
+        # First the older of the old slots: a head that is written in part must not leave it as the only valid one.
+        self._output.pwrite(bytes(OLD_SLOT_BYTES), 0 if state.sequence & 1 else OLD_SLOT_BYTES)
         self._output.pwrite(HEAD, 0)
         return True
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pylog.errors import ForkedHandle
+from pylog.errors import ForkedHandle, StorageError
+from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots, CommitState
 from pylog.partition.directory import PartitionDirectory
 from pylog.segment.files import SegmentFiles
@@ -50,7 +51,11 @@ class Grant:
         """Make ``state`` the published state; returns it."""
         if not self._is_held():
             raise self._forked()
-        return self.slots.publish(state)
+        try:
+            return self.slots.publish(state)
+        except own(StorageError):
+            self.check()  # a child forked just now: its slots were closed
+            raise
 
     def sync_slots(self) -> None:
         """Sync what is published to the disk. ``StorageError``."""

@@ -217,5 +217,8 @@ class WriteLock:
         self._turn = Turn()
         self._grant.revoke()
         self._grant = Grant(self._directory, self._turn.is_mine)
-        lock, self._lock, self.slots, self._to_release = self._to_release, None, None, _NOT_OPEN
+        slots, self.slots = self.slots, None
+        lock, self._lock, self._to_release = self._to_release, None, _NOT_OPEN
+        if slots is not None:
+            slots.close()  # the child may be in the middle of its parent's publication
         lock.abandon()
