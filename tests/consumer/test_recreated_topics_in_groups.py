@@ -60,3 +60,16 @@ def test_a_commit_of_what_was_read_of_a_deleted_topic_says_nothing_of_the_new_on
     consumer.commit()
     assert consumer.committed(PARTITION) is None
     assert [record.value for record in consumer.poll()] == [b"new 0", b"new 1", b"new 2", b"new 3"]
+
+
+def test_an_equal_offset_of_a_recreated_topic_is_committed(log: Log) -> None:
+    log.create_topic("t", partitions=1)
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as reader:
+        reader.assign([PARTITION])
+        for values in ([b"old 0", b"old 1"], [b"new 0", b"new 1"]):
+            produce_all(log, "t", values)
+            assert [record.value for record in reader.poll(5.0)] == values
+            reader.commit()
+            assert reader.committed(PARTITION) == 2
+            log.delete_topic("t")
+            log.create_topic("t", partitions=1)

@@ -187,6 +187,10 @@ class Assignment:
                 )
                 assigned.topic_id = topic.id
                 assigned.move_to(self._beginning(partition).position)
+                self._forget_commits(partition)
+
+    def _forget_commits(self, partition: TopicPartition) -> None:
+        """What a group committed there was for the deleted topic."""
 
     # Positions and partitions
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.consumer")
 
-_QUIET_S = 0.5  # the longest time for which a quiet partition is not asked while others have records
+_QUIET_S = 0.0005  # for each quiet partition; asking one takes some 15 µs, so this bounds the share of asking to 3 %
 
 
 class Fetcher:
@@ -162,7 +162,7 @@ class Fetcher:
     def _begin_round(self) -> None:
         self._round += 1
         self._now_s = self._log.clock.monotonic()
-        if self._quiet and self._quiet[0].quiet_since_s + _QUIET_S <= self._now_s:
+        if self._quiet and self._quiet[0].quiet_since_s + len(self._quiet) * _QUIET_S <= self._now_s:
             self._busy.extend(self._quiet)
             self._quiet.clear()
 
@@ -171,8 +171,8 @@ class Fetcher:
     ) -> tuple[AssignedPartition, Taken | None] | None:
         """The next partition with records or a failure; None after a round without either.
 
-        The quiet partitions are asked if no other has anything, and from time to time otherwise:
-        asking a thousand partitions takes longer than decoding what one of them has.
+        The quiet partitions are asked if no other has anything, and otherwise the less often the more they
+        are (a thousand twice a second): asking them all takes longer than decoding what one of them has.
         """
         self.caught_up = True
         busy, quiet = self._busy, self._quiet

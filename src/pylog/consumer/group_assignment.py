@@ -232,6 +232,9 @@ class GroupAssignment(Assignment):
             )  # fmt: skip
         return offset
 
+    def _forget_commits(self, partition: TopicPartition) -> None:
+        self.tracker.forget(partition)
+
     def _start(self, topic_partition: TopicPartition) -> Start:
         """The start of a partition assigned by hand."""
         self._groups.offsets.recover_last_commit(self.group_id, self.tracker.countdown(None)())
