@@ -8,13 +8,15 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
-from pylog.errors import PylogError
+from pylog.errors import ForkedHandle, PylogError
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import read_group
+from pylog.partition.partition_log import PartitionLog
 from tests.storage.filesystems import Faulty, nothing
 
 pytestmark = [
@@ -181,3 +183,48 @@ def test_a_child_that_returns_from_a_handler_into_what_its_parent_does_in_a_grou
         n += 1
     print(f"forked at {n - 1} changes")
     assert n > 40
+
+
+@pytest.mark.parametrize("what", ["commit", "append"])
+def test_a_child_forked_before_its_parent_has_the_partitions_lock_appends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    append_batch, children, (go, done) = PartitionLog.append_batch, list[int](), os.pipe()
+
+    def forking(partition: PartitionLog, *batch: Any, **options: Any) -> Any:  # as a handler that runs when it begins
+        if not children:
+            children.append(os.fork())
+            if children[0] == 0:
+                os.read(go, 1)
+        return append_batch(partition, *batch, **options)
+
+    with Log(tmp_path) as log, Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+        log.create_topic("t")
+        partition = log.partition("t", 0)
+        partition.append([ProducerRecord(b"%d" % number) for number in range(10)])
+        consumer.subscribe("t")
+        assert len(consumer.poll(5.0, max_records=7)) == 7
+        monkeypatch.setattr(PartitionLog, "append_batch", forking)
+        try:
+            if what == "commit":
+                consumer.commit()
+            else:
+                partition.append([ProducerRecord(b"10")])
+        except ForkedHandle:
+            if children[0] == 0:
+                os._exit(7)
+            raise
+        finally:
+            if children[0] == 0:
+                os._exit(1)
+        if what == "commit":
+            assert len(consumer.poll(5.0)) == 3
+            consumer.commit()
+        os.write(done, b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+        if what == "commit":
+            assert consumer.committed(TopicPartition("t", 0)) == 10
+        else:
+            assert partition.latest_offset == 11
+    os.close(go)
+    os.close(done)

@@ -242,9 +242,12 @@ class OffsetStore:
             return self.append(group, offsets, check_held, left_s)
         partition = self._partition(partition_of_group(group, topic.partitions), topic)
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
+        process_id = self._filesystem.process_id()  # a child forked before it fails the check, later in the append
         check_held()
         try:
-            result = partition.log.append_batch(batch, timeout_ms=int(left_s() * 1000), min_timestamp_ms=least_ms)
+            result = partition.log.append_batch(
+                batch, timeout_ms=int(left_s() * 1000), min_timestamp_ms=least_ms, process_id=process_id
+            )
         except own(DeliveryTimeout) as error:
             raise _locked(error) from error
         partition.end_offset = result.last_offset + 1

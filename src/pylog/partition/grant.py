@@ -34,9 +34,10 @@ class Grant:
     def check(self) -> None:
         """``ForkedHandle`` in a child that returned from a signal handler into its parent's change."""
         if not self._is_held():
-            raise self._forked()
+            raise self.forked()
 
-    def _forked(self) -> ForkedHandle:
+    def forked(self) -> ForkedHandle:
+        """The error of a child that does its parent's work."""
         return ForkedHandle(
             f"{self.directory.path} was being changed by this thread when a signal handler forked; the parent continues with "
             "it, the child must not",
@@ -50,7 +51,7 @@ class Grant:
     def publish(self, state: CommitState) -> CommitState:
         """Make ``state`` the published state; returns it."""
         if not self._is_held():
-            raise self._forked()
+            raise self.forked()
         try:
             return self.slots.publish(state)
         except own(StorageError):

@@ -59,14 +59,17 @@ class Partition(OfOneProcess):
         Raises a kind of ``NotAppended`` (certainly not in the log; ``RecordTooLarge`` if all of them together exceed
         ``max_message_bytes``), or ``OutcomeUnknown``.
         """
+        process_id = self.log.directory.filesystem.process_id()
         _check_append(acks, expected_offset, timeout_ms)
         if isinstance(records, bytes | bytearray | memoryview):
             batch, least_ms = checked_batch(records)
             result = self.log.append_batch(
-                batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=least_ms
-            )
+                batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=least_ms, process_id=process_id
+            )  # fmt: skip
         else:
-            result = self.log.append_records(records, expected_offset=expected_offset, timeout_ms=timeout_ms)
+            result = self.log.append_records(
+                records, expected_offset=expected_offset, timeout_ms=timeout_ms, process_id=process_id
+            )
         if acks != 1:
             try:
                 self.log.sync(result.last_offset + 1)

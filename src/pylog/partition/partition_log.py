@@ -67,8 +67,13 @@ class PartitionLog:
     # Writing
 
     def append_records(
-        self, records: Iterable[ProducerRecord], *, expected_offset: int | None = None, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> AppendResult:  # fmt: skip
+        self,
+        records: Iterable[ProducerRecord],
+        *,
+        expected_offset: int | None,
+        timeout_ms: int,
+        process_id: int | None,
+    ) -> AppendResult:
         """Append records as one batch: all of them or none. Visible on return, not yet synced."""
         try:
             limit_bytes = self.directory.settings().max_message_bytes
@@ -76,7 +81,11 @@ class PartitionLog:
             raise NotAppended(f"nothing was appended: {error}", **error.facts) from error
         batch, least_ms = encoded_batch(records, limit_bytes, self.directory.clock.now_ms())
         return self.append_batch(
-            batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=least_ms
+            batch,
+            expected_offset=expected_offset,
+            timeout_ms=timeout_ms,
+            min_timestamp_ms=least_ms,
+            process_id=process_id,
         )
 
     def append_batch(
@@ -86,15 +95,17 @@ class PartitionLog:
         expected_offset: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         min_timestamp_ms: int | None = None,
+        process_id: int | None = None,
     ) -> AppendResult:
         """Append one batch built by ``pylog.codec``, stamping it in place. Visible on return, not yet synced.
 
         ``min_timestamp_ms`` is what its encoder said, if the caller knows it: lookups by time leave out more then.
-        Raises a kind of ``NotAppended``, or ``OutcomeUnknown``.
+        ``process_id`` is of the process that began the caller's work: a child that a signal handler forked
+        since gets ``ForkedHandle``. Raises a kind of ``NotAppended``, or ``OutcomeUnknown``.
         """
         if self.writer is None:
             raise self._read_only()
-        result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms)
+        result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id)
         self._notify()
         return result
 

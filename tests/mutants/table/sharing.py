@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         "old slots go before the lock of those who know only them",
         "partition/commit_slots.py",
-        "        fence()\n        self._output.pwrite(HEAD, 0)\n",
-        "        self._output.pwrite(HEAD, 0)\n        fence()\n",
+        "        fence()\n        # First the older",
+        "        self._output.pwrite(HEAD, 0)\n        fence()\n        # First the older",
         "killed in between, it leaves writers of version 1 with a lock that is in place",
         (
             "tests/partition/test_slots_upgrade.py::test_a_writer_of_version_1_appends_at_no_moment_of_it_to_what_is_upgraded",

@@ -60,15 +60,22 @@ class PartitionWriter:
     # Appending
 
     def append(
-        self, batch: bytearray, expected_offset: int | None, timeout_ms: int, min_timestamp_ms: int | None = None
+        self,
+        batch: bytearray,
+        expected_offset: int | None,
+        timeout_ms: int,
+        min_timestamp_ms: int | None = None,
+        process_id: int | None = None,
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
         ``min_timestamp_ms`` is the least timestamp of its records; if None, it is read from the
-        batch. Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the bytes may still be there.
+        batch. ``process_id`` is of the process that began the call: a child forked since is refused.
+        Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the bytes may still be there.
         """
+        append = partial(self._append, batch, expected_offset, min_timestamp_ms, process_id)
         try:
-            result = self._lock.holding(timeout_ms, partial(self._append, batch, expected_offset, min_timestamp_ms))
+            result = self._lock.holding(timeout_ms, append)
         except own(CorruptSegment, StorageError) as error:  # nothing was written, or it was cut again
             raise not_appended(error) from error
         if self._sealer.due:
@@ -76,8 +83,15 @@ class PartitionWriter:
         return result
 
     def _append(
-        self, batch: bytearray, expected_offset: int | None, min_timestamp_ms: int | None, grant: Grant
+        self,
+        batch: bytearray,
+        expected_offset: int | None,
+        min_timestamp_ms: int | None,
+        process_id: int | None,
+        grant: Grant,
     ) -> AppendResult:
+        if process_id is not None and process_id != self._directory.filesystem.process_id():
+            raise grant.forked()
         state, segment = self._end.current(grant)
         settings = self._directory.settings()
         append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
