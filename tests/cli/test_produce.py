@@ -258,7 +258,7 @@ def test_lines_in_the_log_behind_a_refused_one_are_named_and_no_more_are_sent(py
     assert 1 < first <= last < len(lines)  # how soon the command learns of it is up to the scheduler
     assert (code, answer["refused_line"], answer["records"]) == (6, 1, last - first + 1)
     assert answer["unknown_lines"] == []
-    named = f"line {first} behind it is" if first == last else f"lines {first}-{last} behind it are"
+    named = f"line {first} after it is" if first == last else f"lines {first}-{last} after it are"
     assert err == f"pylog: error: line 1: cannot write: No space left on device (but {named} in the log)\n"
 
 
@@ -276,7 +276,7 @@ def test_lines_are_told_in_few_words() -> None:
     told.refuse(3, StorageFull("full"))
     for line in (4, 5, 6, 9):
         told._later.add(line)
-    assert str(told.failure()) == "line 3: full (but lines 4-6, 9 behind it are in the log)"
+    assert str(told.failure()) == "line 3: full (but lines 4-6, 9 after it are in the log)"
     told._unknown.add(40)
     assert str(told.failure()).endswith(" in the log) (whether line 40 is in the log is unknown)")
 

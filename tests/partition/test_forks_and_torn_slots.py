@@ -160,7 +160,7 @@ def test_a_publication_into_an_empty_file_is_read_back(tmp_path: Path) -> None:
 def test_a_durable_end_that_cannot_be_published_is_published_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(durability, "_LOCK_TIMEOUT_MS", 20)
+    monkeypatch.setattr(durability, "DEFAULT_TIMEOUT_MS", 20)
     directory = tmp_path / "t-0"
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)

@@ -61,7 +61,7 @@ def add_parser(commands: Commands) -> None:
         f"in key and value; default: {DEFAULT_FORMAT.replace('%', '%%')}",
     )  # fmt: skip
     parser.add_argument(
-        "--raw", action="store_true", help="values as they are, a newline behind each; never to a terminal"
+        "--raw", action="store_true", help="values as they are, a newline after each; never to a terminal"
     )
     parser.set_defaults(run=_run)
 

@@ -60,7 +60,7 @@ class DeliveryReport:
             return None
         message = f"line {self.refused_line}: {self._error}"
         if self._later.runs:
-            message += f" (but {self._later} behind it {'is' if self._later.is_one() else 'are'} in the log)"
+            message += f" (but {self._later} after it {'is' if self._later.is_one() else 'are'} in the log)"
         if self._unknown.runs and not (self._unknown.is_one() and self._unknown.runs[0][0] == self.refused_line):
             message += f" (whether {self._unknown} {'is' if self._unknown.is_one() else 'are'} in the log is unknown)"
         located = InputError(message)

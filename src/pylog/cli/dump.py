@@ -139,12 +139,10 @@ def _batches(file: ReadableFile, end: int, render: Render | None) -> Iterator[It
             return
         try:
             position, offset = resume_after(file, position, end, next_offset)
-            behind = (
-                "nothing whole behind it" if offset is None else f"continues at position {position}, offset {offset}"
-            )
+            then = "nothing whole after it" if offset is None else f"continues at position {position}, offset {offset}"
         except CorruptSegment as given_up:
-            position, behind = end, str(given_up)
-        yield _damage(scan.position, position, scan.problem, f"; {behind}")
+            position, then = end, str(given_up)
+        yield _damage(scan.position, position, scan.problem, f"; {then}")
 
 
 def _too_large(size: int, what: str) -> str:
@@ -159,9 +157,9 @@ def _is_whole_batch(file: ReadableFile, position: int, end: int) -> bool:
     return next(iter(SegmentScan(file, position, end, next_offset=0, dense=False)), None) is not None
 
 
-def _damage(position: int, next_position: int | None, problem: str, behind: str) -> Item:
+def _damage(position: int, next_position: int | None, problem: str, then: str) -> Item:
     return {
-        "type": "damage", "text": f"  position {position}: DAMAGED: {problem}{behind}", "position": position,
+        "type": "damage", "text": f"  position {position}: DAMAGED: {problem}{then}", "position": position,
         "next_position": next_position, "problem": problem,
     }  # fmt: skip
 

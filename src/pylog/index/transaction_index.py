@@ -63,7 +63,7 @@ class TransactionIndexReader:
         for number, fields in enumerate(self._entries.entries(start, self._count), start):
             entry = self._checked(fields)
             if entry.last_offset <= end_before:
-                raise self._impossible(entry, f"it is entry {number}, behind an abort at {end_before}")
+                raise self._impossible(entry, f"it is entry {number}, after an abort at {end_before}")
             end_before = entry.last_offset
             yield entry
 

@@ -12,10 +12,10 @@ from pylog.checks import OfOneProcess, require_count, require_whole
 from pylog.codec.format import INT64_MAX
 from pylog.errors import ConfigError, OffsetOutOfRange, OutcomeUnknown
 from pylog.interrupts import own
-from pylog.limits import FETCH_BYTES, RECORDS_AT_ONCE
+from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES, RECORDS_AT_ONCE
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.partition_log import DEFAULT_TIMEOUT_MS, PartitionLog
+from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.visibility import READ_UNCOMMITTED, check_isolation
 from pylog.partition.segments import SegmentInfo
 from pylog.partition.write.batch_input import checked_batch

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pylog.checks import require_whole
 from pylog.errors import NotAppended, ReadOnlyLog, StorageError
 from pylog.interrupts import own
+from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.epochs import LeaderEpochs
@@ -21,8 +22,6 @@ from pylog.partition.write.batch_input import encoded_batch
 from pylog.partition.write.durability import Durability
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment.naming import COMMIT_SLOTS
-
-DEFAULT_TIMEOUT_MS = 120_000
 
 
 class PartitionLog:

@@ -305,9 +305,9 @@ class SegmentReader:
                     break
             else:
                 next_position, next_offset = seal.size_bytes, seal.last_offset + 1
-        behind = f"; readable again from offset {next_offset}" if next_offset is not None else ""
+        resumed = f"; readable again from offset {next_offset}" if next_offset is not None else ""
         return CorruptSegment(
-            f"{self.path} is damaged at position {position}: {problem}{behind}",
+            f"{self.path} is damaged at position {position}: {problem}{resumed}",
             path=self.path,
             position=position,
             problem=problem,

@@ -172,7 +172,7 @@ def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset:
         checked_bytes += header.size_bytes if is_plausible else 0
         if number == _CANDIDATES_MAX or checked_bytes > limit_bytes:
             raise CorruptSegment(
-                f"{file.path}: looking for a whole batch behind position {position} was given up at position {where}: too much "
+                f"{file.path}: looking for a whole batch after position {position} was given up at position {where}: too much "
                 f"looks like batches and is none (more than {_CANDIDATES_MAX} headers, or {limit_bytes} bytes to checksum); "
                 "restore the file from a copy",
                 path=file.path,
@@ -215,9 +215,9 @@ def _header_pattern(lowest: int, highest: int, longest: int) -> re.Pattern[bytes
     offset = b"|".join(re.escape(top.to_bytes(4, "big")) for top in tops) if len(tops) <= 2 else _NOT_NEGATIVE + b".{3}"
     length = rb"[\0-\x%02x]" % (min(longest, INT32_MAX) >> 24)
     before = b"(?:%b).{4}" % offset + length + b".{3}" + _MINUS_ONE_OR_MORE + b".{3}" + _MAGIC_BYTE
-    behind = (
+    after = (
         rb".{4}\x00" + _ATTRIBUTES + _NOT_NEGATIVE + b".{19}"  # the delta's other bytes, and two timestamps
         + _MINUS_ONE_OR_MORE + b".{7}" + _MINUS_ONE_OR_MORE + b"." + _MINUS_ONE_OR_MORE + b".{3}"
         + _NOT_NEGATIVE + b".{3}"
     )  # fmt: skip
-    return re.compile(_MAGIC_BYTE + b"(?<=%b)(?=%b)" % (before, behind), re.DOTALL)
+    return re.compile(_MAGIC_BYTE + b"(?<=%b)(?=%b)" % (before, after), re.DOTALL)

@@ -62,9 +62,9 @@ def batches_of(seal: Seal, first_ms: int, last_ms: int) -> Iterator[tuple[int, i
             blocks.append((near[0], number + 1))
     for low, high in blocks if seal.least_ms else [(0, seal.size_bytes)]:
         first = max(oldest, bisect_left(seal.positions, low * LEAST_EVERY_BYTES))
-        behind = bisect_left(seal.positions, high * LEAST_EVERY_BYTES)
-        if first < behind:
-            yield first, behind
+        stop = bisect_left(seal.positions, high * LEAST_EVERY_BYTES)
+        if first < stop:
+            yield first, stop
 
 
 def outline_of(seal: Seal) -> Outline:
@@ -193,16 +193,14 @@ class TimedSegmentReader(SegmentReader):
             headers = (self._sealed_header(seal, number) for number in range(low, high))
             first = next((header for header in headers if header.max_timestamp_ms >= first_ms), None)
             if first is not None:
-                behind = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
-                spans.append((first.base_offset, behind))
+                stop = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
+                spans.append((first.base_offset, stop))
         self._require_rising(spans)
         return spans
 
     def _require_rising(self, spans: list[tuple[int, int | None]]) -> None:
         """Else a record would be read twice."""
-        if any(
-            behind is None or not start < behind <= following for (start, behind), (following, _) in pairwise(spans)
-        ):
+        if any(stop is None or not start < stop <= following for (start, stop), (following, _) in pairwise(spans)):
             raise self._damage(0, "the batches that its seal names are not in order", 0)
 
     def _sealed_header(self, seal: Seal, number: int) -> BatchHeader:

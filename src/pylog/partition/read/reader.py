@@ -170,8 +170,8 @@ class PartitionReader:
                 pass  # deleted meanwhile: read what is left
             except own(CorruptSegment) as damage:
                 if is_reopened:
-                    behind = damage.facts.get("next_offset")
-                    if behind is not None and behind <= cursor.offset:  # a wrong seal must not lead backwards
+                    resumes_at = damage.facts.get("next_offset")
+                    if resumes_at is not None and resumes_at <= cursor.offset:  # a wrong seal must not lead backwards
                         damage.facts.update(next_position=None, next_offset=None)
                     damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
                     raise
@@ -200,7 +200,7 @@ class PartitionReader:
                 return
             cursor = fetched.cursor
 
-    def behind(self, damage: CorruptSegment, offset: int) -> Cursor:
+    def after_damage(self, damage: CorruptSegment, offset: int) -> Cursor:
         """Where whole batches continue after ``damage`` that was met at ``offset``; at the latest the next segment."""
         state = self.published.current()
         segments = self.segments(state)
@@ -262,8 +262,8 @@ class PartitionReader:
                 try:
                     batches = segment.read(position, end, max_bytes=max_bytes, next_offset=expected)
                 except own(CorruptSegment) as damage:
-                    behind = damage.facts.get("next_offset")
-                    if known or behind is None or offset < behind or damage.next_position <= position:
+                    resumes_at = damage.facts.get("next_offset")
+                    if known or resumes_at is None or offset < resumes_at or damage.next_position <= position:
                         raise
                     # A damaged batch claimed to contain the offset, which is after it.
                     position = segment.locate(offset, end, damage.next_position)
@@ -362,8 +362,8 @@ class PartitionReader:
             with suppress(FileNotFoundError, CorruptSegment):
                 segment, size = self._segment(base, state, segments.after(base))
                 spans = segment.spans_of_times(first_ms, last_ms, size)
-            for first, behind in spans:
-                low, high = max(first, start), min(following if behind is None else behind, end)
+            for first, limit in spans:
+                low, high = max(first, start), min(following if limit is None else limit, end)
                 if found and found[-1][1] == low < high:
                     found[-1] = found[-1][0], high
                 elif low < high:

@@ -90,10 +90,10 @@ def _header(file: ReadableFile, position: int, end: int) -> BatchHeader | None:
 
 
 def _is_followed(view: BatchView, file: ReadableFile, position: int, end: int, end_offset: int, *, dense: bool) -> bool:
-    behind, expected = position + view.header.size_bytes, view.last_offset + 1
-    if behind >= end:
+    batch_end, expected = position + view.header.size_bytes, view.last_offset + 1
+    if batch_end >= end:
         return expected == end_offset if dense else expected <= end_offset
-    header = _header(file, behind, end)
+    header = _header(file, batch_end, end)
     if header is None:
         return expected < end_offset
     return header.base_offset == expected if dense else header.base_offset >= expected

@@ -68,7 +68,7 @@ class OffsetIndexCheck:
         self._refuse_entries_before(end)
         while not self._ended:
             if self._closed or self._position < end:
-                what = f"beyond the segment's end {end}" if self._position >= end else "behind later ones"
+                what = f"beyond the segment's end {end}" if self._position >= end else "after later ones"
                 self._wrong(f"points to position {self._position}, {what}")
             self._advance()
         self._entries.close()
@@ -132,7 +132,7 @@ class TimeIndexCheck:
         while not self._ended:
             if self._closed or self._offset < end_offset:
                 is_beyond = self._offset >= end_offset
-                self._wrong(f"is beyond the segment's end {end_offset}" if is_beyond else "stands behind later ones")
+                self._wrong(f"is beyond the segment's end {end_offset}" if is_beyond else "stands after later ones")
             self._take()
         is_whole = self._closed and self.findings.is_empty and not self._passed_damage
         has_entry = self._greatest_ms or self._greatest_offset != self._base_offset  # one of zeros is none
@@ -223,12 +223,12 @@ def check_aborted(
     findings = FirstFinding("txnindex", path)
     wanted_by_end = {(entry.producer_id, entry.last_offset): entry for entry in expected or ()}
     starts: dict[tuple[int, int], int] = {}
-    end_before, behind = -1, 0
+    end_before, limit = -1, 0
     try:
         for at, entry in _aborted_entries(
             filesystem.open_readable(path), findings, limit=segment_bytes // HEADER_BYTES + 1
         ):
-            behind = at + transaction_index.ENTRY.size
+            limit = at + transaction_index.ENTRY.size
             if entry.last_offset >= end_offset:
                 continue  # not published yet
             key = (entry.producer_id, entry.last_offset)
@@ -252,14 +252,14 @@ def check_aborted(
     for end, wanted in wanted_by_end.items():
         if starts.get(end, wanted.last_offset) > wanted.first_offset:
             problem = f"lacks {_words(wanted)}: read_committed would show it"
-            findings.add(behind, wanted.first_offset, wanted.last_offset + 1, problem)
+            findings.add(limit, wanted.first_offset, wanted.last_offset + 1, problem)
     yield from findings.result()
 
 
 def _about_entry(entry: AbortedTransaction, end_before: int, abort: Abort | None, *, passed_damage: bool) -> str | None:
     """What is wrong with an entry, given the marker at its end and where the entry before it ends."""
     if entry.last_offset <= end_before:
-        return f"says {_words(entry)}, behind an abort at {end_before}"
+        return f"says {_words(entry)}, after an abort at {end_before}"
     if abort is None or abort.producer_id != entry.producer_id:
         problem = f"says that producer {entry.producer_id} aborted at {entry.last_offset}: it has no marker there"
         return None if passed_damage else problem

@@ -154,7 +154,7 @@ class SegmentCheck:
         follows = expected + header.last_offset_delta + 1
         end_offset = self._segment.end_offset if following is None else following.base_offset
         if end_offset == follows:
-            problem = f"base offset {found}, but {expected} follows the batch before and precedes the one behind"
+            problem = f"base offset {found}, but {expected} follows the batch before and precedes the next"
             yield self._finding("batch", position, expected, follows, problem)
             return BatchView(view.buffer, header._replace(base_offset=expected))
         self._passed_damage = True
@@ -202,9 +202,9 @@ class SegmentCheck:
             next_offset = self.expected
         next_position = min(next_position, end)
         nothing = "nothing whole follows" if given_up is None else str(given_up)
-        behind = nothing if next_position >= end else f"whole batches follow at position {next_position}"
+        after = nothing if next_position >= end else f"whole batches follow at position {next_position}"
         yield self._finding(
-            "batch", position, self.expected, next_offset, f"{damage.facts.get('problem', damage)}; {behind}"
+            "batch", position, self.expected, next_offset, f"{damage.facts.get('problem', damage)}; {after}"
         )
         self._passed_damage = True
         self._history.forget()

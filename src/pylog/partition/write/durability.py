@@ -15,6 +15,7 @@ from functools import partial
 
 from pylog.errors import CorruptSegment, NotAppended, OffsetOutOfRange, OutcomeUnknown, PylogError, StorageError
 from pylog.interrupts import own
+from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.write.writer import PartitionWriter
@@ -25,7 +26,6 @@ from pylog.turn import NOT_MINE, Turn, Waiters
 
 logger = logging.getLogger("pylog.partition")
 
-_LOCK_TIMEOUT_MS = 120_000
 _ATTEMPTS = 10  # each fails only if another process deletes or replaces files at that moment
 
 
@@ -57,7 +57,7 @@ class Durability:
         ``timeout_ms``, the next sync publishes it. ``OutcomeUnknown`` if the disk refused: the
         records are in the log and visible, but a power failure may lose them.
         """
-        timeout_ms = _LOCK_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        timeout_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         while self._durable_offset < end_offset:
             if self.turn.is_mine():
                 raise self._unknown(end_offset, "a signal handler has interrupted the sync that this thread is in")
@@ -193,14 +193,14 @@ class Durability:
         """Replace a segment that must not be synced again by a durable copy. False for others."""
         if not self._writer.failed_syncs.is_marked(base):
             return False
-        self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
+        self._writer.rewrite_segment(base, DEFAULT_TIMEOUT_MS)
         self._close_file()
         return True
 
     def _replace(self, base: int, error: StorageError) -> None:
         """Replace a segment, whose sync failed with ``error``, by a durable copy."""
         logger.warning("%s; copying the segment to new files", error)
-        self._writer.rewrite_segment(base, _LOCK_TIMEOUT_MS)
+        self._writer.rewrite_segment(base, DEFAULT_TIMEOUT_MS)
         self._close_file()
 
     def _close_file(self) -> None:

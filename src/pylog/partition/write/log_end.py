@@ -16,6 +16,7 @@ from pylog.codec.batch import BatchHeader
 from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, NotAppended, OutcomeUnknown, PylogError, StorageError
 from pylog.interrupts import is_foreign, own
+from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
@@ -32,7 +33,6 @@ from pylog.segment.writer import SegmentWriter
 
 logger = logging.getLogger("pylog.partition")
 
-RECOVERY_TIMEOUT_MS = 120_000
 _INNER_SNAPSHOTS = 2
 
 
@@ -83,7 +83,7 @@ class LogEnd:
         """Bring this process's view and the file's end to ``state``, which is published."""
         if state is None:
             self.forget()  # the directory may have been replaced
-            self._lock.reopen(RECOVERY_TIMEOUT_MS)
+            self._lock.reopen(DEFAULT_TIMEOUT_MS)
             state = grant.slots.read()
         if state is None or state.boot != self._directory.boot:
             self._recover(grant, state)

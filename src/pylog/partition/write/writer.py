@@ -24,6 +24,7 @@ from pylog.errors import (
     StorageFull,
 )
 from pylog.interrupts import own
+from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import AppendResult
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, PartitionSettings
@@ -34,7 +35,7 @@ from pylog.partition.repair.recovery import remake_derived
 from pylog.partition.segments import Segments
 from pylog.partition.write import deletion
 from pylog.partition.write.lock import WriteLock
-from pylog.partition.write.log_end import RECOVERY_TIMEOUT_MS, LogEnd, not_appended
+from pylog.partition.write.log_end import LogEnd, not_appended
 from pylog.partition.write.sealing import Sealer
 from pylog.segment.naming import LOG
 from pylog.segment.writer import MAX_RELATIVE_OFFSET
@@ -158,7 +159,7 @@ class PartitionWriter:
 
     # What is published
 
-    def recovered(self, timeout_ms: int = RECOVERY_TIMEOUT_MS) -> CommitState:
+    def recovered(self, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> CommitState:
         """What is published, after a repair if one is needed."""
         return self._lock.holding(timeout_ms, self._recovered)
 

@@ -62,7 +62,7 @@ def check_order(starting: OffsetOption, ending: OffsetOption) -> None:
         if 0 <= end < start:
             topic, partition = topic_partition
             raise ConfigError(
-                f"{starting.option} has {start} for {topic}-{partition}, behind its {end} in {ending.option}",
+                f"{starting.option} has {start} for {topic}-{partition}, after its {end} in {ending.option}",
                 option=starting.option, value=start,
             )  # fmt: skip
     if starting.is_time and starting.each is ending.each is None and ending.everywhere < starting.everywhere:

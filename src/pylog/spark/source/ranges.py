@@ -200,7 +200,7 @@ class _RangeReader:
         """Where to continue after damage that the query tolerates; else raise."""
         if not self._planned.skip_damage or not isinstance(error, CorruptSegment):
             raise error
-        cursor = self._reader.behind(error, offset)
+        cursor = self._reader.after_damage(error, offset)
         if cursor.offset > offset:  # else the damage is before the range
             self._report_damage(offset, min(cursor.offset, self._planned.end), error)
         return cursor
