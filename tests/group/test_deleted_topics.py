@@ -7,10 +7,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from traceback import extract_stack
+from typing import Any
 
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.consumer.commit_tracker import CommitTracker
 from pylog.errors import Closed, CommitFailed, LogLocked, TopicNotFound
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
@@ -177,6 +179,25 @@ def test_a_commit_counts_if_the_topic_of_commits_is_deleted_while_it_waits_for_t
         one.commit({T0: 3})
         assert newest(log) == {("g", T0): 3}
         assert log.partition(OFFSETS_TOPIC, 0).durable_offset == 1
+
+
+def test_a_topic_deleted_during_a_commit_is_left_out_of_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as one:
+        one.subscribe(["t", "u"])
+        found = 0
+        while found < 6:
+            found += len(one.poll(1.0))
+        prepare = CommitTracker._prepare
+
+        def after_a_deletion(tracker: CommitTracker, *given: Any) -> Any:
+            monkeypatch.undo()
+            with Log(log.path) as other:
+                other.delete_topic("t")
+            return prepare(tracker, *given)
+
+        monkeypatch.setattr(CommitTracker, "_prepare", after_a_deletion)
+        one.commit()
+    assert newest(log) == {("g", U0): 3}
 
 
 def test_one_look_finds_the_topics_that_exist(log: Log) -> None:

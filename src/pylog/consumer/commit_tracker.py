@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.subscription import name_of
-from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError
+from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError, TopicNotFound
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import Membership
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
@@ -162,6 +162,7 @@ class CommitTracker:
             offsets = {name: at for name, at in offsets.items() if name.topic in topics}
             if not offsets:
                 return
+        offsets = dict(offsets)
         news, is_unsafe = self._prepare(offsets, topics, durable, named, left_s)
         store = self._groups.offsets
         if news and OFFSETS_TOPIC not in topics:
@@ -186,22 +187,28 @@ class CommitTracker:
 
     def _prepare(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: dict[TopicPartition, OffsetAndMetadata],
         topics: Mapping[str, TopicDescription],
         durable: bool,
         named: bool,
         left_s: Callable[[], float],
     ) -> tuple[dict[TopicPartition, Committed], bool]:
         """The commits to append, and whether one of ``offsets`` is not durable yet, but is to be.
-        The records before such offsets are durable on return."""
+        The records before such offsets are durable on return. Removes positions of topics deleted since."""
         news: dict[TopicPartition, Committed] = {}
         is_unsafe = False
-        for name, at in offsets.items():
+        for name, at in tuple(offsets.items()):
             is_new = named or self._committed.get(name) != at.offset
             to_sync = durable and self._durable.get(name) != at.offset
             if is_new or to_sync:
-                partition, topic_id = self._open(name, topics)
-                epoch = make_records_durable(partition, at.offset, left_s()) if to_sync else partition.leader_epoch
+                try:
+                    partition, topic_id = self._open(name, topics)
+                    epoch = make_records_durable(partition, at.offset, left_s()) if to_sync else partition.leader_epoch
+                except own(TopicNotFound):
+                    if named or self._log.existing_topics([name.topic]):
+                        raise
+                    del offsets[name]
+                    continue
                 is_unsafe = is_unsafe or to_sync
                 if is_new:
                     news[name] = Committed(at.offset, epoch, at.metadata, self._log.clock.now_ms(), topic_id)
