@@ -9,6 +9,7 @@ import pytest
 
 from pylog.codec.batch import read_header
 from pylog.errors import CorruptSegment, NotAppended
+from pylog.partition.commit_slots import latest, whole_file
 from pylog.partition.directory import home_of
 from pylog.partition.partition import Partition
 from pylog.partition.verify import Problem, verify_partition
@@ -185,3 +186,47 @@ def test_a_compacted_segment_whose_sync_fails_is_copied(tmp_path: Path) -> None:
     assert log_file(directory, 0).stat().st_ino != before
     assert offsets(partition) == [1, 2, 3, 5, 6, 7, 8, *range(10, 20)]
     assert problems(directory) == []
+
+
+def test_a_seal_that_contradicts_the_next_segment_stops_a_recovery(tmp_path: Path) -> None:
+    """Nothing is cut for it: the segments after it are whole."""
+    directory = with_a_compacted_segment(tmp_path / "t-0")
+    compact(directory, 10, 25, set())
+    slots = directory / ".commit"
+    state = latest(slots.read_bytes())
+    assert state is not None
+    slots.write_bytes(whole_file(state._replace(durable_offset=15)))
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    wrong = "records that the next segment begins at 25, but it begins at 20"
+    for _ in range(2):
+        with pytest.raises(NotAppended, match=wrong):
+            open_partition(directory, OtherBoot()).append(one("35"))
+    with pytest.raises(CorruptSegment, match=wrong):
+        open_partition(directory, OtherBoot(), read_only=True).read(0)
+    assert {path.name: path.read_bytes() for path in directory.iterdir() if path.name in before} == before
+
+
+def test_a_next_segment_that_no_offset_of_this_one_can_reach_is_damage_of_the_seal(tmp_path: Path) -> None:
+    directory = with_a_compacted_segment(tmp_path / "t-0", dropped=set())
+    compact(directory, 10, 1 << 62, set())
+    assert ["says what no segment" in str(problem) for problem in problems(directory)] == [True]
+    assert offsets(open_partition(directory, OtherBoot(), read_only=True)) == [*range(35)]
+
+
+def test_a_gap_before_an_active_segment_that_has_no_file_yet_is_the_end(tmp_path: Path) -> None:
+    """A roll publishes the new segment before it creates its file."""
+    directory = with_a_compacted_segment(tmp_path / "t-0")
+    compact(directory, 20, 30, {28, 29})
+    for path in directory.glob(f"{30:020d}.*"):
+        path.unlink()
+    slots = directory / ".commit"
+    state = latest(slots.read_bytes())
+    assert state is not None
+    ends = dict.fromkeys(("log_end_offset", "durable_offset", "last_stable_offset", "high_watermark"), 30)
+    slots.write_bytes(whole_file(state._replace(written_end=0, **ends)))
+    partition = open_partition(directory)
+    left = [offset for offset in LEFT if offset < 28]
+    assert offsets(partition) == left
+    assert partition.read(28) == partition.read(30) == []
+    assert partition.append(one("30"), acks=1).base_offset == 30
+    assert offsets(partition) == [*left, 30]

@@ -215,7 +215,7 @@ def decode(data: bytes, path: str) -> Seal:
         size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home,
         _big_endian(least_times), next_base,
     )  # fmt: skip
-    if not _is_possible(seal) or (flags & RISING and next_base <= last):
+    if not _is_possible(seal) or (flags & RISING and not last < next_base <= first + INT32_MAX + 1):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
 

@@ -17,7 +17,7 @@ from pylog.errors import CorruptSegment
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.segments import Segments
 from pylog.segment import SegmentScan, find_next_batch, rising_seal
-from pylog.segment.naming import LOG
+from pylog.segment.naming import LOG, SEAL
 
 
 class Assessment(NamedTuple):
@@ -58,6 +58,8 @@ def assess(
             return _mismatched_base(directory, bases, number, expected, durable_offset, known_durable)
         seal = None if directory.is_kafka else rising_seal(filesystem, directory.path, base)
         if seal is not None:
+            if base != bases[-1] and bases[number + 1] != seal.next_base:
+                raise _wrong_seal(directory, base, bases[number + 1], seal.next_base)
             durable_offset = max(durable_offset, seal.next_base)
         file = filesystem.open_readable(path)
         try:
@@ -145,6 +147,15 @@ def _mismatched_base(
             next_offset=bases[number],
         )
     return Assessment(previous, size, expected, 0, tuple(bases[number:]), problem)
+
+
+def _wrong_seal(directory: PartitionDirectory, base: int, found: int, recorded: int) -> CorruptSegment:
+    path = directory.file_path(base, SEAL)
+    return CorruptSegment(
+        f"{path} records that the next segment begins at {recorded}, but it begins at {found}; nothing was cut, restore "
+        "the files from a copy",
+        path=path, position=0, next_base=recorded, next_offset=found,
+    )  # fmt: skip
 
 
 def _missing(path: str, position: int, offset: int, durable_offset: int, problem: str) -> CorruptSegment:

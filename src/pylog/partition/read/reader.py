@@ -78,8 +78,6 @@ class PartitionReader:
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
 
-    # What is there
-
     def segments(self, state: CommitState) -> Segments:
         """The segment list that belongs to ``state``."""
         wanted = (state.active_base, state.segments_version)
@@ -104,7 +102,7 @@ class PartitionReader:
         return self._reread(self._segment_infos)
 
     def _reread(self, look: Callable[[], T]) -> T:
-        """Call ``look``, again with a new list of segments if a file, or what it looked for, was deleted meanwhile."""
+        """Call ``look``, again with a new list of segments if what it looked for was deleted meanwhile."""
         for _ in range(_REREADS_MAX):
             try:
                 return look()
@@ -253,6 +251,8 @@ class PartitionReader:
             following = segments.after(base)
             if 0 <= cursor.base < base:  # read to its end, so hardly needed again
                 self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
+            if following is None and not state.written_end:
+                break  # its file may be missing: a roll publishes it first
             segment, end = self._segment(base, state, following)
             known = cursor.base == base and 0 <= cursor.position <= end
             expected = offset if known else None if offset > base else base
