@@ -14,7 +14,7 @@ import pytest
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.codec.format import INT64_MAX, INT64_MIN
-from pylog.errors import FormatVersionError, NotAppended, ReadOnlyLog
+from pylog.errors import ForkedHandle, FormatVersionError, NotAppended, ReadOnlyLog
 from pylog.partition import Partition, commit_slots
 from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitSlots, CommitState, latest, whole_file
 from pylog.storage import AppendableFile, OsFileSystem
@@ -209,7 +209,7 @@ def test_a_child_forked_during_an_upgrade_publishes_nothing(tmp_path: Path, monk
     with Log(tmp_path, create=False) as log:
         try:
             append(log.partition("t", 0), "12")
-        except NotAppended:
+        except ForkedHandle:
             if child[0] == 0:
                 os._exit(7)
             raise

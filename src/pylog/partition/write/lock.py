@@ -54,7 +54,7 @@ class WriteLock:
         ``DeliveryTimeout`` after ``timeout_ms``, without calling ``work``. Every exception, also a
         signal handler's, frees the lock.
         """
-        turn = self._turn
+        turn, grant = self._turn, self._grant
         if turn.is_mine():
             raise DeliveryTimeout(
                 f"{self._directory.path} is being written by this very thread, further up the stack: it was interrupted by a "
@@ -76,9 +76,11 @@ class WriteLock:
                         self._wait(lock, timeout_ms)
                     if self._is_replaced or not lock.is_in_place():
                         self._check_in_place(lock)
-                return work(self._grant)
-            except own(FileNotFoundError) as error:
-                if isinstance(error, PylogError):
+                return work(grant)
+            except own(Exception) as error:
+                if self._turn is not turn:  # a child that a signal handler forked: it has lost its parent's files
+                    raise grant.forked() from error
+                if isinstance(error, PylogError) or not isinstance(error, FileNotFoundError):
                     raise
                 raise self._directory.missing(error) from error
             finally:
