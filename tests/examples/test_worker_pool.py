@@ -77,7 +77,7 @@ def test_nothing_is_lost_when_workers_are_killed_and_little_is_handled_twice(tmp
 @pytest.mark.processes
 @pytest.mark.slow
 def test_nothing_is_handled_twice_when_workers_only_come_and_go() -> None:
-    done = run(*SMALL, "--high", "1")
+    done = run(*SMALL, "--high", "1", "--work-ms", "5")  # more work than one worker does in time
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("started worker-") >= 2
     assert figure(done.stdout, "handled") == SENT

@@ -171,7 +171,7 @@ def test_all_options_for_a_broker_are_named_at_once() -> None:
         ({"startingOffsets": "[5]"}, "expected 'earliest' or offsets"),
         ({"startingOffsets": '{"a": {"0": 5}'}, "expected 'earliest' or offsets"),
         ({"startingOffsets": '{"a":' * 100_000}, "expected 'earliest' or offsets"),
-        ({"startingOffsets": '{"a": {"0": 6}}', "endingOffsets": '{"a": {"0": 5}}'}, "has 6 for a-0, behind its 5 in ending"),
+        ({"startingOffsets": '{"a": {"0": 6}}', "endingOffsets": '{"a": {"0": 5}}'}, "has 6 for a-0, after its 5 in ending"),
         ({"includeHeaders": "yes"}, "includeHeaders='yes', expected true or false"),
         ({"failOnDataLoss": ""}, "failOnDataLoss='', expected true or false"),
         ({"isolationLevel": "serializable"}, "isolationLevel='serializable', expected read_committed or read_uncommitted"),

@@ -215,9 +215,15 @@ def decode(data: bytes, path: str) -> Seal:
         size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home,
         _big_endian(least_times), next_base,
     )  # fmt: skip
-    if not _is_possible(seal) or (flags & RISING and not last < next_base <= first + INT32_MAX + 1):
+    if not _is_possible(seal) or (flags & RISING and not _can_precede(seal)):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
     return seal
+
+
+def _can_precede(seal: Seal) -> bool:
+    """Whether a segment of these batches can end before ``next_base``: its offsets are kept relative to its base."""
+    most = seal.first_offset + INT32_MAX + 1 if seal.positions else INT64_MAX
+    return seal.last_offset < seal.next_base <= most
 
 
 def _home_start(count: int, segment_bytes: int, flags: int) -> int:
@@ -355,4 +361,4 @@ def rising_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Sea
         seal = read_seal(filesystem, directory, base_offset, size)
     except own(CorruptSegment, FormatVersionError):
         return None
-    return None if seal is None or seal.is_dense else seal
+    return None if seal is None or seal.is_dense or seal.next_base > base_offset + INT32_MAX + 1 else seal
