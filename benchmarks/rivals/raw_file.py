@@ -51,7 +51,7 @@ def bandwidth(place: Path, scale: Scale) -> Iterator[Measure]:
 
 
 class AppendCalls:
-    """The system calls that pylog makes for one append, and nothing else: the lock taken and looked at, the settings' age, the
+    """The system calls that pylog makes for one append, and nothing else: the lock taken and looked at, the
     slots read, the end looked at, the bytes and a slot written, the lock freed.
     """
 
@@ -59,7 +59,6 @@ class AppendCalls:
         self._names = [str(directory / name) for name in ("lock", "slots", "data")]
         self._lock, self.slots, self._data = (os.open(name, os.O_RDWR | os.O_CREAT, 0o600) for name in self._names)
         os.pwrite(self.slots, bytes(2 * SLOT_BYTES), 0)
-        self._directory = str(directory)
         self._batch = os.urandom(BATCH_BYTES)
         self._position = 0
 
@@ -73,7 +72,6 @@ class AppendCalls:
         os.stat(self._names[0])
         os.pread(self.slots, 2 * SLOT_BYTES, 0)
         os.lseek(self._data, 0, os.SEEK_END)
-        os.stat(self._directory)
         os.pwrite(self._data, self._batch, self._position)
         self._position += BATCH_BYTES
         os.pwrite(self.slots, stamp.ljust(SLOT_BYTES, b"\0"), 0)

@@ -56,6 +56,7 @@ class Noted:
         self._noting = noting
         self.is_in_place, self.abandon, self.close = lock.is_in_place, lock.abandon, lock.close
         self.close_when_idle = lock.close_when_idle
+        self.size = 0
 
     def try_acquire(self) -> bool:
         if not self._lock.try_acquire():

@@ -22,6 +22,7 @@ from pylog.errors import OffsetConflict, OffsetOutOfRange
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.directory import PartitionDirectory
+from pylog.storage import OsFileSystem
 from tests.partition.logs import (
     START_MS,
     TP,
@@ -179,6 +180,7 @@ class PartitionAgainstAList(RuleBasedStateMachine):
         self.config = TopicConfig(
             segment_bytes=segment_bytes, index_interval_bytes=INTERVAL_BYTES, message_timestamp_type=kind
         )
+        PartitionDirectory.announce_settings(OsFileSystem(), str(self.directory))
 
     @rule(seconds=st.integers(1, 3600))
     def wait(self, seconds: int) -> None:

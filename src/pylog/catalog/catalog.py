@@ -59,6 +59,9 @@ _SLOTS, _SLOTS_VERSION = "commit_slots", 2  # version 1 is not recorded
 Prepare = Callable[[str, str], None]
 """Prepares a new partition directory: ``(directory, topic id)``. Durable on return."""
 
+Announce = Callable[[str], None]
+"""Has the writers of a partition directory read the topic's settings again."""
+
 Retire = Callable[[str], None]
 """Fences off the writers of a partition directory before its removal."""
 
@@ -213,15 +216,15 @@ class Catalog:
         self._prepare(name, range(topic.partitions, total), topic.id, prepare)
         return self._publish(topic._replace(partitions=total))
 
-    def alter(self, name: str, changes: Mapping[str, Any]) -> TopicDescription:
+    def alter(self, name: str, changes: Mapping[str, Any], announce: Announce) -> TopicDescription:
         if not changes:
             raise ConfigError(
                 f"nothing to alter of {name!r}: name options as keywords, alter_topic(name, segment_ms=...)",
                 option="config",
             )
-        return self.locked(partial(self._alter, name, changes))
+        return self.locked(partial(self._alter, name, changes, announce))
 
-    def _alter(self, name: str, changes: Mapping[str, Any]) -> TopicDescription:
+    def _alter(self, name: str, changes: Mapping[str, Any], announce: Announce) -> TopicDescription:
         topic = self.describe(name, _NO_ADVICE)
         config = topic.config.with_changes(changes)
         before, after = topic.config.partitioner, config.partitioner
@@ -232,7 +235,10 @@ class Catalog:
                 f"partitioner={after!r}, else create another one, and copy the records there",
                 option="partitioner", value=after, topic=name, topic_partitioner=before,
             )  # fmt: skip
-        return self._publish(topic._replace(config=config))
+        altered = self._publish(topic._replace(config=config))
+        for number in altered.numbers:
+            announce(self._layout.partition(name, number))
+        return altered
 
     def delete(self, name: str, retire: Retire, forget: Forget) -> None:
         """Remove the topic, then its directories. ``retire(directory)`` first fences off their

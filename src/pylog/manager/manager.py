@@ -131,7 +131,7 @@ class LogManager:
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
         """See ``Log.alter_topic``."""
-        return self._writable_catalog().alter(name, config)
+        return self._writable_catalog().alter(name, config, self._announce)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
         """See ``Log.add_partitions``."""
@@ -203,6 +203,9 @@ class LogManager:
 
     def _prepare(self, directory: str, topic_id: str) -> None:
         PartitionDirectory.create(self.filesystem, directory, topic_id, self.boot)
+
+    def _announce(self, directory: str) -> None:
+        PartitionDirectory.announce_settings(self.filesystem, directory)
 
     def _retire(self, directory: str, timeout_s: float = _LOCK_TIMEOUT_S) -> None:
         PartitionDirectory.retire(self.filesystem, self.clock, directory, timeout_s)

@@ -112,6 +112,21 @@ class PartitionDirectory(NamedTuple):
 
         while_holding(filesystem, clock, f"{path}/{LOCK}", spoil, timeout_s)
 
+    @staticmethod
+    def announce_settings(filesystem: FileSystem, path: str) -> None:
+        """After a change of the topic's settings: every writer reads them again before its next append.
+
+        It grows the lock file, which every writer looks at. Without one the next writer reads the settings anyway.
+        """
+        try:
+            lock = filesystem.open_appendable(f"{path}/{LOCK}", create=False)
+        except own(FileNotFoundError):
+            return
+        try:
+            lock.truncate(lock.size() + 1)
+        finally:
+            lock.close()
+
     @property
     def home(self) -> str:
         return home_of(self.topic_id, self.topic_partition.partition)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pylog.errors import ForkedHandle, StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlots, CommitState
-from pylog.partition.directory import PartitionDirectory
+from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.segment.files import SegmentFiles
 from pylog.segment.writer import SegmentWriter
 
@@ -23,13 +23,15 @@ class Grant:
     everything here that opens or writes.
     """
 
-    __slots__ = ("_is_held", "directory", "slots")
+    __slots__ = ("_is_held", "directory", "settings", "slots")
 
     slots: CommitSlots
+    settings: PartitionSettings | None  # None: they are to be read again
 
     def __init__(self, directory: PartitionDirectory, is_held: Callable[[], bool]) -> None:
         self.directory = directory
         self._is_held = is_held
+        self.settings = None
 
     def check(self) -> None:
         """``ForkedHandle`` in a child that returned from a signal handler into its parent's change."""
@@ -47,6 +49,11 @@ class Grant:
     def revoke(self) -> None:
         """In a forked child: the parent has the lock."""
         self._is_held = bool
+
+    def read_settings(self) -> PartitionSettings:
+        """The topic's settings as they are now; kept until the next ``announce_settings``."""
+        self.settings = settings = self.directory.settings()
+        return settings
 
     def publish(self, state: CommitState) -> CommitState:
         """Make ``state`` the published state; returns it."""

@@ -71,6 +71,10 @@ class FileLock(Protocol):
     def try_acquire(self) -> bool:
         """Take the lock if it is free. Return whether this handle holds it."""
 
+    size: int
+    """Of the file, in bytes, when ``is_in_place`` last found it. A process that changes what the lock's holders know makes it
+    grow."""
+
     def is_in_place(self) -> bool:
         """Whether the file is still at its path. If not, others may hold another such lock."""
 

@@ -58,7 +58,7 @@ class OsFileLock:
 
     __slots__ = (
         "__weakref__", "_held", "_is_closed", "_is_idle", "_is_lost", "_known_as", "_numbers", "_open", "_root",
-        "is_used", "path", "release",
+        "is_used", "path", "release", "size",
     )  # fmt: skip
 
     def __init__(self, path: str, root: str | None = None) -> None:
@@ -70,6 +70,7 @@ class OsFileLock:
         self._is_closed = self._is_idle = self._is_lost = False
         self._known_as: Identity | None = None  # set while it is closed because it was idle
         self.is_used = True
+        self.size = 0
         self.release: Callable[[], object] = bool
         after_fork_in_child(self.abandon)
         opened = self._opened(make=True)
@@ -138,6 +139,7 @@ class OsFileLock:
             return False
         except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
+        self.size = status.st_size
         return (status.st_dev, status.st_ino) == self._numbers
 
     def close_when_idle(self) -> None:

@@ -135,10 +135,12 @@ class ProducerStates:
             return None
         expected: int | None = 0
         if epoch == entry.epoch:
+            expected = entry.next_sequence()
+            if first == expected:
+                return None
             for batch in entry.batches:
                 if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
                     return batch
-            expected = entry.next_sequence()
         if expected is not None and first != expected:
             raise OutOfOrderSequence(
                 f"producer {producer_id} sent sequence {first}, expected {expected}",

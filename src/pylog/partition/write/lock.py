@@ -46,6 +46,7 @@ class WriteLock:
         self._to_release: FileLock | _NotOpen = _NOT_OPEN  # since it was opened
         self.slots: CommitSlots | None = None  # also read without the lock
         self._closed = False
+        self._size = 0  # of the lock file; if it grows, the topic's settings have changed
         self._is_replaced = False  # others may use another lock file: this process must not write
 
     def holding(self, timeout_ms: int, work: Callable[[Grant], T]) -> T:
@@ -76,6 +77,8 @@ class WriteLock:
                         self._wait(lock, timeout_ms)
                     if self._is_replaced or not lock.is_in_place():
                         self._check_in_place(lock)
+                    if lock.size != self._size:
+                        grant.settings, self._size = None, lock.size
                 return work(grant)
             except own(Exception) as error:
                 if self._turn is not turn:  # a child that a signal handler forked: it has lost its parent's files
@@ -107,6 +110,7 @@ class WriteLock:
             lock, slots = self._open(timeout_ms)
             self._wait(lock, timeout_ms)
             if lock.is_in_place() and not slots.upgrade(self._replace_lock):
+                self._grant.settings, self._size = None, lock.size
                 self._lock = lock
                 return
         raise self._refused()

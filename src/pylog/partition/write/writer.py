@@ -94,7 +94,7 @@ class PartitionWriter:
         if process_id is not None and process_id != self._directory.filesystem.process_id():
             raise grant.forked()
         state, segment = self._end.current(grant)
-        settings = self._directory.settings()
+        settings = grant.settings or grant.read_settings()
         append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)

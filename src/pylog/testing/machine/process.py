@@ -271,11 +271,12 @@ class OpenAppendableFile(OpenFile):
 class SimulatedLock:
     """A lock between descriptors, which the machine frees when its process dies."""
 
-    __slots__ = ("_file", "_process", "path")
+    __slots__ = ("_file", "_process", "path", "size")
 
     def __init__(self, process: Process, path: str, file: File) -> None:
         self._process = process
         self._file: File | None = file
+        self.size = 0
         self.path = path
 
     def try_acquire(self) -> bool:
@@ -287,7 +288,10 @@ class SimulatedLock:
 
     def is_in_place(self) -> bool:
         """This is not a step: a removal in between is equivalent to one just after it."""
-        return self._process.machine.disk.look(self.path) is self._file
+        found = self._process.machine.disk.look(self.path)
+        if isinstance(found, File):
+            self.size = len(found.content)
+        return found is self._file
 
     def release(self) -> None:
         """This is not a step: it cannot fail, and before it other processes only wait longer."""
