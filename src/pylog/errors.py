@@ -146,6 +146,16 @@ class ProducerFenced(NotAppended):
     """A newer producer with the same identity has taken over. Close this one."""
 
 
+class InvalidTransactionState(NotAppended):
+    """The call does not fit the state of the transaction, or of the producer. Nothing was done."""
+
+
+class TransactionAborted(NotAppended):
+    """The transaction is aborted: it can only be ended by ``abort_transaction``. Repeat its work."""
+
+    retriable = True
+
+
 # Reading
 
 

@@ -51,11 +51,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "start": _START,
         "stop": "use close()",
         "set_sasl_credentials": NO_USERS,
-        **_each(
-            "transaction init_transactions begin_transaction commit_transaction abort_transaction "
-            "send_offsets_to_transaction",
-            _NO_TRANSACTIONS,
-        ),
+        "send_offsets_to_transaction": _NO_TRANSACTIONS,
     },
     "Consumer": {
         "consume": "use poll(timeout, max_records=n), in seconds; it returns a list of records",

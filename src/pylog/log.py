@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pylog.group.admin import GroupAdmin
     from pylog.group.descriptions import GroupDescription, OffsetChange
     from pylog.partition.verify import Problem, VerifyReport
+    from pylog.transaction.outcomes import Outcomes
 
 
 @answers_kafkas_names
@@ -71,6 +72,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             filesystem=filesystem,
             topic_defaults=topic_defaults,
             forget_commits=_forget_commits,
+            transactions=_outcomes,
         )
 
     @property
@@ -235,6 +237,12 @@ def _groups(manager: LogManager) -> GroupAdmin:
     from pylog.group.admin import GroupAdmin  # rarely needed
 
     return manager.part(GroupAdmin)
+
+
+def _outcomes(manager: LogManager) -> Outcomes:
+    from pylog.transaction.outcomes import Outcomes  # most logs have no transactions
+
+    return manager.part(Outcomes)
 
 
 def _forget_commits(manager: LogManager, topic: str, timeout_s: float) -> None:

@@ -33,6 +33,7 @@ class Layout:
         self.producer_ids = f"{self.private}/producer-ids"
         self.producer_ids_lock = f"{self.private}/producer-ids.lock"
         self.groups = f"{self.private}/groups"
+        self.transactions = f"{self.private}/transactions"
         self.sinks = f"{self.private}/spark"
 
     def topic(self, name: str) -> str:
@@ -45,6 +46,10 @@ class Layout:
     def group(self, group: str) -> str:
         """The directory of a consumer group, whose name was checked."""
         return f"{self.groups}/{encoded_group(group)}"
+
+    def transaction(self, transactional_id: str) -> str:
+        """The directory of a transactional id, which was checked."""
+        return f"{self.transactions}/{encoded_group(transactional_id)}"
 
     def offsets_checkpoint(self, number: int) -> str:
         """The checkpoint of one partition of the offsets topic."""

@@ -50,7 +50,14 @@ class ProducerPartition(Protocol):
 
     topic_id: str
 
-    def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int | None) -> AppendResult:
+    def append_batch(
+        self,
+        batch: bytearray,
+        *,
+        timeout_ms: int,
+        min_timestamp_ms: int | None,
+        require_ongoing: Callable[[], object] | None = None,
+    ) -> AppendResult:
         """See ``PartitionLog.append_batch``."""
 
     def is_syncing_here(self) -> bool:

@@ -29,7 +29,7 @@ from pylog.manager.opening import check_topic_options, checked_path, open_direct
 from pylog.manager.producer_ids import ProducerIds
 from pylog.model import Flushable, TopicPartition
 from pylog.partition.directory import PartitionDirectory, boot_of
-from pylog.partition.partition_log import PartitionLog
+from pylog.partition.partition_log import PartitionLog, Transactions
 from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class LogManager:
         filesystem: FileSystem | None,
         topic_defaults: Mapping[str, object],
         forget_commits: ForgetCommits,
+        transactions: Callable[[LogManager], Transactions],
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
@@ -68,6 +69,7 @@ class LogManager:
         check_topic_options(topic_defaults)
         defaults = TopicConfig().with_changes(topic_defaults)
         self._forget_commits = forget_commits
+        self._transactions = transactions
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
@@ -248,6 +250,7 @@ class LogManager:
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
             sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
+            transactions=None if self.is_kafka_directory else partial(self._transactions, self),
         )  # fmt: skip
 
     def _sync_catalog(self, topic: tuple[str, int]) -> None:

@@ -6,10 +6,12 @@ it; an application holds a ``Partition``. Safe to share among threads.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from pylog.checks import require_whole
-from pylog.errors import NotAppended, ReadOnlyLog, StorageError
+from pylog.errors import NotAppended, PylogError, ReadOnlyLog, StorageError
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord
@@ -17,11 +19,26 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.read.published import PublishedView
 from pylog.partition.read.reader import PartitionReader
+from pylog.partition.read.undecided import Outcome
 from pylog.partition.read.visibility import visible_end
 from pylog.partition.write.batch_input import encoded_batch
 from pylog.partition.write.durability import Durability
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment.naming import COMMIT_SLOTS
+
+logger = logging.getLogger("pylog.partition")
+
+SETTLING_EVERY_S = 0.2
+
+
+class Transactions(Protocol):
+    """What a partition asks about the transactions in it. See ``transaction/outcomes.py``."""
+
+    def outcome(self, producer_id: int, epoch: int) -> Outcome:
+        """How a transaction ended. Changes nothing."""
+
+    def settle(self, partition: PartitionLog) -> object:
+        """Write the missing markers of the partition's transactions that are over."""
 
 
 class PartitionLog:
@@ -36,6 +53,7 @@ class PartitionLog:
         notify: Callable[[], object],
         sync_catalog: Callable[[], None],
         why_read_only: str | None,
+        transactions: Callable[[], Transactions] | None = None,
     ) -> None:
         """``why_read_only`` marks a directory that is not to be written, and says why.
 
@@ -46,6 +64,8 @@ class PartitionLog:
         self.topic, self.number = directory.topic_partition
         self.topic_id = topic_id
         self._notify = notify
+        self._transactions = transactions
+        self._next_settling_s = 0.0
         self._why_read_only = why_read_only
         self.writer: PartitionWriter | None = None
         if why_read_only is None:
@@ -53,7 +73,8 @@ class PartitionLog:
             self._durability = Durability(directory, self.writer, sync_catalog)
         recover = None if self.writer is None else self.writer.recovered
         self.view = PublishedView(directory, log_start=log_start, recover=recover)
-        self.reader = PartitionReader(directory, self.view)
+        ask_outcome = None if transactions is None else self._outcome
+        self.reader = PartitionReader(directory, self.view, ask_outcome)
         # These are the same here as there, and are called for each poll: a method would add a call and nothing else.
         self.current = self.view.current
         self.change_token = self.view.token
@@ -95,17 +116,21 @@ class PartitionLog:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         min_timestamp_ms: int | None = None,
         process_id: int | None = None,
+        require_ongoing: Callable[[], object] | None = None,
     ) -> AppendResult:
         """Append one batch built by ``pylog.codec``, stamping it in place. Visible on return, not yet synced.
 
         ``min_timestamp_ms`` is what its encoder said, if the caller knows it: lookups by time leave out more then.
         ``process_id`` is of the process that began the caller's work: a child that a signal handler forked
-        since gets ``ForkedHandle``. Raises a kind of ``NotAppended``, or ``OutcomeUnknown``.
+        since gets ``ForkedHandle``. ``require_ongoing`` is called with the lock, and raises if the
+        batch's transaction is over. Raises a kind of ``NotAppended``, or ``OutcomeUnknown``.
         """
         if self.writer is None:
             raise self._read_only()
-        result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id)
+        result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id, require_ongoing)
         self._notify()
+        if self.writer.has_open_transactions:
+            self.settle_transactions()
         return result
 
     def next_sequence(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> int | None:
@@ -132,6 +157,41 @@ class PartitionLog:
         """
         self.view.check_open()
         self._writable().recovered(timeout_ms)
+
+    # Transactions
+
+    def _outcome(self, producer_id: int, epoch: int) -> Outcome:
+        assert self._transactions is not None
+        return self._transactions().outcome(producer_id, epoch)
+
+    def open_transactions(self, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[tuple[int, int, int]]:
+        """Producer id, epoch and first offset of every transaction that has no marker here."""
+        return self._writable().open_transactions(timeout_ms)
+
+    def append_marker(
+        self, producer_id: int, epoch: int, *, committed: bool, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> int | None:
+        """End this transaction, if it is open here. Returns the offset after the marker, or None.
+
+        Visible on return, not durable. Raises as ``append_batch``.
+        """
+        end_offset = self._writable().append_marker(producer_id, epoch, timeout_ms, committed=committed)
+        self._notify()
+        return end_offset
+
+    def settle_transactions(self) -> None:
+        """Write the markers that dead or late owners of transactions have left out; not too often.
+
+        What it can't do now, the next caller does. A failure does not concern the caller.
+        """
+        now_s = self.directory.clock.monotonic()
+        if self.writer is None or self._transactions is None or now_s < self._next_settling_s:
+            return
+        self._next_settling_s = now_s + SETTLING_EVERY_S
+        try:
+            self._transactions().settle(self)
+        except own(PylogError) as error:
+            logger.warning("%r: open transactions stay open for now: %s", self.directory.path, error)
 
     def is_syncing_here(self) -> bool:
         """Whether this thread is in the middle of ``sync``: a signal handler, which has interrupted it, can't sync."""

@@ -89,7 +89,7 @@ class Accumulator:
                 needed_bytes = self._size_alone(buffer, needed_bytes, error)
             else:
                 if opened is not None:
-                    if self._config.linger_s and not self._sender.is_watched:
+                    if self._config.lingers and not self._sender.is_watched:
                         self._look_after(buffer)
                     return opened
                 # Another thread took the memory, or opened a batch that may have room.
@@ -142,7 +142,7 @@ class Accumulator:
             RecordEncoder(limit_bytes, self._now_ms),
             limit_bytes,
             due_s=now_s + config.linger_s,
-            deadline_s=now_s + config.delivery_timeout_s,
+            deadline_s=now_s + config.delivery_timeout_s if config.transactional_id is None else config.forever_s,
             is_fire_and_forget=config.acks == 0,
         )
         delivery = batch.append(Delivery, batch, timestamp_ms, key, value, headers)

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 _ACKS = {0: 0, 1: 1, -1: ACKS_ALL, "0": 0, "1": 1, "-1": ACKS_ALL, "all": ACKS_ALL}
-NOT_YET = dict.fromkeys(
-    ("transactional_id", "transaction_timeout_ms"),
-    "transactions are not in this version; Partition.append writes the records of one partition all or none, and "
-    "expected_offset tells whether another producer wrote meanwhile",
-)
 KAFKAS_NAMES = {
     "max_batch_size": "here it is batch_bytes",
     "client_id": "a producer has no name here; leave it out",
@@ -39,6 +34,7 @@ KAFKAS_NAMES = {
     "retries": "a batch that finds its partition locked is tried until delivery_timeout_ms",
     "request_timeout_ms": "here it is delivery_timeout_ms",
 }
+_FOREVER_S = 1e9
 _SMALLEST_BATCH_BYTES = HEADER_BYTES + MAX_RECORD_OVERHEAD
 
 Serializer = Callable[[Any], bytes]
@@ -65,6 +61,8 @@ class ProducerConfig:
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: float = 60_000,
     ) -> None:
         self.acks = _one_of_acks(acks)
         self.linger_ms = _milliseconds("linger_ms", linger_ms)
@@ -78,9 +76,20 @@ class ProducerConfig:
         self.key_serializer = _callable_or_none("key_serializer", key_serializer)
         self.value_serializer = _callable_or_none("value_serializer", value_serializer)
         self.on_delivery = _callable_or_none("on_delivery", on_delivery)
-        self.linger_s = self.linger_ms / 1000
+        self.transactional_id = transactional_id
+        self.transaction_timeout_ms = int(_milliseconds("transaction_timeout_ms", transaction_timeout_ms))
+        # Records of a transaction wait for its commit: nobody sees them before.
+        self.lingers = transactional_id is None and self.linger_ms > 0
+        self.linger_s = self.linger_ms / 1000 if transactional_id is None else _FOREVER_S
+        self.forever_s = _FOREVER_S
         self.max_block_s = self.max_block_ms / 1000
         self.delivery_timeout_s = self.delivery_timeout_ms / 1000
+        if transactional_id is not None and not (self.acks == ACKS_ALL and self.enable_idempotence):
+            raise ConfigError(
+                f"a transaction needs acks='all' and enable_idempotence=True, got acks={acks!r}, "
+                f"enable_idempotence={enable_idempotence!r}",
+                option="transactional_id", acks=acks, enable_idempotence=enable_idempotence,
+            )  # fmt: skip
         if delivery_timeout_ms < linger_ms:
             raise ConfigError(
                 f"delivery_timeout_ms {delivery_timeout_ms} is less than linger_ms {linger_ms}: "

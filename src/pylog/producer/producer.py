@@ -10,7 +10,8 @@ delivery.py, deliveries.py         the outcome of one record, of many (metrics.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from pylog.model import Header
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import IncompleteBatches, TopicBuffers
 from pylog.producer.buffer_pool import BufferPool
-from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, NOT_YET, ProducerConfig, Serializer, key_bytes, serialized
+from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
 from pylog.producer.partitioner import UNHASHABLE, PartitionFunction
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pylog.manager.access import LogFace, ProducerLog
+    from pylog.producer.transactions import ProducerTransactions
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
@@ -81,7 +83,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     compression library.
     """
 
-    @refuses_other_options("Producer", NOT_YET, ProducerConfig.options(), KAFKAS_NAMES)
+    @refuses_other_options("Producer", {}, ProducerConfig.options(), KAFKAS_NAMES)
     def __init__(
         self,
         log: LogFace[ProducerLog],
@@ -100,6 +102,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: float = 60_000,
     ) -> None:
         manager = manager_of(log, "Producer")
         manager.require_writable()
@@ -118,20 +122,29 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             on_delivery=on_delivery,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         self._pool = pool = BufferPool(config.buffer_bytes)
         self._incomplete = incomplete = IncompleteBatches()
-        self._sender = Sender(manager, config, pool, incomplete)
+        self._transactions = None
+        if transactional_id is not None:
+            from pylog.producer.transactions import ProducerTransactions  # most producers have none
+
+            self._transactions = ProducerTransactions(manager, config, self._open_gate)
+        self._sender = Sender(manager, config, pool, incomplete, self._transactions)
         self._topics = TopicCache(manager, config, pool, incomplete, self._sender)
         self._accumulator = Accumulator(manager.clock, config, pool, incomplete, self._sender, self._topics)
         self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config)
         self._table = TableSender(self._bulk, self._accumulator, self._topics, manager.clock.now_ms)
         # What ``send`` needs for every record, one attribute away:
         self._known_topics = self._topics.known
+        if self._transactions is not None:
+            self._open_gate(False)
         self._now_ms = manager.clock.now_ms
         self._append = self._accumulator.append
         self._serializes = config.key_serializer is not None or config.value_serializer is not None
-        self._has_more_to_do = config.on_delivery is not None or config.linger_ms == 0
+        self._has_more_to_do = config.on_delivery is not None or config.linger_s == 0
         after_fork_in_child(self._forget_parent)
 
     def send(
@@ -188,6 +201,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     def _find(self, topic: str) -> TopicBuffers:
         """The buffers of a topic not known yet. Its error is raised without the look-up's KeyError."""
         try:
+            if self._transactions is not None:
+                self._transactions.require_open()
             return self._topics.find(topic if isinstance(topic, str) else check_topic_name(topic))
         except own(PylogError) as error:
             error.__suppress_context__ = True
@@ -241,6 +256,61 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
         return self._table.send(topic, rows_of(table))
 
+    # Transactions
+
+    def init_transactions(self) -> None:
+        """Take the ``transactional_id`` over. Call it once, before the first transaction.
+
+        An earlier producer with the id is fenced: its calls raise ``ProducerFenced``, and what it
+        has not committed is aborted. ``LogLocked`` if a process that changes the id is stopped.
+        """
+        self._of_transactions("init_transactions").init()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: the next records are visible to ``read_committed`` all or none.
+
+        ``InvalidTransactionState`` without ``init_transactions``, or inside a transaction.
+        """
+        self._of_transactions("begin_transaction").begin()
+
+    def commit_transaction(self) -> None:
+        """Commit. On return all records of the transaction are durable and visible.
+
+        ``TransactionAborted`` if a record was not appended, or after ``transaction_timeout_ms``
+        without one: only ``abort_transaction`` can follow. ``ProducerFenced`` if another producer
+        has taken over: the transaction is aborted. ``OutcomeUnknown``, ``LogLocked``: the
+        transaction is not decided for others; call ``commit_transaction`` again.
+        """
+        self._of_transactions("commit_transaction").commit(self._sender)
+
+    def abort_transaction(self) -> None:
+        """Abort. No reader with ``read_committed`` ever sees a record of the transaction."""
+        self._of_transactions("abort_transaction").abort(self._sender)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """``with producer.transaction():`` begins one, and commits it; an exception aborts it."""
+        self.begin_transaction()
+        try:
+            yield
+            self.commit_transaction()
+        except BaseException:
+            if self._of_transactions("abort_transaction").can_abort:
+                self.abort_transaction()
+            raise
+
+    def _of_transactions(self, call: str) -> ProducerTransactions:
+        if self._transactions is None:
+            raise ConfigError(
+                f"{call} needs a transactional_id: Producer(log, transactional_id='my-app-0')",
+                option="transactional_id",
+            )
+        return self._transactions
+
+    def _open_gate(self, is_open: bool) -> None:
+        """Whether ``send`` finds its topics at once, or asks ``_find``, which raises outside of a transaction."""
+        self._known_topics = self._topics.known if is_open else {}
+
     def partitions_for(self, topic: str) -> set[int]:
         """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError`` as for ``send``."""
         self._topics.refresh()
@@ -265,6 +335,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         silent.
         """
         require_timeout(timeout)
+        if self._transactions is not None:
+            self._transactions.close(self._sender)
         self._topics.close()
         if not self._sender.flush(timeout):
             self._sender.give_up()
@@ -297,6 +369,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         self._pool.forget_parent()
         self._incomplete.forget_parent()
         self._topics.forget_parent()
+        if self._transactions is not None:
+            self._transactions.forget_parent()
         self._sender.forget_parent()
         for batch in batches:
             batch.abandon(ForkedHandle("the record was sent before the fork: the parent process writes it"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading  # all writing threads share the counters and the producer id
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,8 @@ from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog, ProducerPartition
+    from pylog.model import AppendResult
+    from pylog.producer.transactions import ProducerTransactions
 
 logger = logging.getLogger("pylog.producer")
 
@@ -56,9 +58,15 @@ class Sender:
     """Writes the batches of one producer."""
 
     def __init__(
-        self, log: ProducerLog, config: ProducerConfig, pool: BufferPool, incomplete: IncompleteBatches
+        self,
+        log: ProducerLog,
+        config: ProducerConfig,
+        pool: BufferPool,
+        incomplete: IncompleteBatches,
+        transactions: ProducerTransactions | None = None,
     ) -> None:
         # Constant after construction:
+        self._transactions = transactions
         self._log = log
         self._config = config
         self._pool = pool
@@ -135,7 +143,15 @@ class Sender:
         """Write everything, even if the producer and its topic cache are garbage already."""
         self.flush(None)
 
-    def give_up(self) -> None:
+    def forget_identity(self) -> None:
+        """Ask for it again with the next batch: a transaction has ended."""
+        self._identity = self._no_identity
+
+    def unsent_batches(self) -> int:
+        """How many batches are not in the log yet."""
+        return sum(batch.state < APPENDED for batch in list(self._incomplete.batches))
+
+    def give_up(self, reason: Callable[[], PylogError] | None = None) -> None:
         """Fail every batch that is not in the log and that no other thread is writing now."""
         for buffer in dict.fromkeys(self._incomplete.batches.values()):
             turn = buffer.writing
@@ -143,7 +159,7 @@ class Sender:
                 continue
             try:
                 if turn.take(timeout=0):
-                    self._give_up(buffer)
+                    self._give_up(buffer, reason)
             finally:
                 try:  # see turn.py
                     turn.leave()
@@ -236,13 +252,11 @@ class Sender:
         assert data is not None  # it is built
         try:
             left_ms = (min(end_s, batch.deadline_s) - self._monotonic()) * 1000
-            result = partition.append_batch(
-                data,
-                timeout_ms=max(
-                    0, ceil(left_ms - _ROUNDING_MS)
-                ),  # not less: after the wait the batch's time must be over
-                min_timestamp_ms=batch.min_timestamp_ms,
-            )
+            timeout_ms = max(0, ceil(left_ms - _ROUNDING_MS))  # not less: after the wait the batch's time must be over
+            if batch.identity.is_transactional:
+                result = self._append_in_transaction(batch, data, partition, timeout_ms)
+            else:
+                result = partition.append_batch(data, timeout_ms=timeout_ms, min_timestamp_ms=batch.min_timestamp_ms)
             if is_new and result.duplicate:
                 raise id_of_two(*batch.topic_partition, batch.identity.id)
             buffer.next_sequence = batch.next_sequence  # the same value if the next line must be repeated
@@ -260,6 +274,21 @@ class Sender:
         buffer.finish_in_flight()
         return True
 
+    def _append_in_transaction(
+        self, batch: ProducerBatch, data: bytearray, partition: ProducerPartition, timeout_ms: int
+    ) -> AppendResult:
+        transactions = self._transactions
+        assert transactions is not None  # the identity is from there
+        transactions.before_append(batch, partition)
+        result = partition.append_batch(
+            data,
+            timeout_ms=timeout_ms,
+            min_timestamp_ms=batch.min_timestamp_ms,
+            require_ongoing=transactions.require_ongoing,
+        )
+        transactions.after_append(batch.topic_partition, result.last_offset + 1)
+        return result
+
     def _interrupted(self, batch: ProducerBatch, buffer: PartitionBuffer) -> None:
         """Clean up after Ctrl-C or another exception of a signal handler, which ended a step early.
 
@@ -276,7 +305,9 @@ class Sender:
         if identity is None:
             identity = self._identify()
         if buffer.identity != identity:
-            buffer.identity, buffer.next_sequence = identity, 0
+            if buffer.identity[:2] != identity[:2]:
+                buffer.next_sequence = 0
+            buffer.identity = identity
         topic = buffer.topic
         return batch.build(topic.codec, topic.level, identity, buffer.next_sequence)
 
@@ -284,6 +315,8 @@ class Sender:
         """This producer's identity, taken with the first batch and again after an unknown outcome."""
         with self._identity_lock:
             identity = self._identity
+            if self._transactions is not None:
+                return self._transactions.identity()  # may differ for the next batch
             if identity is None:
                 taken = ProducerIdentity(self._log.next_producer_id(), _FIRST_EPOCH, is_transactional=False)
                 identity = self._identity = self._identity or taken  # a signal handler may have sent something
@@ -305,8 +338,11 @@ class Sender:
         buffer.partition = partition
         return partition
 
-    def _give_up(self, buffer: PartitionBuffer) -> None:
+    def _give_up(self, buffer: PartitionBuffer, reason: Callable[[], PylogError] | None) -> None:
         while (late := buffer.next_batch()) is not None:
+            if reason is not None:
+                self._fail(late, buffer, reason())
+                continue
             error = DeliveryTimeout("not written in the time that close() was given; try again")
             self._fail(late, buffer, late.out_of_time(error))
 
@@ -323,7 +359,7 @@ class Sender:
         batches = buffer.unacknowledged() if buffer.pending_callbacks else ()
         if batches:
             error: PylogError | None = None
-            if self._config.acks == ACKS_ALL:
+            if self._config.acks == ACKS_ALL and not batches[-1].identity.is_transactional:  # its commit syncs
                 partition = buffer.partition
                 assert partition is not None  # something was appended
                 try:
@@ -360,6 +396,8 @@ class Sender:
 
     def _note_failure(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError) -> None:
         buffer.topic.is_stale = True
+        if self._transactions is not None:
+            self._transactions.note_failure(error)
         if isinstance(error, OutcomeUnknown | OutOfOrderSequence) and self._identity == batch.identity:
             self._identity = self._no_identity  # the log's state of the old id is uncertain
         if self._config.acks != 0:

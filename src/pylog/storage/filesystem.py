@@ -133,11 +133,17 @@ class FileSystem(Protocol):
         ``StorageError`` if the file has more than one name (hard links).
         """
 
-    def lock(self, path: str) -> FileLock:
-        """A lock on ``path``, not acquired. Creates a missing file, readable by writers only."""
+    def lock(self, path: str, *, readable: bool = False) -> FileLock:
+        """A lock on ``path``, not acquired. Creates a missing file, readable by writers only.
+
+        ``readable``: users who can read the directory can also ask ``is_locked``.
+        """
 
     def is_locked(self, path: str) -> bool:
-        """Whether any process, also this one, holds it; False without a file. Takes no lock."""
+        """Whether any process, also this one, holds it; False without a file. Takes no lock.
+
+        Needs no write permission. A shared lock, which readers can take, does not count.
+        """
 
     def locks_exclude(self, path: str) -> bool:
         """Whether a lock taken through one descriptor of ``path`` is refused through another."""

@@ -187,8 +187,8 @@ class OsFileSystem:
                 )
             return OsAppendableFile(path, open_regular(name, FOR_WRITING, path, directory), self._root)
 
-    def lock(self, path: str) -> FileLock:
-        return OsFileLock(path, self._root)
+    def lock(self, path: str, *, readable: bool = False) -> FileLock:
+        return OsFileLock(path, self._root, readable=readable)
 
     def is_locked(self, path: str) -> bool:
         try:

@@ -31,6 +31,7 @@ LOCK_KIND = "ofd" if HAS_OFD else "flock"
 _BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
 # struct flock {short l_type, l_whence; off_t l_start, l_len; pid_t l_pid;}; OFD needs l_pid 0
 _ACQUIRE = struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0)
+_PROBE = struct.pack("@hhqqi0q", fcntl.F_RDLCK, 0, 0, 0, 0)  # a reader's shared lock is not in its way
 _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 
 
@@ -61,8 +62,11 @@ class OsFileLock:
         "is_used", "path", "release", "size",
     )  # fmt: skip
 
-    def __init__(self, path: str, root: str | None = None) -> None:
-        """Open or create the file. No link below the directory ``root`` is followed."""
+    def __init__(self, path: str, root: str | None = None, *, readable: bool = False) -> None:
+        """Open or create the file. No link below the directory ``root`` is followed.
+
+        ``readable``: whoever may read its directory may also read the file, to ask ``is_held``.
+        """
         self.path = path
         self._root = root
         self._open: _LockDescriptor | None = None
@@ -73,22 +77,22 @@ class OsFileLock:
         self.size = 0
         self.release: Callable[[], object] = bool
         after_fork_in_child(self.abandon)
-        opened = self._opened(make=True)
+        opened = self._opened(permissions.file_mode if readable else permissions.lock_mode)
         self._open = opened
         with translated("open the lock file", path):
             status = os.fstat(opened.number)
             # no other file can have these numbers while this one is open
             self._numbers = status.st_dev, status.st_ino
-            permissions.keep_readers_out(opened.number)
+            if not readable:
+                permissions.keep_readers_out(opened.number)
 
-    def _opened(self, *, make: bool) -> _LockDescriptor:
+    def _opened(self, mode: Callable[[int], int] | None = None) -> _LockDescriptor:
+        """``mode`` makes a missing file."""
         with reached(self._root, "open the lock file", self.path) as (directory, name, _):
             while True:
                 before = forks()
-                if make:
-                    opened = _LockDescriptor(
-                        open_or_make(name, FOR_WRITING, self.path, directory, permissions.lock_mode)
-                    )
+                if mode is not None:
+                    opened = _LockDescriptor(open_or_make(name, FOR_WRITING, self.path, directory, mode))
                 else:
                     opened = _LockDescriptor(open_regular(name, FOR_WRITING, self.path, directory))
                 if forks() == before:
@@ -120,7 +124,7 @@ class OsFileLock:
     def _open_again(self) -> _LockDescriptor | None:
         """None if the file is gone: no other can reach that lock. It is free, but not in place."""
         try:
-            opened = None if self._is_lost else self._opened(make=False)
+            opened = None if self._is_lost else self._opened()
         except own(FileNotFoundError):
             opened = None
         if opened is not None and identity_of(opened.number) == self._known_as:
@@ -184,7 +188,7 @@ def is_held(path: str, descriptor: int) -> bool:
     """Whether another descriptor holds the lock of this file, which is open for reading."""
     with translated("inspect the lock of", path):
         if HAS_OFD:
-            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _ACQUIRE)
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _PROBE)
             kind: int = struct.unpack_from("@h", answer)[0]
             return kind != fcntl.F_UNLCK
         try:

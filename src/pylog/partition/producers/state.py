@@ -207,6 +207,15 @@ class ProducerStates:
         starts = (self._entries[producer_id].transaction_start for producer_id in self._open)
         return min(start for start in starts if start is not None)
 
+    def open_transactions(self) -> list[tuple[int, int, int]]:
+        """Producer id, epoch and first offset of every open transaction."""
+        found = []
+        for producer_id in self._open:
+            entry = self._entries[producer_id]
+            if entry.transaction_start is not None:
+                found.append((producer_id, entry.epoch, entry.transaction_start))
+        return found
+
     def expire(self, before_ms: int, before_offset: int) -> None:
         """Forget producers of the snapshot without an open transaction whose last batch is older than both.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple, TypeVar
 
 from pylog.codec.batch import BatchView
@@ -24,6 +24,7 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
+from pylog.partition.read.undecided import AskOutcome, OpenTransactions, Undecided
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 _OPEN_SEGMENTS_MAX = 16  # closed ones: random seeks return to them, and opening one reads its seal
 _REREADS_MAX = 5
+NONE_UNDECIDED = Undecided(0, (), False)
 
 
 class Cursor(NamedTuple):
@@ -60,23 +62,29 @@ class Fetched(NamedTuple):
     cursor: Cursor
     end_offset: int
     token: object = None
+    is_blocked: bool = False  # records follow, of a transaction that is under way
 
 
 class PartitionReader:
     """Reads what ``published`` says is there."""
 
-    def __init__(self, directory: PartitionDirectory, published: Published) -> None:
+    def __init__(
+        self, directory: PartitionDirectory, published: Published, ask_outcome: AskOutcome | None = None
+    ) -> None:
+        """Without ``ask_outcome``, ``read_committed`` ends at the last stable offset, as in Kafka."""
         self._directory = directory
         self._filesystem = directory.filesystem
         self._path = directory.path
         self._topic_partition = directory.topic_partition
         self._home = directory.home
         self.published = published
+        self._ask_outcome = ask_outcome
         # Threads share this object: each of these is replaced whole, and files close when the last user drops them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._kept_for = (-1, -1)  # the active segment and version of the list that the next two belong to
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
+        self._open_transactions = OpenTransactions(-1)
 
     def segments(self, state: CommitState) -> Segments:
         """The segment list that belongs to ``state``."""
@@ -161,8 +169,14 @@ class PartitionReader:
             if not state.log_start_offset <= cursor.offset <= state.log_end_offset:
                 raise self._out_of_range(cursor.offset, state)
             limit = visible_end(state, isolation_level, visibility)
+            undecided = NONE_UNDECIDED
             try:
-                batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level)
+                if isolation_level == READ_COMMITTED and limit == state.last_stable_offset < state.high_watermark:
+                    undecided = self._undecided(state, visibility)
+                    limit = max(limit, undecided.end)
+                batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level, undecided.aborted)
+                if undecided.is_blocked:
+                    return Fetched(batches, cursor, limit, None, True)
                 return Fetched(batches, cursor, limit, token)
             except own(FileNotFoundError):
                 pass  # deleted meanwhile: read what is left
@@ -225,13 +239,19 @@ class PartitionReader:
         )  # fmt: skip
 
     def _fetch(
-        self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str
+        self,
+        cursor: Cursor,
+        state: CommitState,
+        max_bytes: int,
+        limit: int,
+        isolation_level: str,
+        unmarked: tuple[AbortedTransaction, ...],
     ) -> tuple[list[BatchView], Cursor]:
         while cursor.offset < limit:
             batches, cursor = self._read_at(cursor, state, max_bytes)
             if not batches:
                 break
-            aborted = self._aborted_among(batches, state) if isolation_level == READ_COMMITTED else set()
+            aborted = self._aborted_among(batches, state, unmarked) if isolation_level == READ_COMMITTED else set()
             visible = readable(batches, limit, aborted)
             if batches[-1].header.base_offset >= limit:  # the visible end, not the file's
                 ends = [b.header.last_offset + 1 for b in batches if b.header.base_offset < limit]
@@ -304,11 +324,31 @@ class PartitionReader:
             self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])
         return segment, segment.size() if closed else state.written_end
 
-    def _aborted_among(self, batches: list[BatchView], state: CommitState) -> set[int]:
+    def _undecided(self, state: CommitState, visibility: str) -> Undecided:
+        """What may be read after the last stable offset. First the batches, then how they ended."""
+        end = visible_end(state, READ_UNCOMMITTED, visibility)
+        if self._ask_outcome is None or end <= state.last_stable_offset:
+            return Undecided(state.last_stable_offset, (), True)
+        known = self._open_transactions
+        if known.start != state.last_stable_offset or known.next_offset > state.log_end_offset:
+            known = OpenTransactions(state.last_stable_offset)
+        cursor = Cursor(known.next_offset)
+        while cursor.offset < state.log_end_offset:
+            batches, after = self._read_at(cursor, state, FETCH_BYTES)
+            if after.offset <= cursor.offset:
+                break
+            known.scan(batches)
+            cursor = after
+        self._open_transactions = known
+        return known.decided(end, self._ask_outcome)
+
+    def _aborted_among(
+        self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]
+    ) -> set[int]:
         if not any(view.header.is_transactional for view in batches):
             return set()
         with closing(self._aborted_since(batches[0].base_offset, state)) as transactions:
-            return aborted_among(batches, transactions)
+            return aborted_among(batches, chain(transactions, unmarked))
 
     def _aborted_since(self, offset: int, state: CommitState) -> Generator[AbortedTransaction, None, None]:
         """The aborted transactions that may reach ``offset``: their markers are there or later."""

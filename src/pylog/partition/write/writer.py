@@ -8,10 +8,11 @@ as a crash. An append syncs nothing; ``durability.py`` does that, outside the lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from pylog.codec.batch import BatchView, read_header, stamp
+from pylog.codec.control import ControlType, build_marker
 from pylog.codec.format import CONTROL_BIT, INT64_MAX, LOG_APPEND_TIME_BIT
 from pylog.errors import (
     CorruptSegment,
@@ -44,6 +45,7 @@ from pylog.storage import after_fork_in_child
 logger = logging.getLogger("pylog.partition")
 
 LOG_APPEND_TIME = "LogAppendTime"
+_COORDINATOR_EPOCH = 0  # there is no coordinator
 _OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # the records do not have the producer's times
 
 
@@ -67,14 +69,16 @@ class PartitionWriter:
         timeout_ms: int,
         min_timestamp_ms: int | None = None,
         process_id: int | None = None,
+        require_ongoing: Callable[[], object] | None = None,
     ) -> AppendResult:
         """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
 
         ``min_timestamp_ms`` is the least timestamp of its records; if None, it is read from the
         batch. ``process_id`` is of the process that began the call: a child forked since is refused.
+        ``require_ongoing`` is called with the lock, and raises if the batch's transaction is over.
         Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the bytes may still be there.
         """
-        append = partial(self._append, batch, expected_offset, min_timestamp_ms, process_id)
+        append = partial(self._append, batch, expected_offset, min_timestamp_ms, process_id, require_ongoing)
         try:
             result = self._lock.holding(timeout_ms, append)
         except own(CorruptSegment, StorageError) as error:  # nothing was written, or it was cut again
@@ -89,6 +93,7 @@ class PartitionWriter:
         expected_offset: int | None,
         min_timestamp_ms: int | None,
         process_id: int | None,
+        require_ongoing: Callable[[], object] | None,
         grant: Grant,
     ) -> AppendResult:
         if process_id is not None and process_id != self._directory.filesystem.process_id():
@@ -99,6 +104,8 @@ class PartitionWriter:
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)
         self._check(len(batch), state, settings, expected_offset)
+        if require_ongoing is not None:
+            require_ongoing()
         is_control = header.attributes & CONTROL_BIT
         producers = self._end.producers
         if header.producer_id >= 0 and not is_control:
@@ -156,6 +163,40 @@ class PartitionWriter:
     def _next_sequence(self, producer_id: int, grant: Grant) -> int | None:
         self._end.current(grant)
         return self._end.producers.next_sequence(producer_id)
+
+    # Transactions
+
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether a transaction was open after the last append here. Takes no lock."""
+        return self._end.producers.first_open_offset is not None
+
+    def open_transactions(self, timeout_ms: int) -> list[tuple[int, int, int]]:
+        """Producer id, epoch and first offset of every transaction without a marker."""
+        return self._lock.holding(timeout_ms, self._open_transactions)
+
+    def _open_transactions(self, grant: Grant) -> list[tuple[int, int, int]]:
+        self._end.current(grant)
+        return self._end.producers.open_transactions()
+
+    def append_marker(self, producer_id: int, epoch: int, timeout_ms: int, *, committed: bool) -> int | None:
+        """End this transaction, if it is open here. Returns the offset after the marker, or None.
+
+        Raises as ``append``.
+        """
+        mark = partial(self._append_marker, producer_id, epoch, committed)
+        try:
+            return self._lock.holding(timeout_ms, mark)
+        except own(CorruptSegment, StorageError) as error:
+            raise not_appended(error) from error
+
+    def _append_marker(self, producer_id: int, epoch: int, committed: bool, grant: Grant) -> int | None:
+        self._end.current(grant)
+        if not any(found[:2] == (producer_id, epoch) for found in self._end.producers.open_transactions()):
+            return None
+        kind = ControlType.COMMIT if committed else ControlType.ABORT
+        marker = build_marker(kind, producer_id, epoch, _COORDINATOR_EPOCH, self._directory.clock.now_ms())
+        return self._append(marker, None, None, None, None, grant).last_offset + 1
 
     # What is published
 

@@ -14,7 +14,7 @@ Layout, big-endian (our own, see docs/format.md):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -168,7 +168,14 @@ class StagedPartition:
         self._file = file
         self.topic_id = target.topic_id
 
-    def append_batch(self, batch: bytearray, *, timeout_ms: int, min_timestamp_ms: int | None) -> AppendResult:
+    def append_batch(
+        self,
+        batch: bytearray,
+        *,
+        timeout_ms: int,
+        min_timestamp_ms: int | None,
+        require_ongoing: Callable[[], object] | None = None,
+    ) -> AppendResult:
         assert min_timestamp_ms is not None  # a producer's encoder always gives it
         self._file.append(self._target, batch, min_timestamp_ms)
         return AppendResult(0, read_header(batch).last_offset_delta, -1, False)

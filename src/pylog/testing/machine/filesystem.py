@@ -78,7 +78,7 @@ class SimulatedFileSystem:
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
         return OpenAppendableFile(self._process, path, self._open_or_create("open", path, create=create))
 
-    def lock(self, path: str) -> FileLock:
+    def lock(self, path: str, *, readable: bool = False) -> FileLock:
         return SimulatedLock(self._process, path, self._open_or_create("open the lock file", path, create=True))
 
     def _open_or_create(self, action: str, path: str, *, create: bool) -> File:

@@ -1,0 +1,91 @@
+"""What ``read_committed`` may see after the last stable offset: of transactions that have no marker yet.
+
+A transaction is decided before its markers are written, and a dead owner never writes them. So a
+reader asks how each of them ended, and stops only at the first one that is still under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from pylog.codec.batch import BatchView
+from pylog.codec.control import ControlType, read_marker
+from pylog.errors import CorruptRecord
+from pylog.index import AbortedTransaction
+from pylog.interrupts import own
+
+
+class Outcome(Enum):
+    """What a reader may know of a transaction."""
+
+    UNDECIDED = "undecided"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+AskOutcome = Callable[[int, int], Outcome]
+"""How the transaction of a producer id and epoch ended. Called after its batches were read."""
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker in what was scanned."""
+
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
+class Undecided(NamedTuple):
+    """Where reading stops, and which batches before it to leave out."""
+
+    end: int
+    aborted: tuple[AbortedTransaction, ...]
+    is_blocked: bool  # by a transaction that is under way
+
+
+class OpenTransactions:
+    """The transactions without a marker among the batches that were scanned, in order."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start  # the last stable offset when the scan began
+        self.next_offset = start
+        self._found: dict[int, OpenTransaction] = {}
+
+    def scan(self, batches: Iterable[BatchView]) -> None:
+        """Take in the batches that follow."""
+        for view in batches:
+            header = view.header
+            self.next_offset = header.last_offset + 1
+            if not header.is_transactional:
+                continue
+            if not header.is_control:
+                known = OpenTransaction(header.producer_id, header.producer_epoch, header.base_offset)
+                self._found.setdefault(header.producer_id, known)
+            elif _ends_transaction(view):
+                self._found.pop(header.producer_id, None)
+
+    def decided(self, end: int, ask: AskOutcome) -> Undecided:
+        """What may be read of them below ``end``, by how each of them ended."""
+        aborted: list[AbortedTransaction] = []
+        for producer_id, epoch, first_offset in sorted(self._found.values(), key=_first_offset):
+            if first_offset >= end:
+                break
+            outcome = ask(producer_id, epoch)
+            if outcome is Outcome.UNDECIDED:
+                return Undecided(first_offset, tuple(aborted), True)
+            if outcome is Outcome.ABORTED:
+                aborted.append(AbortedTransaction(producer_id, first_offset, end - 1, -1))
+        return Undecided(end, tuple(aborted), False)
+
+
+def _first_offset(transaction: OpenTransaction) -> int:
+    return transaction.first_offset
+
+
+def _ends_transaction(view: BatchView) -> bool:
+    try:
+        return view.header.count > 0 and read_marker(view).type in (ControlType.ABORT, ControlType.COMMIT)
+    except own(CorruptRecord):
+        return False  # as for the writer: it ends nothing

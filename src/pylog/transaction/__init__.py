@@ -1,0 +1,12 @@
+"""Transactions: several partitions, and a group's offsets, all or none.
+
+There is no coordinator process. docs/design.md, "Transactions", has the protocol. From the bottom:
+
+state.py       the pure table of states and legal moves
+records.py     the records of ``__transaction_state``, in Kafka's layout
+state_file.py  a transactional id's state for this boot, in two slots
+directory.py   the files of one transactional id
+table.py       ``__transaction_state``: which transactions were decided, and how
+owner.py       what a live producer does with its transactional id
+outcomes.py    what all others do: decide, and finish what its owner left
+"""

@@ -1,0 +1,86 @@
+"""The ``state`` file of a transactional id: its state during this boot, in two slots written in turn.
+
+Appends and readers look at it without a lock, so it is small. It is never synced: after another
+boot every owner is dead, and the table alone decides.
+
+Layout of a slot, 64 bytes, big-endian (our own, see docs/format.md):
+
+    0  uint32 CRC-32C of bytes 4..63     4  uint32 sequence (wraps)    8  uint32 boot
+    12 int64 producer id                 20 int16 epoch                22 int8 status, 23 zero
+    24 int32 timeout in ms               28 int64 last activity in ms  36 16 bytes: the owner
+    52 zeros
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from pylog.codec.checksum import crc32c
+from pylog.interrupts import own
+from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, latest_slot
+from pylog.transaction.state import OWNER_BYTES, Status, TransactionState
+
+SLOT_BYTES = 64
+FILE_BYTES = 2 * SLOT_BYTES
+
+_TORN_READS_MAX = 100
+_CRC = Struct(">I")
+_BODY = Struct(f">IIqhbxiq{OWNER_BYTES}s12x")
+
+
+class _Slot(NamedTuple):
+    sequence: int
+    boot: int
+    state: TransactionState
+
+    def encode(self) -> bytes:
+        producer_id, epoch, status, owner, timeout_ms, active_ms = self.state
+        body = _BODY.pack(self.sequence, self.boot, producer_id, epoch, status, timeout_ms, active_ms, owner)
+        return _CRC.pack(crc32c(body)) + body
+
+
+def _decode(data: bytes) -> _Slot | None:
+    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
+        return None
+    sequence, boot, producer_id, epoch, status, timeout_ms, active_ms, owner = _BODY.unpack_from(data, _CRC.size)
+    try:
+        state = TransactionState(producer_id, epoch, Status(status), owner, timeout_ms, active_ms)
+    except own(ValueError):
+        return None
+    return _Slot(sequence, boot, state) if producer_id >= 0 and epoch >= 0 and timeout_ms >= 0 else None
+
+
+class StateFile:
+    """Reads the state; publishes with the id's lock held."""
+
+    def __init__(self, file: ReadableFile | AppendableFile, boot: int) -> None:
+        self._file = file
+        self._boot = boot
+        self._known: tuple[bytes, TransactionState | None, int] = b"", None, 0
+
+    def read(self) -> TransactionState | None:
+        """The state; None if nothing was published since the machine was booted."""
+        raw, known = self._file.pread(FILE_BYTES, 0), self._known
+        if raw != known[0]:
+            slot = latest_slot(raw, SLOT_BYTES, _decode)
+            for _ in range(_TORN_READS_MAX):
+                if slot is not None or not raw:
+                    break
+                raw = self._file.pread(FILE_BYTES, 0)  # both torn: it was published twice during one read
+                slot = latest_slot(raw, SLOT_BYTES, _decode)
+            state = slot.state if slot is not None and slot.boot == self._boot else None
+            self._known = known = raw, state, 0 if slot is None else slot.sequence
+        return known[1]
+
+    def publish(self, state: TransactionState) -> TransactionState:
+        """Make ``state`` the state; returns it. The caller holds the lock."""
+        assert hasattr(self._file, "pwrite")
+        self.read()
+        sequence = (self._known[2] + 1) % SEQUENCES
+        self._file.pwrite(_Slot(sequence, self._boot, state).encode(), SLOT_BYTES * (sequence & 1))
+        self.read()
+        return state
+
+    def close(self) -> None:
+        self._file.close()
