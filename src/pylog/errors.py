@@ -169,6 +169,10 @@ class NoOffsetForPartition(PylogError):
     policy."""
 
 
+class TransactionNotFound(PylogError):
+    """No producer has had this transactional id. ``Log.transactions()`` lists the ids."""
+
+
 class CommitFailed(PylogError):
     """The group refused these offsets: nothing was committed. Others may have reread them.
 

@@ -113,9 +113,9 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "set_sasl_credentials",
             NO_USERS,
         ),
-        **_each(
-            "abort_transaction describe_transactions list_transactions find_hanging_transactions", _NO_TRANSACTIONS
-        ),
+        "list_transactions": "use transactions()",
+        "describe_transactions": "use describe_transaction(transactional_id)",
+        "find_hanging_transactions": "none hangs: when its producer has died, the next writer or reader ends it",
     },
     "Delivery": {
         "get": "use result(timeout), in seconds",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pylog.group.admin import GroupAdmin
     from pylog.group.descriptions import GroupDescription, OffsetChange
     from pylog.partition.verify import Problem, VerifyReport
+    from pylog.transaction.admin import TransactionAdmin
+    from pylog.transaction.descriptions import TransactionDescription
     from pylog.transaction.outcomes import Outcomes
 
 
@@ -209,6 +211,22 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         ``GroupNotFound``."""
         _groups(self.manager).delete(group)
 
+    # Transactions
+
+    def transactions(self) -> list[str]:
+        """The transactional ids that producers have had, sorted. Needs no write permission."""
+        return _transactions(self.manager).ids()
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """The last transaction of an id, and where it waits for markers. ``TransactionNotFound``."""
+        return _transactions(self.manager).describe(transactional_id)
+
+    def abort_transaction(self, transactional_id: str) -> None:
+        """Abort the ongoing transaction of an id, also if its owner lives: that one's next call
+        raises ``TransactionAborted``. Visible on return. ``TransactionNotFound``,
+        ``InvalidTransactionState`` if none is ongoing, ``LogLocked``, ``ReadOnlyLog``."""
+        _transactions(self.manager).abort(transactional_id)
+
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
         """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
 
@@ -237,6 +255,12 @@ def _groups(manager: LogManager) -> GroupAdmin:
     from pylog.group.admin import GroupAdmin  # rarely needed
 
     return manager.part(GroupAdmin)
+
+
+def _transactions(manager: LogManager) -> TransactionAdmin:
+    from pylog.transaction.admin import TransactionAdmin  # rarely needed
+
+    return manager.part(TransactionAdmin)
 
 
 def _outcomes(manager: LogManager) -> Outcomes:

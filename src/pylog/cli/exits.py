@@ -22,7 +22,7 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _CODES: dict[int, tuple[type[Exception], ...]] = {  # the first that fits
     NOT_FOUND: (
         errors.LogNotFound, errors.TopicNotFound, errors.InvalidPartition, errors.OffsetOutOfRange,
-        errors.NoOffsetForPartition, errors.GroupNotFound, FileNotFoundError,
+        errors.NoOffsetForPartition, errors.GroupNotFound, errors.TransactionNotFound, FileNotFoundError,
     ),
     LOCKED: (errors.LogLocked, errors.ReadOnlyLog, errors.UnsafeDirectory, errors.DeliveryTimeout),
     CORRUPT: (errors.CorruptRecord, errors.FormatVersionError),

@@ -40,7 +40,7 @@ class Outcomes:
         directory = self._directory_of(producer_id)
         if directory is None:
             return self._of_unknown(producer_id)
-        state = self._state(directory)
+        state = self.state(directory)
         if state is not None and state.is_of(producer_id, epoch):
             if state.outcome is not Outcome.UNDECIDED:
                 return state.outcome
@@ -69,7 +69,7 @@ class Outcomes:
         directory = self._directory_of(producer_id)
         if directory is None:
             return self._of_unknown(producer_id)
-        state = self._state(directory)
+        state = self.state(directory)
         if state is not None and state.is_of(producer_id, epoch) and self._is_left(directory, state):
             try:
                 while_holding(
@@ -81,7 +81,7 @@ class Outcomes:
                 )
             except own(LogLocked):
                 return Outcome.UNDECIDED
-            state = self._state(directory)
+            state = self.state(directory)
         if state is not None and state.is_of(producer_id, epoch):
             return state.outcome
         return self._of_table(producer_id, epoch)
@@ -110,32 +110,37 @@ class Outcomes:
             state = file.read()
             if state is None or not state.is_of(producer_id, epoch) or not self._is_left(directory, state):
                 return
-            aborted, now_ms = state.moved(Status.PREPARE_ABORT), self._manager.clock.now_ms()
-            decision = Decision(
-                directory.transactional_id,
-                producer_id,
-                epoch,
-                state.timeout_ms,
-                aborted.status,
-                frozenset(),
-                now_ms,
-                now_ms,
-            )
-            # This takes in what the owner may have left in the middle of its own append: a commit comes first then.
-            if self._table.commit_of(producer_id, epoch) is None:
-                self._table.append(directory.transactional_id, [decision], bool)
-            found = self._table.commit_of(producer_id, epoch)
-            if found is not None:
-                found.sync()
-                file.publish(state.moved(Status.PREPARE_COMMIT))
-                return
-            file.publish(aborted)
-            logger.warning(
-                "the transaction of %r (producer %d, epoch %d) is aborted: its owner is gone, or appended nothing for %d ms",
-                directory.transactional_id, producer_id, epoch, state.timeout_ms,
-            )  # fmt: skip
+            decided = self.decide_now(directory, file, state)
+            if decided.status is Status.PREPARE_ABORT:
+                logger.warning(
+                    "the transaction of %r (producer %d, epoch %d) is aborted: its owner is gone, or appended nothing for %d ms",
+                    directory.transactional_id, producer_id, epoch, state.timeout_ms,
+                )  # fmt: skip
         finally:
             file.close()
+
+    def decide_now(self, directory: TransactionDirectory, file: StateFile, state: TransactionState) -> TransactionState:
+        """With the id's lock: end an ongoing transaction, by an abort if no commit is recorded."""
+        producer_id, epoch = state.producer_id, state.epoch
+        aborted, now_ms = state.moved(Status.PREPARE_ABORT), self._manager.clock.now_ms()
+        decision = Decision(
+            directory.transactional_id,
+            producer_id,
+            epoch,
+            state.timeout_ms,
+            aborted.status,
+            frozenset(),
+            now_ms,
+            now_ms,
+        )
+        # The append takes in what the owner may have left in the middle of its own one: a commit comes first then.
+        if self._table.commit_of(producer_id, epoch) is None:
+            self._table.append(directory.transactional_id, [decision], bool)
+        found = self._table.commit_of(producer_id, epoch)
+        if found is None:
+            return file.publish(aborted)
+        found.sync()
+        return file.publish(state.moved(Status.PREPARE_COMMIT))
 
     def _of_unknown(self, producer_id: int) -> Outcome:
         """Of a producer id that the table does not know: the power took its record, before any decision.
@@ -150,7 +155,8 @@ class Outcomes:
             return None
         return TransactionDirectory.of(self._filesystem, self._manager.layout, name, self._manager.boot)
 
-    def _state(self, directory: TransactionDirectory) -> TransactionState | None:
+    def state(self, directory: TransactionDirectory) -> TransactionState | None:
+        """The published state of an id; None if it has had no owner since the machine was booted."""
         try:
             file = StateFile(self._filesystem.open_readable(directory.state), directory.boot)
         except own(FileNotFoundError):

@@ -24,7 +24,7 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
-from pylog.partition.read.undecided import AskOutcome, OpenTransactions, Undecided
+from pylog.partition.read.undecided import AskOutcome, OpenTransaction, OpenTransactions, Undecided
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -324,11 +324,22 @@ class PartitionReader:
             self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])
         return segment, segment.size() if closed else state.written_end
 
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that have no marker here, by their first offsets."""
+        state = self.published.current()
+        return (
+            self._reread(lambda: self._scanned(state).all()) if state.last_stable_offset < state.high_watermark else []
+        )
+
     def _undecided(self, state: CommitState, visibility: str) -> Undecided:
         """What may be read after the last stable offset. First the batches, then how they ended."""
         end = visible_end(state, READ_UNCOMMITTED, visibility)
         if self._ask_outcome is None or end <= state.last_stable_offset:
             return Undecided(state.last_stable_offset, (), True)
+        return self._scanned(state).decided(end, self._ask_outcome)
+
+    def _scanned(self, state: CommitState) -> OpenTransactions:
+        """The open transactions at the end of the log. Only what is new since the last call is read."""
         known = self._open_transactions
         if known.start != state.last_stable_offset or known.next_offset > state.log_end_offset:
             known = OpenTransactions(state.last_stable_offset)
@@ -340,7 +351,7 @@ class PartitionReader:
             known.scan(batches)
             cursor = after
         self._open_transactions = known
-        return known.decided(end, self._ask_outcome)
+        return known
 
     def _aborted_among(
         self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]

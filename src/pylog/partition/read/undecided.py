@@ -66,10 +66,14 @@ class OpenTransactions:
             elif _ends_transaction(view):
                 self._found.pop(header.producer_id, None)
 
+    def all(self) -> list[OpenTransaction]:
+        """All of them, by their first offsets."""
+        return sorted(self._found.values(), key=_first_offset)
+
     def decided(self, end: int, ask: AskOutcome) -> Undecided:
         """What may be read of them below ``end``, by how each of them ended."""
         aborted: list[AbortedTransaction] = []
-        for producer_id, epoch, first_offset in sorted(self._found.values(), key=_first_offset):
+        for producer_id, epoch, first_offset in self.all():
             if first_offset >= end:
                 break
             outcome = ask(producer_id, epoch)
