@@ -360,6 +360,21 @@ def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
     files.close()
 
 
+def test_a_child_that_a_fork_made_while_the_state_was_opened_gets_a_typed_error(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, open_files = GroupLock(log.manager.part(GroupAdmin).directory("g")), GroupLock._open
+
+    def then_forked(lock: GroupLock) -> object:
+        opened = open_files(lock)
+        as_in_a_child()
+        return opened
+
+    monkeypatch.setattr(GroupLock, "_open", then_forked)
+    with pytest.raises(StorageError):
+        files.state.raw()
+
+
 def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
     consumer = member(log)
     membership = consumer._assignment.membership  # type: ignore[attr-defined]
