@@ -167,8 +167,11 @@ def test_what_a_hook_of_the_simulated_machine_raises_is_an_answer_of_the_system(
     process = machine.process()
     process.filesystem.make_directory("/d")
     machine.before_step.append(lambda _process, _step: raise_it(FileNotFoundError(errno.ENOENT, "of the hook")))
+    is_suppressed = True
     with suppress(FileNotFoundError):
         process.filesystem.names("/d")
+        is_suppressed = False
+    assert is_suppressed
 
 
 @pytest.mark.parametrize("refused", [".log", ".index"])

@@ -558,7 +558,7 @@ def test_a_time_that_points_into_a_batch_is_wrong(directory: Path) -> None:
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 def test_a_long_index_is_read_in_pieces(directory: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylog.partition.verify.indexes._ENTRIES_AT_ONCE", 2)
+    monkeypatch.setattr("pylog.index.entries._AT_ONCE", 2)
     size = {".index": 8, ".timeindex": 12}[kind]
     assert check(directory) == []
     path = file_of(directory, 0, kind)

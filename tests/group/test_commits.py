@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,47 +117,43 @@ def test_partitions_assigned_by_hand_are_committed_for_a_group_without_members(l
         assert again.position(place(0)) == 3
 
 
-def test_auto_commit_takes_what_the_application_came_back_from(tmpfs_dir: Path) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=1)
-        fill(log, 6)
-        one = member(log, enable_auto_commit=True, auto_commit_interval_ms=1000)
-        assert len(one.poll(0, max_records=2)) == 2
-        clock.advance(2.0)
-        assert one.committed(place(0)) is None  # in its hands still
-        assert len(one.poll(0, max_records=2)) == 2
-        assert one.committed(place(0)) == 2
-        assert len(one.poll(0, max_records=1)) == 1
-        assert one.committed(place(0)) == 2  # not due
-        one.close()
-        with member(log) as again:
-            assert again.position(place(0)) == 5
+def test_auto_commit_takes_what_the_application_came_back_from(timed_log: Log, clock: ManualClock) -> None:
+    timed_log.create_topic("t", partitions=1)
+    fill(timed_log, 6)
+    one = member(timed_log, enable_auto_commit=True, auto_commit_interval_ms=1000)
+    assert len(one.poll(0, max_records=2)) == 2
+    clock.advance(2.0)
+    assert one.committed(place(0)) is None  # in its hands still
+    assert len(one.poll(0, max_records=2)) == 2
+    assert one.committed(place(0)) == 2
+    assert len(one.poll(0, max_records=1)) == 1
+    assert one.committed(place(0)) == 2  # not due
+    one.close()
+    with member(timed_log) as again:
+        assert again.position(place(0)) == 5
 
 
-def test_auto_commit_is_for_partitions_assigned_by_hand_too(tmpfs_dir: Path) -> None:
+def test_auto_commit_is_for_partitions_assigned_by_hand_too(timed_log: Log, clock: ManualClock) -> None:
     """Nothing of them was ever committed."""
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=2)
-        fill(log, 6)
-        options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": True}
-        with Consumer(log, group_id="g", auto_commit_interval_ms=1000, **options) as one:
-            one.assign([place(0), place(1)])
-            (record, *_) = one.poll(0, max_records=1)
-            clock.advance(2.0)
-            assert one.committed(place(record.partition)) is None  # in its hands still
-            assert one.poll(0, max_records=20) != []
-            assert one.committed(place(record.partition)) == 1
-            one.assign([place(1)])
-            assert one.committed(place(0)) == 6
-        assert log.lag("g") == {place(0): 0, place(1): 0}
-        fill(log, 1)
-        with suppress(ZeroDivisionError), Consumer(log, group_id="g", **options) as one:
-            one.assign([place(0)])
-            assert len(one.poll(0)) == 1
-            raise ZeroDivisionError
-        assert log.lag("g") == {place(0): 1, place(1): 1}
+    timed_log.create_topic("t", partitions=2)
+    fill(timed_log, 6)
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": True}
+    with Consumer(timed_log, group_id="g", auto_commit_interval_ms=1000, **options) as one:
+        one.assign([place(0), place(1)])
+        (record, *_) = one.poll(0, max_records=1)
+        clock.advance(2.0)
+        assert one.committed(place(record.partition)) is None  # in its hands still
+        assert one.poll(0, max_records=20) != []
+        assert one.committed(place(record.partition)) == 1
+        one.assign([place(1)])
+        assert one.committed(place(0)) == 6
+    assert timed_log.lag("g") == {place(0): 0, place(1): 0}
+    fill(timed_log, 1)
+    with suppress(ZeroDivisionError), Consumer(timed_log, group_id="g", **options) as one:
+        one.assign([place(0)])
+        assert len(one.poll(0)) == 1
+        raise ZeroDivisionError
+    assert timed_log.lag("g") == {place(0): 1, place(1): 1}
 
 
 def test_what_a_failing_application_had_in_its_hands_is_not_committed(log: Log) -> None:

@@ -21,9 +21,9 @@ from pylog.group.offset_records import OFFSETS_TOPIC, Committed, decode_key, enc
 from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock, produce_all
-from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy
+from pylog.testing.machine import Machine, Process, Schedule, Step, Strategy, for_every_kill
 from tests.group.test_races import in_all_orders
-from tests.simulation.actors import World, kill_at
+from tests.simulation.actors import World
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -213,22 +213,17 @@ def test_one_look_finds_the_topics_that_exist(log: Log) -> None:
 
 
 def test_a_deletion_killed_at_any_step_leaves_no_commit_when_it_is_finished() -> None:
-    finished = steps = 0
-    while finished == 0:
-        machine = Machine()
-        with_a_commit(machine)
-        deleter = machine.process()
-        log = deleter.open_log("/log")
-        kill_at(deleter, deleter.steps + 1 + steps)
-        try:
-            log.delete_topic("t")
-            finished = steps
-        except Killed:
-            steps += 1
-        finisher = machine.process()
+    machine = Machine()
+    with_a_commit(machine)
+    deleter = machine.process()
+
+    def check(killed: Machine) -> None:
+        finisher = killed.process()
         with finisher.open_log("/log") as log:
             assert newest(log) == {("g", T0): 2 if "t" in log.topics() else None}
-    assert finished > 40
+
+    with deleter.open_log("/log") as log:
+        assert for_every_kill(machine, lambda: log.delete_topic("t"), check) > 20
 
 
 def test_tombstones_are_durable_when_the_deletion_returns(seed: int) -> None:

@@ -23,104 +23,95 @@ from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
 
 
-def test_who_does_not_poll_is_expelled_and_what_it_commits_is_refused(tmpfs_dir: Path) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=2)
-        lost: list[list[TopicPartition]] = []
-        slow = member(log, max_poll_interval_ms=5_000, on_lost=lost.append)
-        one = member(log, max_poll_interval_ms=5_000)
-        settle(one, slow)
-        theirs = min(slow.assignment())
-        for _ in range(40):
-            clock.advance(0.25)
-            one.poll(0)
-        assert len(one.assignment()) == 2
-        with pytest.raises(CommitFailed, match=r"did not poll for 5000 ms \(max_poll_interval_ms\)") as caught:
-            slow.commit({theirs: 1})
-        assert (caught.value.group, caught.value.max_poll_interval_ms) == ("g", 5000)
-        assert one.committed(theirs) is None
-        slow.poll(0)
-        assert lost == [[theirs]]
-        assert [len(some) for some in settle(one, slow)] == [1, 1]
-        one.close()
-        slow.close()
+def test_who_does_not_poll_is_expelled_and_what_it_commits_is_refused(timed_log: Log, clock: ManualClock) -> None:
+    timed_log.create_topic("t", partitions=2)
+    lost: list[list[TopicPartition]] = []
+    slow = member(timed_log, max_poll_interval_ms=5_000, on_lost=lost.append)
+    one = member(timed_log, max_poll_interval_ms=5_000)
+    settle(one, slow)
+    theirs = min(slow.assignment())
+    for _ in range(40):
+        clock.advance(0.25)
+        one.poll(0)
+    assert len(one.assignment()) == 2
+    with pytest.raises(CommitFailed, match=r"did not poll for 5000 ms \(max_poll_interval_ms\)") as caught:
+        slow.commit({theirs: 1})
+    assert (caught.value.group, caught.value.max_poll_interval_ms) == ("g", 5000)
+    assert one.committed(theirs) is None
+    slow.poll(0)
+    assert lost == [[theirs]]
+    assert [len(some) for some in settle(one, slow)] == [1, 1]
+    one.close()
+    slow.close()
 
 
-def test_who_commits_is_at_work(tmpfs_dir: Path) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=2)
-        slow, one = member(log, max_poll_interval_ms=5_000), member(log)
-        settle(one, slow)
-        for _ in range(80):
-            clock.advance(0.25)
-            slow.commit({min(slow.assignment()): 1})
-            one.poll(0)
-        assert [len(some) for some in settle(one, slow)] == [1, 1]
-        one.close()
-        slow.close()
+def test_who_commits_is_at_work(timed_log: Log, clock: ManualClock) -> None:
+    timed_log.create_topic("t", partitions=2)
+    slow, one = member(timed_log, max_poll_interval_ms=5_000), member(timed_log)
+    settle(one, slow)
+    for _ in range(80):
+        clock.advance(0.25)
+        slow.commit({min(slow.assignment()): 1})
+        one.poll(0)
+    assert [len(some) for some in settle(one, slow)] == [1, 1]
+    one.close()
+    slow.close()
 
 
-def test_who_polls_within_the_interval_is_not_expelled(tmpfs_dir: Path) -> None:
+def test_who_polls_within_the_interval_is_not_expelled(timed_log: Log, clock: ManualClock) -> None:
     """A poll soon after another shows no sign of life of its own, and the time counted from the one before."""
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=2)
-        slow, one = member(log, max_poll_interval_ms=1_000), member(log, max_poll_interval_ms=1_000)
-        settle(one, slow)
-        for pause_s in (TICK_S + 0.01, TICK_S - 0.01):
-            clock.advance(pause_s)
-            slow.poll(0)
-            one.poll(0)
-        for _ in range(4):
-            clock.advance(0.245)
-            one.poll(0)
-        slow.commit({min(slow.assignment()): 0})
-        one.close()
-        slow.close()
+    timed_log.create_topic("t", partitions=2)
+    slow, one = member(timed_log, max_poll_interval_ms=1_000), member(timed_log, max_poll_interval_ms=1_000)
+    settle(one, slow)
+    for pause_s in (TICK_S + 0.01, TICK_S - 0.01):
+        clock.advance(pause_s)
+        slow.poll(0)
+        one.poll(0)
+    for _ in range(4):
+        clock.advance(0.245)
+        one.poll(0)
+    slow.commit({min(slow.assignment()): 0})
+    one.close()
+    slow.close()
 
 
-def test_a_static_member_may_be_away_for_longer_than_the_poll_interval(tmpfs_dir: Path) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=4)
-        one, other = (
-            member(log, group_instance_id=name, max_poll_interval_ms=5_000, session_timeout_ms=60_000) for name in "ab"
-        )
-        has = settle(one, other)
-        other.close()
-        for _ in range(59):
-            clock.advance(1.0)
-            one.poll(0)
-        assert settle(one) == has[:1]
-        for _ in range(3):
-            clock.advance(1.0)
-            one.poll(0)
-        assert settle(one) == [[place(number) for number in range(4)]]
-        one.close()
+def test_a_static_member_may_be_away_for_longer_than_the_poll_interval(timed_log: Log, clock: ManualClock) -> None:
+    timed_log.create_topic("t", partitions=4)
+    one, other = (
+        member(timed_log, group_instance_id=name, max_poll_interval_ms=5_000, session_timeout_ms=60_000)
+        for name in "ab"
+    )
+    has = settle(one, other)
+    other.close()
+    for _ in range(59):
+        clock.advance(1.0)
+        one.poll(0)
+    assert settle(one) == has[:1]
+    for _ in range(3):
+        clock.advance(1.0)
+        one.poll(0)
+    assert settle(one) == [[place(number) for number in range(4)]]
+    one.close()
 
 
-def test_a_static_member_comes_back_to_its_partitions(tmpfs_dir: Path) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=4)
-        one = member(log, group_instance_id="one")
-        other = member(log, group_instance_id="other")
-        has = settle(one, other)
-        other.close()
-        for _ in range(20):
-            clock.advance(1.0)
-            one.poll(0)
-        assert settle(one) == has[:1]
-        other = member(log, group_instance_id="other")
-        assert settle(one, other) == has
-        other.close()
-        for _ in range(50):
-            clock.advance(1.0)
-            one.poll(0)
-        assert settle(one) == [[place(number) for number in range(4)]]  # its session of 45 s is over
-        one.close()
+def test_a_static_member_comes_back_to_its_partitions(timed_log: Log, clock: ManualClock) -> None:
+    timed_log.create_topic("t", partitions=4)
+    one = member(timed_log, group_instance_id="one")
+    other = member(timed_log, group_instance_id="other")
+    has = settle(one, other)
+    other.close()
+    for _ in range(20):
+        clock.advance(1.0)
+        one.poll(0)
+    assert settle(one) == has[:1]
+    other = member(timed_log, group_instance_id="other")
+    assert settle(one, other) == has
+    other.close()
+    for _ in range(50):
+        clock.advance(1.0)
+        one.poll(0)
+    assert settle(one) == [[place(number) for number in range(4)]]  # its session of 45 s is over
+    one.close()
 
 
 def test_another_consumer_of_the_same_instance_takes_its_place(log: Log) -> None:
@@ -219,46 +210,42 @@ def test_who_commits_in_a_group_whose_files_were_removed_is_told_and_joins_again
     other.close()
 
 
-def test_who_closes_once_expelled_is_told_what_it_has_lost(tmpfs_dir: Path) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=2)
-        told: list[tuple[str, list[TopicPartition]]] = []
-        slow = member(
-            log, max_poll_interval_ms=5_000,
-            on_lost=lambda lost: told.append(("lost", lost)), on_revoked=lambda gone: told.append(("revoked", gone)),
-        )  # fmt: skip
-        one = member(log)
-        settle(one, slow)
-        told.clear()
-        theirs = min(slow.assignment())
-        for _ in range(40):
-            clock.advance(0.25)
-            one.poll(0)
-        slow.close()
-        assert told == [("lost", [theirs])]
-        one.close()
+def test_who_closes_once_expelled_is_told_what_it_has_lost(timed_log: Log, clock: ManualClock) -> None:
+    timed_log.create_topic("t", partitions=2)
+    told: list[tuple[str, list[TopicPartition]]] = []
+    slow = member(
+        timed_log, max_poll_interval_ms=5_000,
+        on_lost=lambda lost: told.append(("lost", lost)), on_revoked=lambda gone: told.append(("revoked", gone)),
+    )  # fmt: skip
+    one = member(timed_log)
+    settle(one, slow)
+    told.clear()
+    theirs = min(slow.assignment())
+    for _ in range(40):
+        clock.advance(0.25)
+        one.poll(0)
+    slow.close()
+    assert told == [("lost", [theirs])]
+    one.close()
 
 
-def test_who_polls_all_the_time_is_not_expelled_however_short_the_interval(tmpfs_dir: Path) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=4)
-        one, other = (member(log, max_poll_interval_ms=1) for _ in range(2))
-        settle(one, other)
-        generation = log.describe_group("g").generation
-        for number in range(100):
-            clock.advance(TICK_S / 4)
-            for consumer, each in ((one, 4), (other, 3)):
-                if number % each == 0:
-                    consumer.poll()
-        assert log.describe_group("g").generation == generation
-        for _ in range(5):
-            clock.advance(TICK_S)
-            one.poll()
-        assert len(one.assignment()) == 4
-        one.close()
-        other.close()
+def test_who_polls_all_the_time_is_not_expelled_however_short_the_interval(timed_log: Log, clock: ManualClock) -> None:
+    timed_log.create_topic("t", partitions=4)
+    one, other = (member(timed_log, max_poll_interval_ms=1) for _ in range(2))
+    settle(one, other)
+    generation = timed_log.describe_group("g").generation
+    for number in range(100):
+        clock.advance(TICK_S / 4)
+        for consumer, each in ((one, 4), (other, 3)):
+            if number % each == 0:
+                consumer.poll()
+    assert timed_log.describe_group("g").generation == generation
+    for _ in range(5):
+        clock.advance(TICK_S)
+        one.poll()
+    assert len(one.assignment()) == 4
+    one.close()
+    other.close()
 
 
 @pytest.mark.parametrize("option", ["max_poll_interval_ms", "session_timeout_ms", "auto_commit_interval_ms"])

@@ -18,21 +18,21 @@ from tests.storage.filesystems import Faulty, io_error, nothing
 
 
 @pytest.mark.parametrize("call", ["poll", "close"])
-def test_a_group_may_be_deleted_before_a_member_finds_out_that_it_was_expelled(tmpfs_dir: Path, call: str) -> None:
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=4)
-        one, other = member(log, max_poll_interval_ms=1_000), member(log)
-        for _ in range(20):
-            clock.advance(TICK_S)
-            other.poll()
-        assert len(log.describe_group("g").members) == 1
-        other.commit(dict.fromkeys(other.assignment(), 0))
-        other.close()
-        log.delete_group("g")
-        getattr(one, call)()
-        assert len(log.groups()) == (call == "poll")
-        one.close()
+def test_a_group_may_be_deleted_before_a_member_finds_out_that_it_was_expelled(
+    timed_log: Log, clock: ManualClock, call: str
+) -> None:
+    timed_log.create_topic("t", partitions=4)
+    one, other = member(timed_log, max_poll_interval_ms=1_000), member(timed_log)
+    for _ in range(20):
+        clock.advance(TICK_S)
+        other.poll()
+    assert len(timed_log.describe_group("g").members) == 1
+    other.commit(dict.fromkeys(other.assignment(), 0))
+    other.close()
+    timed_log.delete_group("g")
+    getattr(one, call)()
+    assert len(timed_log.groups()) == (call == "poll")
+    one.close()
 
 
 def test_a_group_whose_files_go_while_one_joins_is_told_of_and_joined_later(log: Log) -> None:
@@ -59,27 +59,25 @@ def exchange(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [Path.unlink, exchange])
 def test_a_lock_of_a_group_that_was_removed_or_replaced_parts_nobody(
-    tmpfs_dir: Path, change: Callable[[Path], None]
+    timed_log: Log, clock: ManualClock, change: Callable[[Path], None]
 ) -> None:
     """A member that holds the old one would publish what another one publishes, too."""
-    clock = ManualClock()
-    with Log(tmpfs_dir / "log", clock=clock) as log:
-        log.create_topic("t", partitions=4)
-        one = member(log)
-        change(log.path / ".pylog" / "groups" / "g" / "lock")
-        other = member(log, max_poll_interval_ms=3_000)
-        for _ in range(40):
-            clock.advance(TICK_S)
-            shares = settle(one, other)
-        assert [len(share) for share in shares] == [2, 2]
-        assert not one.assignment() & other.assignment()
-        generation = log.describe_group("g").generation
-        for _ in range(40):
-            clock.advance(TICK_S)
-            settle(one, other)
-        assert log.describe_group("g").generation == generation
-        one.close()
-        other.close()
+    timed_log.create_topic("t", partitions=4)
+    one = member(timed_log)
+    change(timed_log.path / ".pylog" / "groups" / "g" / "lock")
+    other = member(timed_log, max_poll_interval_ms=3_000)
+    for _ in range(40):
+        clock.advance(TICK_S)
+        shares = settle(one, other)
+    assert [len(share) for share in shares] == [2, 2]
+    assert not one.assignment() & other.assignment()
+    generation = timed_log.describe_group("g").generation
+    for _ in range(40):
+        clock.advance(TICK_S)
+        settle(one, other)
+    assert timed_log.describe_group("g").generation == generation
+    one.close()
+    other.close()
 
 
 @pytest.mark.parametrize("name", ["heartbeats", "state", "members"])

@@ -198,7 +198,9 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def damaged(directory: Path, damage: Callable[[Path], None]) -> None:
+def damaged(directory: Path, damage: Callable[[Path], None]) -> list[list[tuple[int, bytes]]]:
+    """What is read then in a directory of Kafka's, by a reader, and by a writer, unless it is an error."""
+    read: list[list[tuple[int, bytes]]] = []
     with tempfile.TemporaryDirectory() as root:
         copy = Path(root) / "t-0"
         shutil.copytree(directory, copy)
@@ -208,9 +210,11 @@ def damaged(directory: Path, damage: Callable[[Path], None]) -> None:
                 partition = open_partition(copy, is_kafka=is_kafka, read_only=read_only)
                 found = everything(partition)
                 assert found == [(offset, b"v%d" % offset) for offset, _ in found]
+                read.append(found)
                 if not read_only:
                     append_encoded(partition, batch(b"v6"))
                 partition.close()
+    return read
 
 
 @given(data=st.data())
@@ -251,7 +255,7 @@ def test_a_segment_that_is_a_link_to_nowhere_is_a_typed_error(
 
 
 def test_the_small_files_of_a_log_that_nobody_damaged_say_the_same_again(laid_out: Path) -> None:
-    damaged(laid_out, lambda directory: None)
+    assert damaged(laid_out, lambda directory: None) == [[(offset, b"v%d" % offset) for offset in range(6)]] * 3
     assert LeaderEpochs.load(FS, str(laid_out)).starts == [(0, 0)]
     for path in laid_out.glob("*.seal"):
         assert encode(decode(path.read_bytes(), "path")) == path.read_bytes()

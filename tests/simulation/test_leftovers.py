@@ -8,7 +8,7 @@ import pytest
 
 from pylog import Log, ProducerRecord
 from pylog.errors import StorageError, TopicExists, TopicNotFound
-from pylog.testing.machine import Killed, Machine, Process, Step
+from pylog.testing.machine import Killed, Machine, Process, Step, for_every_kill
 from tests.partition.logs import batch, topic_of
 from tests.simulation.actors import kill_at
 
@@ -120,25 +120,20 @@ def test_files_of_deleted_records_that_a_loss_of_power_brought_back_go() -> None
 
 
 def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> None:
-    finished = steps = 0
-    while finished == 0:
-        machine = Machine()
-        two_segments(machine, acks="all").close()
-        deleter = machine.process()
-        log = deleter.open_log("/log")
-        kill_at(deleter, deleter.steps + 1 + steps)
-        try:
-            log.delete_topic("t")
-            finished = steps
-        except Killed:
-            steps += 1
-        with open_log(machine) as log:
-            if not log.topics():
-                assert [path for path in machine.disk.contents() if "t-0" in path or ".gone" in path] == []
-            else:
+    machine = Machine()
+    two_segments(machine, acks="all").close()
+    deleter = machine.process()
+
+    def check(killed: Machine) -> None:
+        with open_log(killed) as log:
+            if log.topics():
                 assert log.partition("t", 0).latest_offset == 2
+            else:
+                assert [path for path in killed.disk.contents() if "t-0" in path or ".gone" in path] == []
             assert log.verify().problems == []
-    assert finished > 20
+
+    with deleter.open_log("/log") as log:
+        assert for_every_kill(machine, lambda: log.delete_topic("t"), check) > 20
 
 
 @pytest.mark.parametrize("again", ["create", "delete", "open"])

@@ -140,7 +140,11 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(
         open_it(f"{tmp_path}/pipe")
 
 
-def test_a_lock_excludes_another_descriptor_until_it_is_released(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_ofd", [pytest.param(os_lock.HAS_OFD, id="ofd"), pytest.param(False, id="flock")])
+def test_a_lock_excludes_another_descriptor_until_it_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ofd: bool
+) -> None:
+    monkeypatch.setattr(os_lock, "HAS_OFD", has_ofd)
     first, second = FS.lock(f"{tmp_path}/l"), FS.lock(f"{tmp_path}/l")
     assert first.try_acquire()
     assert not second.try_acquire()

@@ -44,20 +44,6 @@ def test_a_lock_that_the_system_refuses_is_a_typed_error(tmp_path: Path, monkeyp
     lock.close()
 
 
-def test_without_open_file_description_locks_flock_excludes_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os_lock, "HAS_OFD", False)
-    first, second = FS.lock(f"{tmp_path}/l"), FS.lock(f"{tmp_path}/l")
-    assert first.try_acquire()
-    assert not second.try_acquire()
-    first.release()
-    assert second.try_acquire()
-    second.close()
-    assert first.try_acquire()
-    first.close()
-
-
 def test_without_open_file_description_locks_a_flock_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os_lock, "HAS_OFD", False)
     lock, path = FS.lock(f"{tmp_path}/l"), f"{tmp_path}/l"

@@ -140,9 +140,8 @@ def _size_bytes(array: pa.Array) -> int:
         return _sum(_lengths(_plain(array.dictionary)).take(array.indices))
     if types.is_list(kind) or types.is_large_list(kind):
         return sum(_size_bytes(part) for part in array.flatten().flatten())
-    if types.is_binary_view(kind) or types.is_string_view(
-        kind
-    ):  # a view is 16 bytes and starts with its length in four bytes
+    if types.is_binary_view(kind) or types.is_string_view(kind):
+        # a view is 16 bytes and starts with its length in four bytes
         return sum(memoryview(array.buffers()[1]).cast("i")[4 * array.offset : 4 * (array.offset + len(array)) : 4])
     return _sum(_lengths(array)) if _is_bytes(kind) else 0
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pylog.storage import FileSystem, ReadableFile
 
 _PASSING_SUFFIXES = (".deleted", ".swap", ".cleaned", ".rewrite", ".tmp")
-_ENTRIES_AT_ONCE = 4096
 _SMALL_FILE_BYTES = 256 << 20
 
 
@@ -239,15 +238,14 @@ def _records(view: Any) -> Iterator[Record]:
 def _entries(file: ReadableFile, size: int, kind: str, base: int) -> Iterator[Item]:
     from pylog.codec.format import INT32_MAX
     from pylog.index import offset_index, time_index, transaction_index
+    from pylog.index.entries import EntryFile
 
     if size > INT32_MAX:
         yield _damage(0, size, _too_large(size, "an index"), "")
         return
     layout = {"index": offset_index.ENTRY, "timeindex": time_index.ENTRY, "txnindex": transaction_index.ENTRY}[kind]
-    for start in range(0, size - size % layout.size, layout.size * _ENTRIES_AT_ONCE):
-        data = file.pread(layout.size * _ENTRIES_AT_ONCE, start)
-        for number, entry in enumerate(layout.iter_unpack(data[: len(data) // layout.size * layout.size])):
-            yield _entry(kind, start + number * layout.size, base, entry)
+    for number, entry in enumerate(EntryFile(file, layout).entries(end=size // layout.size)):
+        yield _entry(kind, number * layout.size, base, entry)
     if size % layout.size:
         yield _damage(size - size % layout.size, size, f"{size % layout.size} bytes, no whole entry", "")
 

@@ -88,11 +88,9 @@ class GroupAssignment(Assignment):
         if self.requested.subscription is None:
             super().refresh()
             return
-        if not self.membership.id:
+        if not self.membership.id:  # a forked child, or an expelled member
             self._drop(list(self._fetcher.assigned))
-            self.membership.join(
-                self._wanted(), self.tracker.countdown(None)()
-            )  # a forked child, or an expelled member
+            self.membership.join(self._wanted(), self.tracker.countdown(None)())
         version = self._log.catalog_version()
         if version != self._catalog_version:
             with suppress(LogLocked):  # the next poll asks again

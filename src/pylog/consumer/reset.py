@@ -1,7 +1,7 @@
 """``auto_offset_reset``: where a consumer starts if its position is missing or not in the log.
 
 ``earliest``, ``latest``, ``none`` (raise instead) and ``by_duration:<ISO 8601 duration>`` (before
-now), as in Kafka (KIP-1106). A pure value; the fetcher looks up the offset.
+now), as in Kafka (KIP-1106). A pure value; ``offset_lookup.py`` finds the offset.
 """
 
 from __future__ import annotations

@@ -84,13 +84,12 @@ ASSIGNORS: dict[str, Assignor] = {
 }
 
 
-def check_assignor(name: object) -> str:
-    """Return the name if such an assignor exists; else ``ConfigError``."""
+def check_assignor(name: object) -> None:
+    """``ConfigError`` if there is no such assignor."""
     if not isinstance(name, str) or name not in ASSIGNORS:
         raise ConfigError(
             f"assignor={name!r}; there are {', '.join(map(repr, ASSIGNORS))}", option="assignor", value=name
         )
-    return name
 
 
 def _readers(topic: str, members: Mapping[str, Share]) -> list[str]:

@@ -34,11 +34,11 @@ class GroupDirectory:
             self.filesystem.make_directory(directory)
 
 
-def check_group(group: object) -> str:
-    """Return the name if a group can have it; else ``ConfigError``."""
+def check_group(group: object) -> None:
+    """``ConfigError`` if a group cannot have this name."""
     try:
         if isinstance(group, str) and group and len(encoded_group(group)) <= NAME_BYTES_MAX:
-            return group
+            return
     except UnicodeEncodeError:
         pass
     raise ConfigError(

@@ -31,10 +31,8 @@ class GroupLock:
     @property
     def state(self) -> StateFile:
         """The state. Publishing needs the lock, reading does not."""
-        if self._state is None:
-            self._open()
-        assert self._state is not None
-        return self._state
+        state = self._state
+        return self._open()[1] if state is None else state
 
     def holding(
         self,
@@ -46,7 +44,7 @@ class GroupLock:
         which ``while_waiting`` is called every few milliseconds."""
         while True:
             self._holder = self._directory.filesystem.process_id()
-            lock = self._lock or self._open()
+            lock = self._lock or self._open()[0]
             try:
                 if not lock.try_acquire() and not acquire(lock, self._directory.clock, timeout_s, while_waiting):
                     raise self._timed_out(timeout_s)
@@ -81,19 +79,19 @@ class GroupLock:
                 group=self._directory.group, path=self._directory.path,
             )  # fmt: skip
 
-    def _open(self) -> FileLock:
+    def _open(self) -> tuple[FileLock, StateFile]:
         directory = self._directory
         for _ in range(_DELETIONS_MAX):
             with suppress(FileNotFoundError):  # the group was deleted in between
                 directory.make()
                 lock = directory.filesystem.lock(directory.lock)
                 try:
-                    self._state = StateFile(directory.filesystem.open_appendable(directory.state), directory.boot)
+                    state = StateFile(directory.filesystem.open_appendable(directory.state), directory.boot)
                 except BaseException:
                     lock.close()
                     raise
-                self._lock = lock
-                return lock
+                self._lock, self._state = lock, state
+                return lock, state
         path = directory.path
         raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
 

@@ -95,9 +95,8 @@ class Membership:
         directory, options = self._directory, self._options
         group = state.read()
         dead = dead_members(self._directory, group) - {self.id}
-        others = {
-            id_: m for id_, m in group.members.items() if m.instance_id or id_ not in dead
-        }  # static ones may return
+        # static ones may return
+        others = {id_: m for id_, m in group.members.items() if m.instance_id or id_ not in dead}
         before = group.member_of_instance(options.instance_id)
         has_rivals = any(id_ not in dead and other is not before for id_, other in others.items())
         if has_rivals and group.assignor != options.assignor:

@@ -60,9 +60,8 @@ class TimeIndexWriter(EntryWriter):
 
     def append_if_later(self, timestamp_ms: int, offset: int) -> None:
         relative = offset - self._base_offset
-        if timestamp_ms > self.last.timestamp_ms and (
-            timestamp_ms or relative
-        ):  # else the entry is zeros, the end mark
+        is_end_mark = not timestamp_ms and not relative  # zeros end the file
+        if timestamp_ms > self.last.timestamp_ms and not is_end_mark:
             self.add(timestamp_ms, relative)
             self.last = TimestampOffset(timestamp_ms, offset)
 

@@ -100,20 +100,9 @@ class CommitState(_Fields):
         sequence, boot, epoch, base, written, end, _, stable, start, high, version, least_ms = self
         return self._make(
             (
-                (sequence + 1) % SEQUENCES,
-                boot,
-                epoch,
-                base,
-                written,
-                end,
-                offset,
-                stable,
-                start,
-                high,
-                version,
-                least_ms,
+                (sequence + 1) % SEQUENCES, boot, epoch, base, written, end, offset, stable, start, high, version, least_ms,
             )
-        )
+        )  # fmt: skip
 
     def advanced(self, written_end: int, end: int, last_stable_offset: int, least_timestamp_ms: int) -> CommitState:
         """The state to publish after an append to the active segment, which makes everything up to ``end`` visible."""
@@ -334,6 +323,6 @@ def whole_file(state: CommitState | None) -> bytes:
 
 def _both(state: CommitState) -> bytes:
     """Two equal slots with successive sequences: ``state`` has the later one."""
-    before = state._replace(sequence=(state.sequence - 1) % (1 << 32))
+    before = state._replace(sequence=(state.sequence - 1) % SEQUENCES)
     slots = (before, state) if state.sequence & 1 else (state, before)
     return slots[0].encode() + slots[1].encode()

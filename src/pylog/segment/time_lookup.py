@@ -92,9 +92,7 @@ def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, 
         if magic != MAGIC or delta < 0 or length < _LEAST_LENGTH or position + BATCH_OVERHEAD + length > end:
             break
         position += BATCH_OVERHEAD + length
-        window_bytes = (
-            _WINDOW_BYTES if length < _WINDOW_BYTES else HEADER_BYTES
-        )  # without the records, which are not needed
+        window_bytes = _WINDOW_BYTES if length < _WINDOW_BYTES else HEADER_BYTES  # long records are not read
         expected = base_offset + delta + 1
         if max_ms > latest_ms:
             latest_ms = max_ms

@@ -19,8 +19,6 @@ from pylog.interrupts import own
 from pylog.partition.verify.findings import Finding, FirstFinding
 from pylog.storage import FileSystem, ReadableFile
 
-_ENTRIES_AT_ONCE = 4096
-
 
 class OffsetIndexCheck:
     """``.index``: each entry names the position where a batch starts, and its last offset.
@@ -176,21 +174,17 @@ def _entries(
         most = (segment_bytes // HEADER_BYTES + 1) * layout.size
         if closed and (size % layout.size or size > most):
             findings.add(size, None, None, f"has {size} bytes, expected entries of {layout.size} bytes, {most} at most")
-        whole = min(size - size % layout.size, most)
         zeros_at = None
-        for start in range(0, whole, layout.size * _ENTRIES_AT_ONCE):
-            data = file.pread(min(layout.size * _ENTRIES_AT_ONCE, whole - start), start)
-            for number, (first, second) in enumerate(
-                layout.iter_unpack(data[: len(data) // layout.size * layout.size])
-            ):
-                at = start + number * layout.size
-                if first == second == 0:
-                    zeros_at = at if zeros_at is None else zeros_at
-                    continue
-                if zeros_at is not None:
-                    findings.add(zeros_at, None, None, f"zeros at position {zeros_at}, but entries continue at {at}")
-                    zeros_at = None
-                yield at, (first, second)
+        entries = EntryFile(file, layout).entries(end=min(size, most) // layout.size)
+        for number, (first, second) in enumerate(entries):
+            at = number * layout.size
+            if first == second == 0:
+                zeros_at = at if zeros_at is None else zeros_at
+                continue
+            if zeros_at is not None:
+                findings.add(zeros_at, None, None, f"zeros at position {zeros_at}, but entries continue at {at}")
+                zeros_at = None
+            yield at, (first, second)
     except own(StorageError) as error:
         findings.add(0, None, None, str(error))
     finally:

@@ -70,9 +70,8 @@ class Sink:
             log.manager.require_writable()
             if options.topic is not None:
                 partitioner = ProducerConfig(**options.producer).partitioner
-                partitioner.key_hash(
-                    options.topic, log.manager.topic_to_send_to(options.topic).config.partitioner
-                )  # may refuse
+                topic = log.manager.topic_to_send_to(options.topic)
+                partitioner.key_hash(options.topic, topic.config.partitioner)  # may refuse
         return sink
 
     def open(self, *, create: bool = False) -> Log:
