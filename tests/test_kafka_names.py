@@ -286,6 +286,10 @@ log.create_topic("t", partitions=2, compression_type="lz4", max_message_bytes=50
 log.alter_topic("t", segment_ms=5)
 with Producer(log, acks=1, linger_ms=0, compression="zstd", on_delivery=print) as producer:
     producer.send("t", b"v").result(1.0)
+with Producer(log, transactional_id="x") as producer:
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("t", b"v")
 with Consumer(log, group_id="g", auto_offset_reset="earliest", value_deserializer=bytes.decode) as consumer:
     consumer.subscribe(["t"], on_revoked=print)
     print(consumer.poll(1.0, max_records=7)[0].timestamp_ms)
@@ -294,7 +298,6 @@ WRONG = (
     'Consumer(log, group_idd="g")',
     "Consumer(log, group_idd=anything)",
     "Producer(log, batch_size=anything)",
-    "Producer(log, transactional_id=anything)",
     'Log("d", reed_only=anything)',
     'log.create_topic("t", retention=anything)',
     'log.create_topic("t", retention_ms="7")',

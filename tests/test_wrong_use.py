@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import errno
 import pickle
+import re
 import shutil
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pylog.errors import (
     ConfigError,
     InvalidTimestamp,
     InvalidTopicName,
+    InvalidTransactionState,
     LogNotFound,
     OffsetOutOfRange,
     PylogError,
@@ -139,14 +142,40 @@ def test_producers_and_consumers_take_no_log_that_was_closed(kind: Any, log: Log
         kind(log)
 
 
-@pytest.mark.parametrize("name", ["transactional_id", "transaction_timeout_ms"])
-def test_options_of_transactions_are_not_there_yet(log: Log, name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"{name}='x': transactions are not in this version; Partition.append"
-    ) as caught:
-        Producer(log, **{name: "x"})  # type: ignore[arg-type]
-    assert caught.value.facts == {"option": name, "value": "x"}
-    Producer(log, **{name: None}).close()
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"transactional_id": ""}, "a transactional id is text of 1 to 200 bytes"),
+        ({"transactional_id": "\udc80"}, "a transactional id is text of 1 to 200 bytes"),
+        (
+            {"transactional_id": "x", "acks": 1},
+            "a transaction needs acks='all' and enable_idempotence=True, got acks=1",
+        ),
+        ({"transactional_id": "x", "enable_idempotence": False}, "got acks='all', enable_idempotence=False"),
+        ({"transaction_timeout_ms": "x"}, "transaction_timeout_ms is 'x', expected milliseconds"),
+    ],
+)
+def test_options_of_transactions_that_contradict_are_refused(log: Log, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        Producer(log, **options)
+
+
+def test_calls_of_transactions_need_an_id_and_their_order(log: Log) -> None:
+    log.create_topic("orders")
+    with Producer(log) as producer, pytest.raises(ConfigError, match="begin_transaction needs a transactional_id"):
+        producer.begin_transaction()
+    with Producer(log, transactional_id="x") as producer:
+        for call in (producer.begin_transaction, producer.commit_transaction, partial(producer.send, "orders", b"v")):
+            with pytest.raises(InvalidTransactionState, match="this producer has not called init_transactions"):
+                call()
+        producer.init_transactions()
+        for call in (producer.commit_transaction, producer.abort_transaction, partial(producer.send, "orders", b"v")):
+            with pytest.raises(InvalidTransactionState, match="this producer has no open transaction"):
+                call()
+        producer.begin_transaction()
+        with pytest.raises(InvalidTransactionState, match="this producer has an open transaction"):
+            producer.begin_transaction()
+    assert log.partition("orders", 0).latest_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -187,7 +216,7 @@ def test_a_consumer_without_a_group_says_what_committing_needs(log: Log) -> None
         ("linger.ms", "here it is linger_ms"),
         ("lingerms", r"did you mean linger_ms\?"),
         ("bootstrap_servers", "there are no servers"),
-        ("colour", "there are acks, linger_ms, .*, on_delivery$"),
+        ("colour", "there are acks, linger_ms, .*, transaction_timeout_ms$"),
     ],
 )
 def test_what_may_have_been_meant_is_said_of_an_option_that_no_producer_has(log: Log, option: str, hint: str) -> None:

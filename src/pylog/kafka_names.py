@@ -204,6 +204,7 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "Producer.close": {"null_logger": "leave it out: nothing is logged when a producer is closed"},
     "Producer.metrics": {"raw": "leave it out: metrics() returns numbers by name"},
     "Delivery.result": {"timeout_ms": "use timeout, in seconds: timeout_ms=1000 is timeout=1.0"},
+    "Log.abort_transaction": {"spec": "use abort_transaction(transactional_id): it aborts in every partition"},
     "Log.delete_records": {
         "records_to_delete": "use delete_records(partition, before), once for each",
         "timeout_ms": _NO_NETWORK,
