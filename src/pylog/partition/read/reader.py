@@ -329,9 +329,20 @@ class PartitionReader:
         end = visible_end(state, READ_UNCOMMITTED, visibility)
         if self._ask_outcome is None or end <= state.last_stable_offset:
             return Undecided(state.last_stable_offset, (), True)
-        known = self._open_transactions
+        known = self._open_transactions.copy()
         if known.start != state.last_stable_offset or known.next_offset > state.log_end_offset:
             known = OpenTransactions(state.last_stable_offset)
+        self._scan(known, state)
+        self._open_transactions = known
+        undecided = known.decided(end, self._ask_outcome)
+        if undecided.aborted:
+            known = known.copy()
+            self._scan(known, self.published.current())
+            undecided = known.without_committed(undecided)
+        return undecided
+
+    def _scan(self, known: OpenTransactions, state: CommitState) -> None:
+        """Take in what follows, up to the log's end."""
         cursor = Cursor(known.next_offset)
         while cursor.offset < state.log_end_offset:
             batches, after = self._read_at(cursor, state, FETCH_BYTES)
@@ -339,8 +350,6 @@ class PartitionReader:
                 break
             known.scan(batches)
             cursor = after
-        self._open_transactions = known
-        return known.decided(end, self._ask_outcome)
 
     def _aborted_among(
         self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]
