@@ -174,7 +174,9 @@ class PartitionLog:
             return []
         with closing(self.directory.filesystem.open_readable(path)) as file:
             scan = SegmentScan(file, state.written_end, file.size(), next_offset=state.log_end_offset, dense=True)
-            found = [(position, header) for position, header in scan]
+            found = list(scan)
+            if not found:
+                return []
             ends = [*(position for position, _ in found[1:]), scan.position]
             return [
                 BatchView(file.pread(end - position, position), header)

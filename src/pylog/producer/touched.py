@@ -11,13 +11,17 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.transaction.owner import TransactionOwner
 
-_SYNCS_AT_ONCE = 16
+SYNCS_AT_ONCE = 16
 
 
 class TouchedPartitions:
     """Of one transaction. Threads that append add to it, until the commit has stopped them."""
 
-    def __init__(self) -> None:
+    def __init__(self, syncs_at_once: int = SYNCS_AT_ONCE) -> None:
+        self._syncs_at_once = syncs_at_once
+        self.clear()
+
+    def clear(self) -> None:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._marked: list[tuple[PartitionLog, int]] = []  # and where the log ended then
@@ -35,16 +39,14 @@ class TouchedPartitions:
     def log(self, partition: TopicPartition) -> PartitionLog:
         return self._logs[partition]
 
-    def clear(self) -> None:
-        self.__init__()  # type: ignore[misc]
-
     def sync(self) -> None:
         """Make the transaction's records durable. ``OutcomeUnknown``."""
         syncs = [(log, self._ends[name]) for name, log in self._logs.items() if name in self._ends]
-        if len(syncs) == 1:
-            syncs[0][0].sync(syncs[0][1])
-        elif syncs:
-            with ThreadPoolExecutor(min(len(syncs), _SYNCS_AT_ONCE)) as pool:
+        if min(len(syncs), self._syncs_at_once) <= 1:
+            for log, end in syncs:
+                log.sync(end)
+        else:
+            with ThreadPoolExecutor(min(len(syncs), self._syncs_at_once)) as pool:
                 for done in [pool.submit(log.sync, end) for log, end in syncs]:
                     done.result()
 

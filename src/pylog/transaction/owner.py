@@ -15,11 +15,14 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from pylog.errors import (
+    Closed,
     ForkedHandle,
+    InvalidPartition,
     InvalidTransactionState,
     ProducerFenced,
     PylogError,
     StorageError,
+    TopicNotFound,
     TransactionAborted,
 )
 from pylog.interrupts import own, suppress
@@ -31,12 +34,13 @@ from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
 from pylog.transaction.state import ABORTS, COMMITS, LATENESS, OWNER_BYTES, Status, TransactionState
 from pylog.transaction.state_file import StateFile
-from pylog.transaction.table import Found, TransactionTable
+from pylog.transaction.table import PATIENCE_MS, Found, TransactionTable
 
 logger = logging.getLogger("pylog.transaction")
 
 T = TypeVar("T")
 
+UNFINISHED_MAX = 32
 _COMPLETE = {Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT, Status.PREPARE_ABORT: Status.COMPLETE_ABORT}
 
 
@@ -53,12 +57,15 @@ class TransactionOwner:
         self._timeout_ms = timeout_ms
         self._process_id = manager.filesystem.process_id()
         self._started_ms = 0
+        # Commits by producer id and epoch, and where their markers end: not known to be durable yet.
+        self._unfinished: dict[tuple[int, int], tuple[tuple[PartitionLog, int], ...]] = {}
         self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
         self._alive: FileLock | None = None
         self._file: StateFile
         try:
             self._state = self._holding(self._take_over)
+            self._finish_others()
         except BaseException:
             self.close()
             raise
@@ -184,7 +191,30 @@ class TransactionOwner:
             if decided.status in _COMPLETE:
                 self._move(decided.moved(_COMPLETE[decided.status]))
 
+        if self._state.status is Status.PREPARE_COMMIT:
+            self._unfinished[self._state[:2]] = tuple(marked)
+            if len(self._unfinished) > UNFINISHED_MAX:
+                with suppress(PylogError):  # the next one tries again
+                    for log, end_offset in next(iter(self._unfinished.values())):
+                        log.sync(end_offset)
         self._holding(end)
+
+    def _finish_others(self) -> None:
+        """Write what is missing of the markers of owners before, so that the table can forget their commits."""
+        for found in self._table.unfinished_commits(self.transactional_id):
+            producer_id, epoch, partitions = found.decision.producer_id, found.decision.epoch, found.decision.partitions
+            marked = []
+            try:
+                found.sync()
+                for name in partitions:
+                    with suppress(TopicNotFound, InvalidPartition):
+                        log = self._manager.partition(*name)
+                        log.append_marker(producer_id, epoch, committed=True, timeout_ms=PATIENCE_MS)
+                        marked.append((log, log.latest_offset))
+            except own(PylogError) as error:
+                logger.warning("%r: markers of an earlier owner are missing for now: %s", self.transactional_id, error)
+            else:
+                self._unfinished[producer_id, epoch] = tuple(marked)
 
     def holding(self, work: Callable[[], T]) -> T:
         """The result of ``work``, called with the id's lock while no transaction is ongoing.
@@ -241,11 +271,29 @@ class TransactionOwner:
 
     def _append(self, state: TransactionState, partitions: Collection[TopicPartition]) -> Found:
         now_ms = self._clock.now_ms()
-        decision = Decision(
-            self.transactional_id, state.producer_id, state.epoch, self._timeout_ms, state.status,
-            frozenset(partitions), now_ms, -1 if state.status is Status.EMPTY else self._started_ms,
-        )  # fmt: skip
-        return self._table.append(self.transactional_id, [decision], self.check_held)
+        finished = [name for name, marked in self._unfinished.items() if all(map(_is_durable, marked))]
+        decisions = [
+            Decision(
+                self.transactional_id, *name, self._timeout_ms, Status.COMPLETE_COMMIT, frozenset(), now_ms, now_ms
+            )
+            for name in finished
+        ]
+        start_ms = -1 if state.status is Status.EMPTY else self._started_ms
+        decisions.append(
+            Decision(
+                self.transactional_id,
+                *state[:2],
+                self._timeout_ms,
+                state.status,
+                frozenset(partitions),
+                now_ms,
+                start_ms,
+            )
+        )
+        found = self._table.append(self.transactional_id, decisions, self.check_held)
+        for name in finished:
+            del self._unfinished[name]
+        return found
 
     def check_held(self) -> None:
         """``ForkedHandle`` in a forked child: the id is its parent's."""
@@ -282,3 +330,11 @@ class TransactionOwner:
                 self._filesystem.remove(self._directory.owner(self._owner))
         if self._alive is not None:
             self._alive.close()
+
+
+def _is_durable(marked: tuple[PartitionLog, int]) -> bool:
+    log, end_offset = marked
+    try:
+        return log.durable_offset >= end_offset
+    except own(TopicNotFound, Closed):
+        return True  # deleted with its records

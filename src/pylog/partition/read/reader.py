@@ -25,6 +25,7 @@ from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
 from pylog.partition.read.undecided import AskOutcome, OpenTransactions, Undecided
+from pylog.partition.read.unindexed import aborted_by_markers, is_assessed
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -85,6 +86,7 @@ class PartitionReader:
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
         self._open_transactions = OpenTransactions(-1)
+        self._unindexed: tuple[CommitState, list[AbortedTransaction]] | None = None  # the last that was read
 
     def segments(self, state: CommitState) -> Segments:
         """The segment list that belongs to ``state``."""
@@ -363,7 +365,10 @@ class PartitionReader:
         """The aborted transactions that may reach ``offset``: their markers are there or later."""
         segments = self.segments(state)
         first = segments.floor(offset)
+        is_assessed_state = is_assessed(self._directory, state)
         for base in segments.bases:
+            if is_assessed_state and segments.is_rebuilt(base, state.durable_offset):
+                continue
             if (first is None or base >= first) and base not in self._without_aborts:
                 try:
                     path = self._directory.file_path(base, TRANSACTION_INDEX)
@@ -378,6 +383,11 @@ class PartitionReader:
                     yield from index.entries(offset)
                 finally:
                     index.close()
+        if is_assessed_state:
+            unindexed = self._unindexed
+            if unindexed is None or unindexed[0] != state:
+                unindexed = self._unindexed = state, aborted_by_markers(self._directory, segments, state)
+            yield from (each for each in unindexed[1] if each.last_offset >= offset)
 
     # By time
 
