@@ -13,6 +13,7 @@ from pylog.errors import StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.read.unindexed import is_assessed
 from pylog.segment.naming import LOG, UNSYNCED
 
 logger = logging.getLogger("pylog.partition")
@@ -22,7 +23,7 @@ def sync_as_reader(directory: PartitionDirectory, state: CommitState) -> bool:
     """Sync all that the segments contain after the durable end of ``state``. Publishes nothing.
 
     False if that proves nothing: a sync of a segment has failed, now or before, and its bytes may be
-    in the page cache only. Then a writer must copy it.
+    in the page cache only. Then a writer must copy it. A mark of an earlier boot says nothing of this page cache.
     """
     filesystem = directory.filesystem
     segments = directory.segments()
@@ -32,7 +33,7 @@ def sync_as_reader(directory: PartitionDirectory, state: CommitState) -> bool:
             if first is None or base >= first:
                 with closing(filesystem.open_readable(directory.file_path(base, LOG))) as file:
                     file.sync()
-                if filesystem.exists(directory.file_path(base, UNSYNCED)):
+                if not is_assessed(directory, state) and filesystem.exists(directory.file_path(base, UNSYNCED)):
                     return False
         filesystem.sync_directory(directory.path)
     except own(StorageError, FileNotFoundError) as error:
