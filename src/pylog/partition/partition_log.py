@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Protocol
 
 from pylog.checks import require_whole
+from pylog.codec.batch import BatchView
 from pylog.errors import NotAppended, PylogError, ReadOnlyLog, StorageError
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
@@ -19,12 +21,14 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.read.published import PublishedView
 from pylog.partition.read.reader import PartitionReader
+from pylog.partition.read.sync_as_reader import sync_as_reader
 from pylog.partition.read.undecided import Outcome
 from pylog.partition.read.visibility import visible_end
 from pylog.partition.write.batch_input import encoded_batch
 from pylog.partition.write.durability import Durability
 from pylog.partition.write.writer import PartitionWriter
-from pylog.segment.naming import COMMIT_SLOTS
+from pylog.segment import SegmentScan
+from pylog.segment.naming import COMMIT_SLOTS, LOG
 
 logger = logging.getLogger("pylog.partition")
 
@@ -157,6 +161,27 @@ class PartitionLog:
         """
         self.view.check_open()
         self._writable().recovered(timeout_ms)
+
+    def sync_as_reader(self) -> bool:
+        """Make durable what the files contain, without permission to write. False if the disk refused, or had refused before."""
+        return sync_as_reader(self.directory, self.current())
+
+    def unpublished_batches(self) -> list[BatchView]:
+        """Whole batches after the published end: a writer died before it published them, and the next one will."""
+        state = self.current()
+        path = self.directory.file_path(state.active_base, LOG)
+        if self.directory.filesystem.size(path) <= state.written_end:
+            return []
+        with closing(self.directory.filesystem.open_readable(path)) as file:
+            scan = SegmentScan(file, state.written_end, file.size(), next_offset=state.log_end_offset, dense=True)
+            found = list(scan)
+            if not found:
+                return []
+            ends = [*(position for position, _ in found[1:]), scan.position]
+            return [
+                BatchView(file.pread(end - position, position), header)
+                for (position, header), end in zip(found, ends, strict=True)
+            ]
 
     # Transactions
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading  # all writing threads share the counters and the producer id
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -140,16 +141,18 @@ class Sender:
         return all(buffer.call_back(end_s - self._monotonic()) for buffer in left)
 
     def log_closes(self) -> None:
-        """Write everything, even if the producer and its topic cache are garbage already."""
+        """Write everything, even if the producer and its topic cache are garbage already. Abort an open transaction."""
+        if self._transactions is not None:
+            self._transactions.close(self)
         self.flush(None)
 
     def forget_identity(self) -> None:
         """Ask for it again with the next batch: a transaction has ended."""
         self._identity = self._no_identity
 
-    def unsent_batches(self) -> int:
-        """How many batches are not in the log yet."""
-        return sum(batch.state < APPENDED for batch in list(self._incomplete.batches))
+    def unsent_batches(self) -> list[ProducerBatch]:
+        """The batches that are not in the log yet."""
+        return [batch for batch in list(self._incomplete.batches) if batch.state < APPENDED]
 
     def give_up(self, reason: Callable[[], PylogError] | None = None) -> None:
         """Fail every batch that is not in the log and that no other thread is writing now."""
@@ -253,7 +256,7 @@ class Sender:
         try:
             left_ms = (min(end_s, batch.deadline_s) - self._monotonic()) * 1000
             timeout_ms = max(0, ceil(left_ms - _ROUNDING_MS))  # not less: after the wait the batch's time must be over
-            if batch.identity.is_transactional:
+            if self._transactions is not None:
                 result = self._append_in_transaction(batch, data, partition, timeout_ms)
             else:
                 result = partition.append_batch(data, timeout_ms=timeout_ms, min_timestamp_ms=batch.min_timestamp_ms)
@@ -280,11 +283,12 @@ class Sender:
         transactions = self._transactions
         assert transactions is not None  # the identity is from there
         transactions.before_append(batch, partition)
+        identity = batch.identity
         result = partition.append_batch(
             data,
             timeout_ms=timeout_ms,
             min_timestamp_ms=batch.min_timestamp_ms,
-            require_ongoing=transactions.require_ongoing,
+            require_ongoing=partial(transactions.require_ongoing, identity) if identity.is_transactional else None,
         )
         transactions.after_append(batch.topic_partition, result.last_offset + 1)
         return result
@@ -359,7 +363,7 @@ class Sender:
         batches = buffer.unacknowledged() if buffer.pending_callbacks else ()
         if batches:
             error: PylogError | None = None
-            if self._config.acks == ACKS_ALL and not batches[-1].identity.is_transactional:  # its commit syncs
+            if self._config.acks == ACKS_ALL and self._transactions is None:  # a commit syncs
                 partition = buffer.partition
                 assert partition is not None  # something was appended
                 try:
@@ -397,9 +401,10 @@ class Sender:
     def _note_failure(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError) -> None:
         buffer.topic.is_stale = True
         if self._transactions is not None:
-            self._transactions.note_failure(error)
+            self._transactions.note_failure(error, batch)
         if isinstance(error, OutcomeUnknown | OutOfOrderSequence) and self._identity == batch.identity:
             self._identity = self._no_identity  # the log's state of the old id is uncertain
         if self._config.acks != 0:
             without_frames(error)
-            self.failures.add(batch)
+            if self._transactions is None:  # else the commit raises it
+                self.failures.add(batch)

@@ -5,12 +5,15 @@
 | NEW           |       |      |        |       | ``init_transactions``: READY                        |
 | READY         | yes   |      |        |       | IN_TRANSACTION                                      |
 | IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction``    |
-| COMMITTING    |       |      | yes    |       | READY. It was interrupted: only repeat it           |
+| COMMITTING    |       |      | yes    |       | READY. The decision may be in the table: repeat it  |
 | FENCED        |       |      |        |       | ``close``                                           |
 
 ``begin`` only opens the gate for records. They wait in the producer's buffers. If all of them fit
 one batch at the commit, that batch is the transaction. Else the first batch that must be written
 makes the transaction ongoing, for all processes to see.
+
+Once the decision is durable, ``commit`` does not raise: the next ``begin``, or another process,
+writes the markers that a disk has refused. ``close`` writes markers of a decided transaction only.
 """
 
 from __future__ import annotations
@@ -18,17 +21,28 @@ from __future__ import annotations
 import logging
 import threading  # an application may abort in another thread than the one that sends
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor  # syncs of several partitions at once
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pylog.errors import ConfigError, InvalidTransactionState, ProducerFenced, PylogError, TransactionAborted
+from pylog.clock import SystemClock
+from pylog.errors import (
+    ConfigError,
+    InvalidTransactionState,
+    LogLocked,
+    NotAppended,
+    OutcomeUnknown,
+    ProducerFenced,
+    PylogError,
+    TransactionAborted,
+)  # fmt: skip
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
-from pylog.producer.batch import ProducerBatch, ProducerIdentity
+from pylog.partition.read.undecided import Outcome
+from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
+from pylog.producer.touched import TouchedPartitions
 from pylog.transaction.directory import check_transactional_id
 from pylog.transaction.owner import TransactionOwner
 
@@ -38,8 +52,6 @@ if TYPE_CHECKING:
     from pylog.producer.sender import Sender
 
 logger = logging.getLogger("pylog.producer")
-
-_SYNCS_AT_ONCE = 16
 
 
 class State(Enum):
@@ -66,14 +78,25 @@ class ProducerTransactions:
         self._forget()
 
     def _forget(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of the calls of the application
+        self._identity_lock = threading.RLock()  # of what a batch is given, in any thread
+        self._is_busy = False
         self.state = State.NEW
         self._owner: TransactionOwner | None = None
-        self._is_single = False  # being committed as one batch
-        self._is_committed = False  # what the markers say that are still to be written
-        self._touched: dict[TopicPartition, PartitionLog] = {}
-        self._ends: dict[TopicPartition, int] = {}
+        self._decided: Outcome | None = None  # what the markers say that are still to be written
+        self._may_be_one_batch = True  # no batch of this epoch has an unknown outcome
+        # Tests move time, and choose the order of all steps: then nothing runs at once.
+        self._touched = TouchedPartitions(*() if type(self._manager.clock) is SystemClock else (1,))
+        self._reset()
+
+    def _reset(self) -> None:
+        """No transaction is open."""
         self.error: PylogError | None = None
+        self._takes_records = False
+        self._is_sealed = True  # no further batch becomes part of the transaction
+        self._is_started = False  # its owner has made it ongoing
+        self._only_batch: ProducerBatch | None = None  # being committed as one batch
+        self._is_only_batch_built = False
 
     def forget_parent(self) -> None:
         """In a forked child: the id is its parent's."""
@@ -83,18 +106,19 @@ class ProducerTransactions:
 
     def init(self) -> None:
         """Take the id over from any other producer. See ``Producer.init_transactions``."""
-        with self._lock:
+        with self._turn("init_transactions"):
             if self.state is not State.NEW:
                 raise self._refused("init_transactions")
             self._owner = TransactionOwner(self._manager, self._transactional_id, self._timeout_ms)
             self.state = State.READY
 
     def begin(self) -> None:
-        with self._lock:
+        with self._turn("begin_transaction"):
             if self.state is not State.READY:
                 raise self._refused("begin_transaction")
             self._write_markers()  # of the transaction before, if a disk refused them
-            self.error = None
+            self._reset()
+            self._takes_records, self._is_sealed = True, False
             self.state = State.IN_TRANSACTION
             self._gate(True)
 
@@ -104,159 +128,236 @@ class ProducerTransactions:
 
     def require_open(self) -> None:
         """``InvalidTransactionState`` if records can't be sent now."""
-        if self.state is not State.IN_TRANSACTION:
-            raise self._refused("send")
-        if self.error is not None:
+        if self.state is State.IN_TRANSACTION and self.error is not None:
             raise self._failed(self.error)
+        if self.state is not State.IN_TRANSACTION or not self._takes_records:
+            raise self._refused("send")
 
     def commit(self, sender: Sender) -> None:
-        with self._lock, self._fenced_for_good():
+        with self._turn("commit_transaction"):
             owner = self._owner
             if owner is None or self.state not in (State.IN_TRANSACTION, State.COMMITTING):
                 raise self._refused("commit_transaction")
-            self._gate(False)
+            self._refuse_records()
             if self.state is State.IN_TRANSACTION:
-                if self.error is not None:
-                    raise self._failed(self.error)
-                if not owner.is_ongoing and self._commit_as_one_batch(sender, owner):
-                    self._end(sender)
-                    return
-                sender.flush(None)
-                if self.error is not None:
-                    raise self._failed(self.error)
-            if owner.is_ongoing:
-                self._sync()
-                self.state = State.COMMITTING
-                owner.commit(self._touched)
-            self._is_committed = True
-            self._end(sender)
-            self._finish()
+                self._require_no_failure()
+                if not self._choose_one_batch(sender):
+                    self._write_all(sender)
+            if self._only_batch is not None:
+                self._commit_one_batch(sender, owner, self._only_batch)
+            elif self._is_started:
+                self._commit_ongoing(owner)
+            else:
+                owner.holding(bool)  # nothing was sent: only find out whether it is fenced
+            self._end(sender, Outcome.COMMITTED)
 
     def abort(self, sender: Sender) -> None:
-        with self._lock, self._fenced_for_good():
-            owner = self._owner
-            if owner is None or self.state is not State.IN_TRANSACTION:
-                raise self._refused("abort_transaction")
-            self._gate(False)
-            sender.give_up(self._aborted_error)
-            if owner.is_ongoing:
-                owner.abort(self._touched)
-            self._is_committed = False
-            self._end(sender)
-            self._finish()
+        with self._turn("abort_transaction"):
+            self._abort(sender)
+
+    def _abort(self, sender: Sender) -> None:
+        owner = self._owner
+        if owner is None or self.state is not State.IN_TRANSACTION:
+            raise self._refused("abort_transaction")
+        self._refuse_records()
+        with self._identity_lock:
+            self._is_sealed = True
+        sender.give_up(self._aborted_error)
+        if self._is_started:
+            owner.abort(self._touched.names())
+        self._may_be_one_batch = False
+        self._end(sender, Outcome.ABORTED)
 
     def close(self, sender: Sender) -> None:
-        """Abort what is open, and give the id back."""
-        with self._lock:
+        """Abort what is open, and give the id back. What is not decided is left to others, as by a death."""
+        with self._turn("close"):
             owner = self._owner
             if owner is None:
                 return
             try:
                 if self.state is State.IN_TRANSACTION:
-                    self.abort(sender)
-                else:
+                    self._abort(sender)
+                elif self.state is State.READY:
                     self._finish()
-            except own(ProducerFenced):
-                pass  # its transaction is decided
+            except own(PylogError) as error:
+                logger.warning("%r: other processes abort what it has left: %s", self._transactional_id, error)
             finally:
                 self._owner = None
                 self.state = State.NEW
+                self._reset()
+                self._decided = None
+                self._touched.clear()
                 owner.close()
 
     # For the sender
 
     def identity(self) -> ProducerIdentity:
         """Whose batch is written next. The first one makes the transaction ongoing."""
-        owner = self._owner
-        if owner is None:
-            raise self._refused("send")
-        if self.error is not None:
-            raise self._failed(self.error)
-        if not self._is_single and not owner.is_ongoing:
-            owner.start()
-        return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=not self._is_single)
+        with self._identity_lock:
+            owner = self._owner
+            if self.error is not None:
+                raise self._failed(self.error)
+            if owner is None or self._is_sealed:
+                raise self._refused("send")
+            if self._only_batch is not None:
+                if self._is_only_batch_built:  # this one was sent during the commit
+                    raise self._refused("send")
+                self._is_only_batch_built = True
+                return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=False)
+            if not self._is_started:
+                owner.start()
+                self._is_started = self._may_be_one_batch = True
+            return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=True)
 
     def before_append(self, batch: ProducerBatch, partition: ProducerPartition) -> None:
         """The batch is about to be appended: its partition will need a marker."""
         assert isinstance(partition, PartitionLog)  # of a LogManager
-        self._touched[batch.topic_partition] = partition
-        if self._owner is not None:
-            self._owner.keep_alive()
+        owner = self._owner
+        if owner is None or self._is_of_another(batch):
+            raise self._aborted_error()
+        self._touched.add(partition)
+        if batch.identity.is_transactional:
+            owner.keep_alive()
 
     def after_append(self, partition: TopicPartition, end_offset: int) -> None:
-        self._ends[partition] = end_offset
+        self._touched.appended(partition, end_offset)
 
-    def require_ongoing(self) -> None:
+    def require_ongoing(self, identity: ProducerIdentity) -> None:
         """Called with the partition's lock."""
         owner = self._owner
         if owner is None:
             raise self._refused("send")
-        owner.require_ongoing()
+        owner.require_ongoing(identity.id, identity.epoch)
 
-    def note_failure(self, error: PylogError) -> None:
+    def note_failure(self, error: PylogError, batch: ProducerBatch) -> None:
         """A batch has failed: the transaction can only be aborted."""
+        if self._is_of_another(batch) or self.state not in (State.IN_TRANSACTION, State.COMMITTING):
+            return
         if self.error is None:
             self.error = error
+        self._may_be_one_batch = False
         self._gate(False)  # the next send raises it
         if isinstance(error, ProducerFenced):
             self.state = State.FENCED
 
+    def _is_of_another(self, batch: ProducerBatch) -> bool:
+        """Whether the batch is not, or no longer, part of this transaction."""
+        owner = self._owner
+        if self._only_batch is not None and batch is not self._only_batch:
+            return True
+        if batch.identity is NO_IDENTITY or owner is None:
+            return owner is None
+        return batch.identity[:2] != (owner.producer_id, owner.epoch)
+
     # Parts
 
-    def _commit_as_one_batch(self, sender: Sender, owner: TransactionOwner) -> bool:
-        """Append the only batch that there is. It is all or none by itself, so it needs no marker."""
-        if sender.unsent_batches() > 1:
-            return False
-        self._is_single = True
-        try:
-            owner.holding(lambda: sender.flush(None))
-        finally:
-            self._is_single = False
+    def _refuse_records(self) -> None:
+        self._takes_records = False
+        self._gate(False)
+
+    def _require_no_failure(self) -> None:
         if self.error is not None:
             raise self._failed(self.error)
-        return True
 
-    def _sync(self) -> None:
-        """Make the transaction's records durable, in several partitions at once."""
-        syncs = [(log, self._ends[name]) for name, log in self._touched.items() if name in self._ends]
-        if len(syncs) == 1:
-            syncs[0][0].sync(syncs[0][1])
-        elif syncs:
-            with ThreadPoolExecutor(min(len(syncs), _SYNCS_AT_ONCE)) as pool:
-                for done in [pool.submit(log.sync, end) for log, end in syncs]:
-                    done.result()
+    def _choose_one_batch(self, sender: Sender) -> bool:
+        """Whether the transaction is one batch: it is all or none by itself, and needs no marker."""
+        with self._identity_lock:
+            unsent = sender.unsent_batches()
+            if self._is_started or not self._may_be_one_batch or len(unsent) != 1:
+                return False
+            self._only_batch = unsent[0]
+            return True
 
-    def _end(self, sender: Sender) -> None:
-        """The transaction is decided."""
+    def _commit_one_batch(self, sender: Sender, owner: TransactionOwner, batch: ProducerBatch) -> None:
+        try:
+            self.state = State.COMMITTING
+            owner.holding(lambda: sender.flush(None))
+        finally:
+            if not self._is_only_batch_built and self.state is State.COMMITTING:
+                self._only_batch, self.state = None, State.IN_TRANSACTION
+        error = self.error
+        if isinstance(error, OutcomeUnknown):
+            log = self._touched.log(batch.topic_partition)
+            if log.next_sequence(owner.producer_id) == batch.next_sequence:
+                self._touched.appended(batch.topic_partition, log.latest_offset)
+                self.error = None
+        if self.error is not None:
+            self._only_batch, self.state = None, State.IN_TRANSACTION
+            raise self._failed(self.error)
+        self._require_all_written(sender)
+        self._touched.sync()
+        self._touched.clear()
+
+    def _write_all(self, sender: Sender) -> None:
+        """Write all records. From here on no other batch can become part of the transaction."""
+        sender.flush(None)
+        with self._identity_lock:
+            self._is_sealed = True
+        if sender.unsent_batches():  # of a thread that has sent something during the flush
+            sender.flush(None)
+        self._require_no_failure()
+        self._require_all_written(sender)
+
+    def _require_all_written(self, sender: Sender) -> None:
+        if sender.unsent_batches():
+            raise LogLocked(
+                "commit_transaction: a signal handler called it while this thread was writing a record; call it again later",
+                transactional_id=self._transactional_id,
+            )
+
+    def _commit_ongoing(self, owner: TransactionOwner) -> None:
+        if self.state is State.IN_TRANSACTION:
+            owner.keep_alive()
+            self._touched.sync()
+        self.state = State.COMMITTING
+        try:
+            owner.commit(self._touched.names())
+        except own(NotAppended, LogLocked) as error:  # this call has decided nothing
+            self.state = State.IN_TRANSACTION
+            if isinstance(error, TransactionAborted):
+                self.error = error
+            raise
+
+    def _end(self, sender: Sender, outcome: Outcome) -> None:
+        """The transaction is decided, and nothing that fails from here on changes that."""
+        if self._is_started:
+            self._decided = outcome
         sender.forget_identity()
+        self._reset()
         self.state = State.READY
+        self._finish()
 
     def _finish(self) -> None:
         """Write the markers. If that fails, the transaction is decided all the same: begin tries again."""
         try:
             self._write_markers()
-        except own(ProducerFenced):
-            raise
         except own(PylogError) as error:
+            if isinstance(error, ProducerFenced):
+                self.state = State.FENCED
             logger.warning("markers of %r are missing for now: %s", self._transactional_id, error)
 
     def _write_markers(self) -> None:
-        owner = self._owner
-        if owner is None or not self._touched:
-            return
-        for name, log in list(self._touched.items()):
-            log.append_marker(owner.producer_id, owner.epoch, committed=self._is_committed)
-            del self._touched[name]
-            self._ends.pop(name, None)
-        owner.complete()
+        if self._owner is not None and self._decided is not None:
+            self._touched.mark(self._owner, self._decided)
+            self._decided = None
 
     @contextmanager
-    def _fenced_for_good(self) -> Iterator[None]:
-        try:
-            yield
-        except own(ProducerFenced):
-            self.state = State.FENCED
-            raise
+    def _turn(self, call: str) -> Iterator[None]:
+        """One call at a time. A callback of the producer, or a signal handler, can't call inside of one."""
+        with self._lock:
+            if self._is_busy:
+                raise InvalidTransactionState(
+                    f"{call}: this thread is inside another call for the transaction (in a callback, or in a signal handler)",
+                    transactional_id=self._transactional_id, state=self.state.name,
+                )  # fmt: skip
+            try:
+                self._is_busy = True
+                yield
+            except own(ProducerFenced):
+                self.state = State.FENCED
+                raise
+            finally:
+                self._is_busy = False
 
     def _failed(self, error: PylogError) -> TransactionAborted | ProducerFenced:
         if isinstance(error, ProducerFenced):

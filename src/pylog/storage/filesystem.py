@@ -37,6 +37,12 @@ class ReadableFile(Protocol):
     def size(self) -> int:
         """Return the number of bytes in the file now."""
 
+    def sync(self) -> None:
+        """Force bytes and size to the disk (fdatasync; F_FULLFSYNC if fsync stops before it).
+
+        Those who only read a file can sync it, too: also what others have written.
+        """
+
     def close_when_idle(self) -> None:
         """Allow closing the descriptor while it is idle, because descriptors are limited.
 
@@ -57,9 +63,6 @@ class AppendableFile(ReadableFile, Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes."""
-
-    def sync(self) -> None:
-        """Force bytes and size to the disk (fdatasync; F_FULLFSYNC if fsync stops before it)."""
 
 
 class FileLock(Protocol):

@@ -88,6 +88,17 @@ class OsReadableFile:
         except own(OSError) as error:
             raise storage_error("inspect", self.path, error) from error
 
+    def sync(self) -> None:
+        opened = self._open or self._open_again("sync")
+        self.is_used = True
+        try:
+            if _FULL_SYNC is not None:
+                fcntl.fcntl(opened.number, _FULL_SYNC)
+            else:
+                os.fdatasync(opened.number)
+        except own(OSError) as error:
+            raise storage_error("sync", self.path, error) from error
+
     def close_when_idle(self) -> None:
         POOL.add(self)
 
@@ -147,17 +158,6 @@ class OsAppendableFile(OsReadableFile):
         self.is_used = True
         with translated("truncate", self.path):
             os.ftruncate(opened.number, size)
-
-    def sync(self) -> None:
-        opened = self._open or self._open_again("sync")
-        self.is_used = True
-        try:
-            if _FULL_SYNC is not None:
-                fcntl.fcntl(opened.number, _FULL_SYNC)
-            else:
-                os.fdatasync(opened.number)
-        except own(OSError) as error:
-            raise storage_error("sync", self.path, error) from error
 
 
 class OsFileSystem:

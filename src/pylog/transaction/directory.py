@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pylog.catalog.layout import Layout, encoded_group
 from pylog.errors import ConfigError
+from pylog.interrupts import own
 from pylog.storage import FileSystem
 from pylog.transaction.state import OWNER_BYTES
 
@@ -42,9 +43,12 @@ class TransactionDirectory(NamedTuple):
         return self.filesystem.is_locked(self.owner(owner))
 
     def owners(self) -> list[bytes]:
-        """Every owner that has left a file."""
-        names = [name.removesuffix(_OWNER_SUFFIX) for name in self.filesystem.names(self.path) if _is_owner(name)]
-        return [bytes.fromhex(name) for name in names]
+        """Every owner that has left a file. A power failure may have taken the directory."""
+        try:
+            names = self.filesystem.names(self.path)
+        except own(FileNotFoundError):
+            return []
+        return [bytes.fromhex(name.removesuffix(_OWNER_SUFFIX)) for name in names if _is_owner(name)]
 
     def make(self) -> None:
         for directory in (self.path.rpartition("/")[0], self.path):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 
-from pylog.errors import LogLocked
-from pylog.interrupts import own
+from pylog.errors import LogLocked, NotAppended, OutcomeUnknown, PylogError, StorageError
+from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.partition.partition_log import PartitionLog
@@ -20,11 +20,9 @@ from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
 from pylog.transaction.state import Status, TransactionState
 from pylog.transaction.state_file import StateFile
-from pylog.transaction.table import TransactionTable
+from pylog.transaction.table import PATIENCE_MS, TransactionTable
 
 logger = logging.getLogger("pylog.transaction")
-
-_LOCK_S = 0.05  # a holder of the id's lock that is stopped does not stop others' appends
 
 
 class Outcomes:
@@ -36,19 +34,28 @@ class Outcomes:
         self._table = manager.part(TransactionTable)
 
     def outcome(self, producer_id: int, epoch: int) -> Outcome:
-        """How the transaction of a batch that was just read ended. Takes no lock, changes nothing."""
+        """How the transaction of a batch that was just read ended.
+
+        If the owner is dead or late, and this process may write, it is decided now. Raises ``CorruptSegment``
+        if the table is damaged: then nothing is decided. If a disk refuses, it is undecided for now.
+        """
         directory = self._directory_of(producer_id)
         if directory is None:
             return self._of_unknown(producer_id)
         state = self.state(directory)
-        if state is not None and state.is_of(producer_id, epoch):
-            if state.outcome is not Outcome.UNDECIDED:
-                return state.outcome
-            if directory.is_alive(state.owner):
-                return Outcome.UNDECIDED
-            if not self._manager.read_only:
-                return self._decided(producer_id, epoch)
-        return self._of_table(producer_id, epoch)
+        if state is None:  # of this boot; or it was lost, and an owner that lives may still commit
+            is_live = any(map(directory.is_alive, directory.owners()))
+            return self._of_table(producer_id, epoch, is_live=is_live, is_last=True)
+        if not state.is_of(producer_id, epoch):
+            return self._of_table(producer_id, epoch, is_live=False, is_last=False)
+        if not self._manager.read_only and self._is_left(directory, state):
+            self._try_to_decide(directory, producer_id, epoch)
+            after = self.state(directory)
+            if after is not None and after.is_of(producer_id, epoch):
+                state = after
+        if state.outcome is not Outcome.UNDECIDED:
+            return state.outcome
+        return self._of_table(producer_id, epoch, is_live=directory.is_alive(state.owner), is_last=True)
 
     def settle(self, partition: PartitionLog) -> bool:
         """Write the markers that are missing in the partition, of transactions that are over.
@@ -56,46 +63,36 @@ class Outcomes:
         Returns whether a transaction is still open.
         """
         is_open = False
-        for producer_id, epoch, _ in partition.open_transactions():
-            outcome = self._decided(producer_id, epoch)
+        for producer_id, epoch, _ in partition.open_transactions(PATIENCE_MS):
+            outcome = self.outcome(producer_id, epoch)
             if outcome is Outcome.UNDECIDED:
                 is_open = True
             else:
-                partition.append_marker(producer_id, epoch, committed=outcome is Outcome.COMMITTED)
+                partition.append_marker(
+                    producer_id, epoch, committed=outcome is Outcome.COMMITTED, timeout_ms=PATIENCE_MS
+                )
         return is_open
 
-    def _decided(self, producer_id: int, epoch: int) -> Outcome:
-        """Like ``outcome``. If the owner is dead or late, the transaction is decided now."""
-        directory = self._directory_of(producer_id)
-        if directory is None:
-            return self._of_unknown(producer_id)
-        state = self.state(directory)
-        if state is not None and state.is_of(producer_id, epoch) and self._is_left(directory, state):
-            try:
-                while_holding(
-                    self._filesystem,
-                    self._manager.clock,
-                    directory.lock,
-                    lambda: self._decide(directory, producer_id, epoch),
-                    _LOCK_S,
-                )
-            except own(LogLocked):
-                return Outcome.UNDECIDED
-            state = self.state(directory)
-        if state is not None and state.is_of(producer_id, epoch):
-            return state.outcome
-        return self._of_table(producer_id, epoch)
-
-    def _of_table(self, producer_id: int, epoch: int) -> Outcome:
-        """How a transaction ended that is over: its owner is dead, or has begun another one."""
-        found = self._table.commit_of(producer_id, epoch)
+    def _of_table(self, producer_id: int, epoch: int, *, is_live: bool, is_last: bool) -> Outcome:
+        """By the table. ``is_live``: its owner may still decide. ``is_last``: of its id's transactions, as far as is known."""
+        if is_live or not is_last:
+            found = self._table.commit_of(producer_id, epoch)
+        else:
+            found = self._table.last_commit_of(producer_id, epoch)
         if found is None:
-            return Outcome.ABORTED
-        if not found.is_durable():
-            if self._manager.read_only:
-                return Outcome.UNDECIDED
-            found.sync()  # a decision counts only once it is durable
-        return Outcome.COMMITTED
+            return Outcome.UNDECIDED if is_live else Outcome.ABORTED
+        if found.is_durable() or (not is_live and found.is_made_durable()):
+            return Outcome.COMMITTED
+        return Outcome.UNDECIDED
+
+    def _try_to_decide(self, directory: TransactionDirectory, producer_id: int, epoch: int) -> None:
+        def decide() -> None:
+            self._decide(directory, producer_id, epoch)
+
+        try:
+            while_holding(self._filesystem, self._manager.clock, directory.lock, decide, PATIENCE_MS / 1000)
+        except own(LogLocked, NotAppended, OutcomeUnknown, StorageError) as error:
+            logger.warning("%r: its transaction is not decided yet: %s", directory.transactional_id, error)
 
     def _is_left(self, directory: TransactionDirectory, state: TransactionState) -> bool:
         """Whether nobody works on an ongoing transaction."""
@@ -110,8 +107,7 @@ class Outcomes:
             state = file.read()
             if state is None or not state.is_of(producer_id, epoch) or not self._is_left(directory, state):
                 return
-            decided = self.decide_now(directory, file, state)
-            if decided.status is Status.PREPARE_ABORT:
+            if self.decide_now(directory, file, state).status is Status.PREPARE_ABORT:
                 logger.warning(
                     "the transaction of %r (producer %d, epoch %d) is aborted: its owner is gone, or appended nothing for %d ms",
                     directory.transactional_id, producer_id, epoch, state.timeout_ms,
@@ -121,26 +117,18 @@ class Outcomes:
 
     def decide_now(self, directory: TransactionDirectory, file: StateFile, state: TransactionState) -> TransactionState:
         """With the id's lock: end an ongoing transaction, by an abort if no commit is recorded."""
-        producer_id, epoch = state.producer_id, state.epoch
-        aborted, now_ms = state.moved(Status.PREPARE_ABORT), self._manager.clock.now_ms()
-        decision = Decision(
-            directory.transactional_id,
-            producer_id,
-            epoch,
-            state.timeout_ms,
-            aborted.status,
-            frozenset(),
-            now_ms,
-            now_ms,
-        )
-        # The append takes in what the owner may have left in the middle of its own one: a commit comes first then.
-        if self._table.commit_of(producer_id, epoch) is None:
-            self._table.append(directory.transactional_id, [decision], bool)
-        found = self._table.commit_of(producer_id, epoch)
-        if found is None:
-            return file.publish(aborted)
-        found.sync()
-        return file.publish(state.moved(Status.PREPARE_COMMIT))
+        name, producer_id, epoch = directory.transactional_id, state.producer_id, state.epoch
+        # This takes in what the owner may have left in the middle of its own append.
+        found = self._table.settled_commit_of(name, producer_id, epoch, PATIENCE_MS)
+        if found is not None:
+            found.sync()
+            return file.publish(state.moved(Status.PREPARE_COMMIT))
+        aborted = file.publish(state.moved(Status.PREPARE_ABORT))
+        now_ms = self._manager.clock.now_ms()
+        decision = Decision(name, producer_id, epoch, state.timeout_ms, aborted.status, frozenset(), now_ms, now_ms)
+        with suppress(PylogError):  # the record is only for people: no record means aborted
+            self._table.append(name, [decision], bool)
+        return aborted
 
     def _of_unknown(self, producer_id: int) -> Outcome:
         """Of a producer id that the table does not know: the power took its record, before any decision.

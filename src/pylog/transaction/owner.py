@@ -10,21 +10,38 @@ producer's own affair.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import TypeVar
 
-from pylog.errors import ForkedHandle, InvalidTransactionState, ProducerFenced, StorageError, TransactionAborted
+from pylog.errors import (
+    Closed,
+    ForkedHandle,
+    InvalidPartition,
+    InvalidTransactionState,
+    ProducerFenced,
+    PylogError,
+    StorageError,
+    TopicNotFound,
+    TransactionAborted,
+)
+from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.model import TopicPartition
+from pylog.partition.partition_log import PartitionLog
 from pylog.storage import FileLock, while_holding
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
-from pylog.transaction.state import ABORTS, OWNER_BYTES, Status, TransactionState
+from pylog.transaction.state import ABORTS, COMMITS, LATENESS, OWNER_BYTES, Status, TransactionState
 from pylog.transaction.state_file import StateFile
-from pylog.transaction.table import Found, TransactionTable
+from pylog.transaction.table import PATIENCE_MS, Found, TransactionTable
+
+logger = logging.getLogger("pylog.transaction")
 
 T = TypeVar("T")
+
+UNFINISHED_MAX = 32
+_COMPLETE = {Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT, Status.PREPARE_ABORT: Status.COMPLETE_ABORT}
 
 
 class TransactionOwner:
@@ -40,12 +57,15 @@ class TransactionOwner:
         self._timeout_ms = timeout_ms
         self._process_id = manager.filesystem.process_id()
         self._started_ms = 0
+        # Commits by producer id and epoch, and where their markers end: not known to be durable yet.
+        self._unfinished: dict[tuple[int, int], tuple[tuple[PartitionLog, int], ...]] = {}
         self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
         self._alive: FileLock | None = None
-        self._file = StateFile(self._filesystem.open_appendable(self._directory.state), manager.boot)
+        self._file: StateFile
         try:
             self._state = self._holding(self._take_over)
+            self._finish_others()
         except BaseException:
             self.close()
             raise
@@ -97,28 +117,34 @@ class TransactionOwner:
         self._started_ms = self._clock.now_ms()
         self._state = self._file.publish(begun)
 
-    def require_ongoing(self) -> None:
+    def require_ongoing(self, producer_id: int, epoch: int) -> None:
         """Called for each append, with the partition's lock: this very transaction is still ongoing.
 
         ``ProducerFenced``, ``TransactionAborted``. Without this check, a fenced producer could write to a
         partition that no later transaction touches, and nobody would end that transaction.
         """
         found = self._file.read()
-        if found is None or not found.is_of(self._state.producer_id, self._state.epoch):
+        if found is None or found.owner != self._owner:
             raise self._fenced(found)
+        if not found.is_of(producer_id, epoch):
+            raise TransactionAborted(
+                f"the transaction of this record is over: {self.transactional_id!r} has begun another one",
+                transactional_id=self.transactional_id, producer_epoch=epoch, current_epoch=found.epoch,
+            )  # fmt: skip
         if found.status is not Status.ONGOING:
             raise self._aborted(found)
 
     def keep_alive(self) -> None:
         """Record that it appends, long before the timeout of its last appends is over."""
         now_ms = self._now_ms()
-        if self.is_ongoing and now_ms - self._state.active_ms > self._timeout_ms // 4:
+        if self.is_ongoing and now_ms - self._state.active_ms > self._timeout_ms // LATENESS:
             self._holding(lambda: self._move(self._mine()._replace(active_ms=now_ms)))
 
     def commit(self, partitions: Collection[TopicPartition], while_held: Callable[[], object] = bool) -> None:
         """Decide: committed, durably on return. The transaction's records are durable before.
 
         ``while_held`` is called with the id's lock, before the decision. The markers come next: see ``complete``.
+        After a kind of ``NotAppended`` this call has decided nothing. After ``OutcomeUnknown`` it can only be repeated.
         """
 
         def decide() -> None:
@@ -131,7 +157,8 @@ class TransactionOwner:
             while_held()
             prepared = state.moved(Status.PREPARE_COMMIT)
             self._append(prepared, partitions).sync()
-            self._move(prepared)
+            self._state = prepared  # it is, whatever fails from here on
+            self._publish_decision(prepared)
 
         self._holding(decide)
 
@@ -140,29 +167,54 @@ class TransactionOwner:
 
         def decide() -> None:
             state = self._mine()
-            if state.status is Status.ONGOING:
-                state = state.moved(Status.PREPARE_ABORT)
-                self._append(state, partitions)
-                if self._table.commit_of(state.producer_id, state.epoch) is not None:
-                    raise InvalidTransactionState(
-                        f"the commit of {self.transactional_id!r} was begun, and its record may survive: it can only be "
-                        "repeated; call commit_transaction again",
-                        transactional_id=self.transactional_id, status=state.status.name,
-                    )  # fmt: skip
-            self._move(state)
+            if state.status in COMMITS or self._table.settled_commit_of(self.transactional_id, *state[:2]) is not None:
+                raise InvalidTransactionState(
+                    f"the commit of {self.transactional_id!r} was begun, and its record may survive: it can only be "
+                    "repeated; call commit_transaction again",
+                    transactional_id=self.transactional_id, status=state.status.name,
+                )  # fmt: skip
+            if state.status is not Status.ONGOING:
+                self._state = state
+                return
+            self._move(state.moved(Status.PREPARE_ABORT))
+            with suppress(PylogError):  # the record is only for people: no record means aborted
+                self._append(self._state, partitions)
 
         self._holding(decide)
 
-    def complete(self) -> None:
-        """The markers of the decided transaction are in every partition that it touched."""
+    def complete(self, marked: Collection[tuple[PartitionLog, int]]) -> None:
+        """The markers of the decided transaction are in every partition that it touched, before these offsets."""
 
         def end() -> None:
-            state = self._mine()
-            ended = {Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT, Status.PREPARE_ABORT: Status.COMPLETE_ABORT}
-            if state.status in ended:
-                self._move(state.moved(ended[state.status]))
+            self._mine()
+            decided = self._state  # the file may not have it, if the disk refused
+            if decided.status in _COMPLETE:
+                self._move(decided.moved(_COMPLETE[decided.status]))
 
+        if self._state.status is Status.PREPARE_COMMIT:
+            self._unfinished[self._state[:2]] = tuple(marked)
+            if len(self._unfinished) > UNFINISHED_MAX:
+                with suppress(PylogError):  # the next one tries again
+                    for log, end_offset in next(iter(self._unfinished.values())):
+                        log.sync(end_offset)
         self._holding(end)
+
+    def _finish_others(self) -> None:
+        """Write what is missing of the markers of owners before, so that the table can forget their commits."""
+        for found in self._table.unfinished_commits(self.transactional_id):
+            producer_id, epoch, partitions = found.decision.producer_id, found.decision.epoch, found.decision.partitions
+            marked = []
+            try:
+                found.sync()
+                for name in partitions:
+                    with suppress(TopicNotFound, InvalidPartition):
+                        log = self._manager.partition(*name)
+                        log.append_marker(producer_id, epoch, committed=True, timeout_ms=PATIENCE_MS)
+                        marked.append((log, log.latest_offset))
+            except own(PylogError) as error:
+                logger.warning("%r: markers of an earlier owner are missing for now: %s", self.transactional_id, error)
+            else:
+                self._unfinished[producer_id, epoch] = tuple(marked)
 
     def holding(self, work: Callable[[], T]) -> T:
         """The result of ``work``, called with the id's lock while no transaction is ongoing.
@@ -179,8 +231,29 @@ class TransactionOwner:
     # Parts
 
     def _holding(self, work: Callable[[], T]) -> T:
+        def checked() -> T:
+            self._reopen()
+            return work()
+
         self.check_held()
-        return while_holding(self._filesystem, self._clock, self._directory.lock, work)
+        return while_holding(self._filesystem, self._clock, self._directory.lock, checked)
+
+    def _reopen(self) -> None:
+        """Use the state file that others see. It may have been removed, and made again by the next owner."""
+        try:
+            file = self._filesystem.open_appendable(self._directory.state, create=self._alive is None)
+        except own(FileNotFoundError) as error:
+            raise self._fenced(None) from error
+        self._file = StateFile(file, self._manager.boot)  # a thread that reads the one before keeps it open
+
+    def _publish_decision(self, state: TransactionState) -> None:
+        """Publish what the table has durably. If that fails, others still find it in the table."""
+        try:
+            self._file.publish(state)
+        except own(StorageError) as error:
+            logger.warning(
+                "%r: its commit is in the table, and not in its state file: %s", self.transactional_id, error
+            )
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
@@ -198,11 +271,29 @@ class TransactionOwner:
 
     def _append(self, state: TransactionState, partitions: Collection[TopicPartition]) -> Found:
         now_ms = self._clock.now_ms()
-        decision = Decision(
-            self.transactional_id, state.producer_id, state.epoch, self._timeout_ms, state.status,
-            frozenset(partitions), now_ms, -1 if state.status is Status.EMPTY else self._started_ms,
-        )  # fmt: skip
-        return self._table.append(self.transactional_id, [decision], self.check_held)
+        finished = [name for name, marked in self._unfinished.items() if all(map(_is_durable, marked))]
+        decisions = [
+            Decision(
+                self.transactional_id, *name, self._timeout_ms, Status.COMPLETE_COMMIT, frozenset(), now_ms, now_ms
+            )
+            for name in finished
+        ]
+        start_ms = -1 if state.status is Status.EMPTY else self._started_ms
+        decisions.append(
+            Decision(
+                self.transactional_id,
+                *state[:2],
+                self._timeout_ms,
+                state.status,
+                frozenset(partitions),
+                now_ms,
+                start_ms,
+            )
+        )
+        found = self._table.append(self.transactional_id, decisions, self.check_held)
+        for name in finished:
+            del self._unfinished[name]
+        return found
 
     def check_held(self) -> None:
         """``ForkedHandle`` in a forked child: the id is its parent's."""
@@ -234,9 +325,16 @@ class TransactionOwner:
 
     def close(self) -> None:
         """Free the lock file: what is ongoing counts as left by a dead owner from here on."""
-        self._file.close()
         with suppress(FileNotFoundError, StorageError):
             if self._process_id == self._filesystem.process_id():
                 self._filesystem.remove(self._directory.owner(self._owner))
         if self._alive is not None:
             self._alive.close()
+
+
+def _is_durable(marked: tuple[PartitionLog, int]) -> bool:
+    log, end_offset = marked
+    try:
+        return log.durable_offset >= end_offset
+    except own(TopicNotFound, Closed):
+        return True  # deleted with its records

@@ -6,6 +6,7 @@
 | ONGOING         | PREPARE_COMMIT  | its owner, after the decision is durable in the table            |
 |                 |                 | any process, if the owner died after that                        |
 | ONGOING         | PREPARE_ABORT   | its owner; any process, if the owner died or timed out           |
+| ONGOING         | ONGOING         | its owner: it still appends; or ``start`` was interrupted        |
 | PREPARE_COMMIT  | COMPLETE_COMMIT | its owner, after the markers                                     |
 | PREPARE_ABORT   | COMPLETE_ABORT  | its owner, after the markers                                     |
 | any but ONGOING | EMPTY           | a new owner, which fences the one before; the epoch rises        |
@@ -22,6 +23,8 @@ from pylog.partition.read.undecided import Outcome
 
 OWNER_BYTES = 16
 EPOCH_MAX = 32_767
+LATENESS = 4
+"""An owner records its activity only when this part of its timeout has passed since the last record."""
 
 
 class Status(IntEnum):
@@ -96,5 +99,5 @@ class TransactionState(NamedTuple):
             raise ValueError(f"a transaction does not move from {self.status.name} to {status.name}")
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether its owner has appended nothing for its timeout."""
-        return self.status is Status.ONGOING and now_ms - self.active_ms > self.timeout_ms
+        """Whether its owner has certainly appended nothing for its timeout."""
+        return self.status is Status.ONGOING and now_ms - self.active_ms > self.timeout_ms + self.timeout_ms // LATENESS

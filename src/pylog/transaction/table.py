@@ -1,20 +1,24 @@
 """``__transaction_state``: the durable record of which transactions were decided, and how.
 
 A process reads on from where it stopped. Only commits are remembered: a transaction that is over
-and has no record of its commit is aborted.
+and has no record of its commit is aborted. A commit is forgotten after its CompleteCommit, which its
+owner writes once all of its markers are durable. So whoever was told "no record" must look for the
+marker again: the CompleteCommit may have come between its two looks.
 """
 
 from __future__ import annotations
 
+import logging
 import threading  # the application's threads share the index
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from pylog.catalog import TopicConfig, TopicDescription
+from pylog.codec.batch import BatchView
 from pylog.codec.format import INT64_MAX
 from pylog.codec.messages import hash_code
-from pylog.errors import OffsetOutOfRange
-from pylog.interrupts import own
+from pylog.errors import NotAppended, OffsetOutOfRange, OutcomeUnknown, StorageError
+from pylog.interrupts import own, suppress
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.manager.manager import LogManager
 from pylog.model import ProducerRecord
@@ -24,7 +28,10 @@ from pylog.storage import after_fork_in_child
 from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, decode, encode_key, encode_value
 from pylog.transaction.state import Status
 
+logger = logging.getLogger("pylog.transaction")
+
 TIMEOUT_MS = 30_000
+PATIENCE_MS = 50  # of those who need not decide now: a process that is stopped must not stop them, too
 _CONFIG = TopicConfig()._asdict()  # independent of the log's defaults
 
 
@@ -52,6 +59,20 @@ class Found(NamedTuple):
         if not self.is_durable():
             self.log.sync(self.end_offset, TIMEOUT_MS)
 
+    def is_made_durable(self) -> bool:
+        """Whether it is durable, after an attempt to make it so. Needs no write permission, and raises nothing of the disk's."""
+        if self.is_durable():
+            return True
+        if self.log.writer is None:
+            return self.log.sync_as_reader()
+        try:
+            self.log.settle(PATIENCE_MS)  # it may be in the end that its writer has not published
+            self.log.sync(self.end_offset, PATIENCE_MS)
+        except own(NotAppended, OutcomeUnknown, StorageError) as error:
+            logger.warning("a decision of %r is not durable yet: %s", self.decision.transactional_id, error)
+            return False
+        return True
+
 
 class TransactionTable:
     """The table of one log, and an index of it in memory. Safe to share among threads."""
@@ -76,6 +97,41 @@ class TransactionTable:
             self._catch_up()
             return self._commits.get((producer_id, epoch))
 
+    def settled_commit_of(
+        self, transactional_id: str, producer_id: int, epoch: int, timeout_ms: int = TIMEOUT_MS
+    ) -> Found | None:
+        """The same, after what a writer has left in the middle of an append is taken in, or cut.
+
+        The caller holds the id's lock. So if there is no such record now, there will be none: nobody else
+        writes it. ``DeliveryTimeout``.
+        """
+        topic = self._topic()
+        if topic is not None:
+            number = hash_code(transactional_id) % topic.partitions
+            self._manager.partition(TRANSACTIONS_TOPIC, number).settle(timeout_ms)
+        return self.commit_of(producer_id, epoch)
+
+    def last_commit_of(self, producer_id: int, epoch: int) -> Found | None:
+        """The same for a dead owner, without a lock: what it appended last may not be published.
+
+        The next writer takes in the whole batches there.
+        """
+        found = None
+        with self._lock:
+            for log in self._logs():
+                for decision, end_offset in _unpublished(log):
+                    if decision.status is Status.PREPARE_COMMIT and (decision.producer_id, decision.epoch) == (
+                        producer_id, epoch,
+                    ):  # fmt: skip
+                        found = found or Found(decision, log, end_offset)
+            return self.commit_of(producer_id, epoch) or found  # in this order: it may have been published meanwhile
+
+    def unfinished_commits(self, transactional_id: str) -> list[Found]:
+        """The commits of an id whose markers may not be durable."""
+        with self._lock:
+            self._catch_up()
+            return [found for found in self._commits.values() if found.decision.transactional_id == transactional_id]
+
     def transactional_id(self, producer_id: int) -> str | None:
         """Whose producer id this is, or was; None if no transactional producer ever had it."""
         with self._lock:
@@ -91,11 +147,16 @@ class TransactionTable:
             self._catch_up()
             return dict(self._latest)
 
+    def _topic(self) -> TopicDescription | None:
+        return self._manager.existing_topics([TRANSACTIONS_TOPIC]).get(TRANSACTIONS_TOPIC)
+
+    def _logs(self) -> list[PartitionLog]:
+        topic = self._topic()
+        return [] if topic is None else [self._partition(topic, number).log for number in topic.numbers]
+
     def _catch_up(self) -> None:
-        topic = self._manager.existing_topics([TRANSACTIONS_TOPIC]).get(TRANSACTIONS_TOPIC)
-        for number in topic.numbers if topic is not None else ():
-            assert topic is not None
-            self._read(self._partition(topic, number))
+        for log in self._logs():
+            self._read(self._partitions[log.number])
 
     def _partition(self, topic: TopicDescription, number: int) -> _Partition:
         partition = self._partitions.get(number)
@@ -111,31 +172,26 @@ class TransactionTable:
         try:
             for fetched in log.reader.fetches(partition.next_offset, INT64_MAX):
                 for view in fetched.batches:
-                    decoder = view.decoder(TRANSACTIONS_TOPIC, log.number)
-                    decoder.skip_to(partition.next_offset)
-                    while records := decoder.take(RECORDS_AT_ONCE):
-                        for record in records:
-                            self._apply(log, record.key, record.value, view.header.last_offset + 1)
+                    for decision in _decisions(view, log, partition.next_offset):
+                        self._apply(log, decision, view.header.last_offset + 1)
                 partition.next_offset = fetched.cursor.offset
         except own(OffsetOutOfRange) as error:
             if partition.next_offset == error.earliest:
                 raise
-            partition.next_offset = error.earliest  # earlier records were deleted
+            self._commits = {name: found for name, found in self._commits.items() if found.log is not log}
+            partition.next_offset = error.earliest  # earlier records were deleted, or the disk has lost later ones
             self._read(partition)
         partition.token = token
 
-    def _apply(self, log: PartitionLog, key: bytes | None, value: bytes | None, end_offset: int) -> None:
-        """Take in one record. ``CorruptRecord`` if it is damaged: then nothing may be decided."""
-        decision = decode(key, value)
-        if decision is None:
-            return
+    def _apply(self, log: PartitionLog, decision: Decision, end_offset: int) -> None:
         name = decision.producer_id, decision.epoch
         self._ids[decision.producer_id] = decision.transactional_id
         self._latest[decision.transactional_id] = decision
         if decision.status is Status.PREPARE_COMMIT:
-            self._commits[name] = Found(decision, log, end_offset)
+            if name not in self._commits:  # the first record counts; another one repeats it
+                self._commits[name] = Found(decision, log, end_offset)
         elif decision.status is Status.COMPLETE_COMMIT:
-            self._commits.pop(name, None)  # its markers are on the disk: nobody asks again
+            self._commits.pop(name, None)  # its markers are on the disk
 
     # Writing
 
@@ -145,7 +201,7 @@ class TransactionTable:
         ``check_held`` verifies that the caller holds the id's lock. Raises as ``PartitionLog.append_batch``.
         """
         decisions = list(decisions)
-        topic = self._manager.existing_topics([TRANSACTIONS_TOPIC]).get(TRANSACTIONS_TOPIC)
+        topic = self._topic()
         if topic is None:
             topic = self._manager.create_topic(TRANSACTIONS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
         log = self._manager.partition(TRANSACTIONS_TOPIC, hash_code(transactional_id) % topic.partitions)
@@ -155,3 +211,22 @@ class TransactionTable:
         check_held()
         appended = log.append_batch(batch, timeout_ms=TIMEOUT_MS, min_timestamp_ms=least_ms, process_id=process_id)
         return Found(decisions[-1], log, appended.last_offset + 1)
+
+
+def _decisions(view: BatchView, log: PartitionLog, offset: int) -> Iterator[Decision]:
+    """The decisions in a batch, from ``offset`` on. ``CorruptRecord`` if it is damaged: then nothing may be decided."""
+    decoder = view.decoder(TRANSACTIONS_TOPIC, log.number)
+    decoder.skip_to(offset)
+    while records := decoder.take(RECORDS_AT_ONCE):
+        for record in records:
+            decision = decode(record.key, record.value)
+            if decision is not None:
+                yield decision
+
+
+def _unpublished(log: PartitionLog) -> Iterator[tuple[Decision, int]]:
+    """The decisions in whole batches after the published end, each with the offset after its batch."""
+    with suppress(FileNotFoundError):  # a roll, which publishes first
+        for view in log.unpublished_batches():
+            for decision in _decisions(view, log, view.header.base_offset):
+                yield decision, view.header.last_offset + 1

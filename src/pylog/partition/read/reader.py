@@ -25,6 +25,7 @@ from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
 from pylog.partition.read.undecided import AskOutcome, OpenTransaction, OpenTransactions, Undecided
+from pylog.partition.read.unindexed import aborted_by_markers, is_assessed
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -85,6 +86,7 @@ class PartitionReader:
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
         self._open_transactions = OpenTransactions(-1)
+        self._unindexed: tuple[CommitState, list[AbortedTransaction]] | None = None  # the last that was read
 
     def segments(self, state: CommitState) -> Segments:
         """The segment list that belongs to ``state``."""
@@ -336,13 +338,25 @@ class PartitionReader:
         end = visible_end(state, READ_UNCOMMITTED, visibility)
         if self._ask_outcome is None or end <= state.last_stable_offset:
             return Undecided(state.last_stable_offset, (), True)
-        return self._scanned(state).decided(end, self._ask_outcome)
+        known = self._scanned(state)
+        undecided = known.decided(end, self._ask_outcome)
+        if undecided.aborted:
+            known = known.copy()
+            self._scan(known, self.published.current())
+            undecided = known.without_committed(undecided)
+        return undecided
 
     def _scanned(self, state: CommitState) -> OpenTransactions:
         """The open transactions at the end of the log. Only what is new since the last call is read."""
-        known = self._open_transactions
+        known = self._open_transactions.copy()
         if known.start != state.last_stable_offset or known.next_offset > state.log_end_offset:
             known = OpenTransactions(state.last_stable_offset)
+        self._scan(known, state)
+        self._open_transactions = known
+        return known
+
+    def _scan(self, known: OpenTransactions, state: CommitState) -> None:
+        """Take in what follows, up to the log's end."""
         cursor = Cursor(known.next_offset)
         while cursor.offset < state.log_end_offset:
             batches, after = self._read_at(cursor, state, FETCH_BYTES)
@@ -350,8 +364,6 @@ class PartitionReader:
                 break
             known.scan(batches)
             cursor = after
-        self._open_transactions = known
-        return known
 
     def _aborted_among(
         self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]
@@ -365,7 +377,10 @@ class PartitionReader:
         """The aborted transactions that may reach ``offset``: their markers are there or later."""
         segments = self.segments(state)
         first = segments.floor(offset)
+        is_assessed_state = is_assessed(self._directory, state)
         for base in segments.bases:
+            if is_assessed_state and segments.is_rebuilt(base, state.durable_offset):
+                continue
             if (first is None or base >= first) and base not in self._without_aborts:
                 try:
                     path = self._directory.file_path(base, TRANSACTION_INDEX)
@@ -380,6 +395,11 @@ class PartitionReader:
                     yield from index.entries(offset)
                 finally:
                     index.close()
+        if is_assessed_state:
+            unindexed = self._unindexed
+            if unindexed is None or unindexed[0] != state:
+                unindexed = self._unindexed = state, aborted_by_markers(self._directory, segments, state)
+            yield from (each for each in unindexed[1] if each.last_offset >= offset)
 
     # By time
 

@@ -52,6 +52,13 @@ class OpenTransactions:
         self.start = start  # the last stable offset when the scan began
         self.next_offset = start
         self._found: dict[int, OpenTransaction] = {}
+        self._committed: set[int] = set()  # the first offsets of those that a marker ended during this look
+
+    def copy(self) -> OpenTransactions:
+        """The same, for one look: threads share what is kept."""
+        made = OpenTransactions(self.start)
+        made.next_offset, made._found = self.next_offset, dict(self._found)
+        return made
 
     def scan(self, batches: Iterable[BatchView]) -> None:
         """Take in the batches that follow."""
@@ -63,8 +70,10 @@ class OpenTransactions:
             if not header.is_control:
                 known = OpenTransaction(header.producer_id, header.producer_epoch, header.base_offset)
                 self._found.setdefault(header.producer_id, known)
-            elif _ends_transaction(view):
-                self._found.pop(header.producer_id, None)
+            elif (kind := _type_of(view)) in (ControlType.ABORT, ControlType.COMMIT):
+                ended = self._found.pop(header.producer_id, None)
+                if ended is not None and kind is ControlType.COMMIT:
+                    self._committed.add(ended.first_offset)
 
     def all(self) -> list[OpenTransaction]:
         """All of them, by their first offsets."""
@@ -83,13 +92,22 @@ class OpenTransactions:
                 aborted.append(AbortedTransaction(producer_id, first_offset, end - 1, -1))
         return Undecided(end, tuple(aborted), False)
 
+    def without_committed(self, undecided: Undecided) -> Undecided:
+        """Without those that a commit marker has ended since they were asked for.
+
+        The table forgets a commit after its markers. So "no record of a commit" counts only if the marker, looked
+        for after the question, is no commit either.
+        """
+        aborted = tuple(each for each in undecided.aborted if each.first_offset not in self._committed)
+        return undecided._replace(aborted=aborted)
+
 
 def _first_offset(transaction: OpenTransaction) -> int:
     return transaction.first_offset
 
 
-def _ends_transaction(view: BatchView) -> bool:
+def _type_of(view: BatchView) -> ControlType | None:
     try:
-        return view.header.count > 0 and read_marker(view).type in (ControlType.ABORT, ControlType.COMMIT)
+        return read_marker(view).type if view.header.count > 0 else None
     except own(CorruptRecord):
-        return False  # as for the writer: it ends nothing
+        return None  # as for the writer: it ends nothing

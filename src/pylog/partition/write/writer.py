@@ -103,10 +103,10 @@ class PartitionWriter:
         append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
         stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         header = read_header(batch)
-        self._check(len(batch), state, settings, expected_offset)
+        is_control = header.attributes & CONTROL_BIT
+        self._check(0 if is_control else len(batch), state, settings, expected_offset)
         if require_ongoing is not None:
             require_ongoing()
-        is_control = header.attributes & CONTROL_BIT
         producers = self._end.producers
         if header.producer_id >= 0 and not is_control:
             earlier = producers.duplicate_of(header)

@@ -219,6 +219,14 @@ class OpenFile:
         if number < 0:
             raise storage_error(action, self.path, OSError(errno.EINVAL, "Invalid argument"))
 
+    def sync(self) -> None:
+        try:
+            self._process.step("sync", self.path)
+        except SyncFailure as failure:
+            self._opened("sync").fail_to_sync(failure.behaviour)
+            raise storage_error("sync", self.path, OSError(errno.EIO, "Input/output error")) from None
+        self._opened("sync").sync()
+
     def close_when_idle(self) -> None:
         """Nothing to do: descriptors are unlimited here."""
 
@@ -258,14 +266,6 @@ class OpenAppendableFile(OpenFile):
         self._no_less_than_0("truncate", size)
         file.apply(Cut(self._process.machine.disk.next_sequence(), size))
         file.modified_ns = self._process.machine.file_time_ns()
-
-    def sync(self) -> None:
-        try:
-            self._process.step("sync", self.path)
-        except SyncFailure as failure:
-            self._opened("sync").fail_to_sync(failure.behaviour)
-            raise storage_error("sync", self.path, OSError(errno.EIO, "Input/output error")) from None
-        self._opened("sync").sync()
 
 
 class SimulatedLock:

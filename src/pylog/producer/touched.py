@@ -1,0 +1,63 @@
+"""The partitions that a producer's transaction has written to: they are synced before the commit, and marked after it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor  # syncs of several partitions at once
+
+from pylog.errors import TopicNotFound
+from pylog.interrupts import own
+from pylog.model import TopicPartition
+from pylog.partition.partition_log import PartitionLog
+from pylog.partition.read.undecided import Outcome
+from pylog.transaction.owner import TransactionOwner
+
+SYNCS_AT_ONCE = 16
+
+
+class TouchedPartitions:
+    """Of one transaction. Threads that append add to it, until the commit has stopped them."""
+
+    def __init__(self, syncs_at_once: int = SYNCS_AT_ONCE) -> None:
+        self._syncs_at_once = syncs_at_once
+        self.clear()
+
+    def clear(self) -> None:
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._marked: list[tuple[PartitionLog, int]] = []  # and where the log ended then
+
+    def add(self, log: PartitionLog) -> None:
+        """Records are about to be appended: it will need a marker."""
+        self._logs[log.topic_partition] = log
+
+    def appended(self, partition: TopicPartition, end_offset: int) -> None:
+        self._ends[partition] = end_offset
+
+    def names(self) -> list[TopicPartition]:
+        return list(self._logs)
+
+    def log(self, partition: TopicPartition) -> PartitionLog:
+        return self._logs[partition]
+
+    def sync(self) -> None:
+        """Make the transaction's records durable. ``OutcomeUnknown``."""
+        syncs = [(log, self._ends[name]) for name, log in self._logs.items() if name in self._ends]
+        if min(len(syncs), self._syncs_at_once) <= 1:
+            for log, end in syncs:
+                log.sync(end)
+        else:
+            with ThreadPoolExecutor(min(len(syncs), self._syncs_at_once)) as pool:
+                for done in [pool.submit(log.sync, end) for log, end in syncs]:
+                    done.result()
+
+    def mark(self, owner: TransactionOwner, outcome: Outcome) -> None:
+        """Write the markers that are missing, and tell the owner. After an error, call it again."""
+        for name, log in list(self._logs.items()):
+            try:
+                end = log.append_marker(owner.producer_id, owner.epoch, committed=outcome is Outcome.COMMITTED)
+                self._marked.append((log, log.latest_offset if end is None else end))
+            except own(TopicNotFound):
+                pass  # it was deleted with its records
+            del self._logs[name]
+        owner.complete(self._marked)
+        self.clear()

@@ -1,0 +1,278 @@
+"""The loss that each rule of the protocol prevents; and each of them seen, with the rule taken out.
+
+A scenario returns what is wrong. With the rules nothing is; without its rule, something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from pylog.errors import CorruptRecord, CorruptSegment, ProducerFenced
+from pylog.manager.manager import LogManager
+from pylog.partition.partition_log import PartitionLog
+from pylog.partition.read.undecided import OpenTransactions, Outcome, Undecided
+from pylog.testing.machine import Killed, Process, Step
+from pylog.transaction import owner as owner_module
+from pylog.transaction.outcomes import Outcomes
+from pylog.transaction.owner import TransactionOwner
+from pylog.transaction.table import Found, TransactionTable
+from tests.transaction.stage import Owner, Stage
+
+Scenario = Callable[[], str]
+TakeOut = Callable[[pytest.MonkeyPatch], None]
+
+
+def kill_at(owner: Owner, name: str, path: str) -> None:
+    """Kill the owner before its next such step."""
+
+    def before(process: Process, step: Step) -> None:
+        if process is owner.process and step.name == name and path in step.path:
+            process.kill()
+            raise Killed
+
+    owner.process.machine.before_step.append(before)
+
+
+# Rule 1
+
+
+def an_epoch_that_was_lost_with_the_power_is_used_again() -> str:
+    """T2's records reach the disk, no decision does. After the reboot, the id's second transaction commits."""
+    stage = Stage()
+    first = stage.owner()
+    first.commit({0: "T1"})
+    first.begin({1: "T2"})
+    first.log.manager.partition("t", 1).sync(1)
+    stage.lose_power()
+    later = stage.owner()
+    later.commit({2: "T3"})
+    later.commit({3: "T4"})
+    found = stage.read()
+    return "" if found == {0: ["T1"], 1: [], 2: ["T3"], 3: ["T4"]} else f"T2 was adopted: {found}"
+
+
+def without_new_producer_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogManager, "next_producer_id", lambda _: 1 << 50)
+
+
+# Rule 2
+
+
+def a_fenced_producer_writes_to_a_partition_no_later_transaction_touches() -> str:
+    stage = Stage()
+    fenced = stage.owner()
+    fenced.begin({0: "T1"})
+    stage.owner().commit({1: "T2"})
+    delivery = fenced.producer.send("t", b"late", partition=2)
+    with suppress(ProducerFenced):
+        fenced.producer.flush()
+    if not isinstance(delivery.exception(), ProducerFenced):
+        return f"its record was not refused: {delivery.exception()!r}"
+    with stage.machine.process().open_log("/log") as log:
+        partition = log.manager.partition("t", 2)
+        if partition.latest_offset or partition.open_transactions():
+            return f"it stays open: {partition.open_transactions()}"
+    return ""
+
+
+def without_a_look_under_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransactionOwner, "require_ongoing", lambda *_: None)
+
+
+# Rule 3
+
+
+def a_decision_above_the_tables_durable_end_is_acted_on() -> str:
+    """The owner dies before its decision is durable. Another process finishes one partition; then the power fails."""
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin({0: "T1", 1: "T1"})
+    kill_at(owner, "sync", "__transaction_state")
+    with pytest.raises(Killed):
+        owner.producer.commit_transaction()
+    stage.append(0)
+    before = stage.read()
+    stage.lose_power()
+    after = stage.read()
+    return "" if before == after and before[0] == before[1] else f"torn: {before}, after the power failure {after}"
+
+
+def without_the_sync_of_who_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs = [Found.sync]  # the owner's own
+
+    def sync(found: Found) -> None:
+        while syncs:
+            syncs.pop()(found)
+
+    monkeypatch.setattr(Found, "sync", sync)
+    monkeypatch.setattr(Found, "is_made_durable", lambda _: True)
+
+
+def t1_commits_t2_begins_and_the_power_takes_t1s_marker() -> str:
+    stage = Stage()
+    owner = stage.owner()
+    owner.commit({0: "T1", 1: "T1"})
+    owner.commit({2: "T2", 3: "T2"})
+    owner.begin({2: "T3"})
+    stage.lose_power()
+    found = stage.read()
+    return "" if found == {0: ["T1"], 1: ["T1"], 2: ["T2"], 3: ["T2"]} else f"T1 is lost: {found}"
+
+
+def without_waiting_for_durable_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_module, "_is_durable", lambda _: True)
+
+
+# Rule 4
+
+
+def a_dead_owners_transaction_stays_open() -> str:
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin({0: "T1"})
+    owner.process.kill()
+    left = stage.append(0)
+    return f"{left} stay open" if left else ""
+
+
+def without_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionLog, "settle_transactions", lambda _: None)
+
+
+def a_damaged_table_decides() -> str:
+    """The owner dies after its decision and before its markers. The table is damaged for a while."""
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin({0: "T1", 1: "T1"})
+    kill_at(owner, "pwrite", "/transactions/")
+    with pytest.raises(Killed):
+        owner.producer.commit_transaction()
+    path = "/log/__transaction_state-0/00000000000000000000.log"
+    file = stage.machine.process().filesystem.open_appendable(path)
+    whole = file.pread(1, 70)
+    file.pwrite(bytes([whole[0] ^ 0xFF]), 70)
+    with suppress(CorruptSegment):
+        stage.append(0)
+        stage.read()
+    file.pwrite(whole, 70)
+    found = stage.read()
+    return "" if found[0] == found[1] == ["T1"] else f"T1 is lost: {found}"
+
+
+def without_regard_to_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = TransactionTable._read
+
+    def careless(self: TransactionTable, *args: object) -> None:
+        with suppress(CorruptRecord):
+            read(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TransactionTable, "_read", careless)
+    monkeypatch.setattr(PartitionLog, "settle", lambda *_: None)
+
+
+# Rule 5
+
+
+def an_owner_commits_and_goes_on_between_two_looks_of_a_reader() -> str:
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin({0: "T1"})
+    commit_of = TransactionTable.commit_of
+    to_do = [lambda: (owner.producer.commit_transaction(), owner.begin({1: "T2"}))]
+
+    def interrupted(self: TransactionTable, producer_id: int, epoch: int) -> Found | None:
+        found = commit_of(self, producer_id, epoch)
+        while to_do:
+            to_do.pop()()
+        return found
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(TransactionTable, "commit_of", interrupted)
+        with stage.machine.process().open_log("/log", read_only=True) as log:
+            reader = log.manager.partition("t", 0).reader
+            state = reader.published.current()
+            undecided = reader._undecided(state, "written")
+    return "" if not undecided.aborted else f"T1, which is committed, was skipped: {undecided}"
+
+
+def with_the_table_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome(self: Outcomes, producer_id: int, epoch: int) -> Outcome:
+        found = self._table.commit_of(producer_id, epoch)
+        directory = self._directory_of(producer_id)
+        assert directory is not None
+        state = self._state(directory)
+        if state is not None and state.is_of(producer_id, epoch) and directory.is_alive(state.owner):
+            return Outcome.UNDECIDED
+        return Outcome.ABORTED if found is None else Outcome.COMMITTED
+
+    monkeypatch.setattr(Outcomes, "outcome", outcome)
+    monkeypatch.setattr(OpenTransactions, "without_committed", lambda _, undecided: undecided)
+
+
+def the_table_forgets_a_commit_between_two_looks_of_a_reader() -> str:
+    """T1's marker comes late: after the reader's look at the batches. Then it is durable, and T1 is completed."""
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin({0: "T1", 1: "T1"})
+    outcome = Outcomes.outcome
+
+    def go_on() -> None:
+        owner.producer.commit_transaction()
+        owner.commit({0: "T2", 1: "T2"})
+        owner.commit({0: "T3", 1: "T3"})
+
+    to_do = [go_on]
+
+    def interrupted(self: Outcomes, producer_id: int, epoch: int) -> Outcome:
+        while to_do:
+            to_do.pop()()
+        return outcome(self, producer_id, epoch)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Outcomes, "outcome", interrupted)
+        with stage.machine.process().open_log("/log", read_only=True) as log:
+            table = log.manager.part(TransactionTable)
+            reader = log.manager.partition("t", 0).reader
+            undecided: Undecided = reader._undecided(reader.published.current(), "written")
+            if table.commit_of(*owner.identity) is None or table.commit_of(owner.identity[0], 1) is not None:
+                return "the scenario is wrong: T1 is not forgotten, or T3 is"
+    return "" if not undecided.aborted else f"T1, which is committed, was skipped: {undecided}"
+
+
+def without_the_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenTransactions, "without_committed", lambda _, undecided: undecided)
+
+
+RULES: list[tuple[Scenario, TakeOut]] = [
+    (an_epoch_that_was_lost_with_the_power_is_used_again, without_new_producer_ids),
+    (a_fenced_producer_writes_to_a_partition_no_later_transaction_touches, without_a_look_under_the_lock),
+    (a_decision_above_the_tables_durable_end_is_acted_on, without_the_sync_of_who_recovers),
+    (t1_commits_t2_begins_and_the_power_takes_t1s_marker, without_waiting_for_durable_markers),
+    (a_dead_owners_transaction_stays_open, without_settling),
+    (a_damaged_table_decides, without_regard_to_damage),
+    (an_owner_commits_and_goes_on_between_two_looks_of_a_reader, with_the_table_first),
+    (the_table_forgets_a_commit_between_two_looks_of_a_reader, without_the_second_look),
+]
+every_rule = pytest.mark.parametrize(("scenario", "take_out"), RULES, ids=[each.__name__ for each, _ in RULES])
+
+
+@every_rule
+def test_a_rule_prevents_its_loss(scenario: Scenario, take_out: TakeOut) -> None:
+    assert scenario() == ""
+
+
+@every_rule
+def test_without_the_rule_the_loss_is_seen(
+    scenario: Scenario, take_out: TakeOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch)
+    assert scenario() != ""
+
+
+def test_a_fenced_producer_that_writes_to_a_partition_no_later_transaction_touches_is_refused_and_nothing_stays_open() -> (
+    None
+):
+    assert a_fenced_producer_writes_to_a_partition_no_later_transaction_touches() == ""
