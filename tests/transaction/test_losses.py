@@ -203,7 +203,7 @@ def with_the_table_first(monkeypatch: pytest.MonkeyPatch) -> None:
         found = self._table.commit_of(producer_id, epoch)
         directory = self._directory_of(producer_id)
         assert directory is not None
-        state = self._state(directory)
+        state = self.state(directory)
         if state is not None and state.is_of(producer_id, epoch) and directory.is_alive(state.owner):
             return Outcome.UNDECIDED
         return Outcome.ABORTED if found is None else Outcome.COMMITTED
