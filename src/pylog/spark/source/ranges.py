@@ -24,7 +24,8 @@ from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
 from pylog.model import OffsetRange
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.read.reader import Cursor, Fetched, PartitionReader
+from pylog.partition.read.cursor import Cursor, Fetched
+from pylog.partition.read.reader import PartitionReader
 from pylog.segment.naming import LOG
 from pylog.spark.source.directory import PartitionSource, identity_of
 from pylog.spark.source.options import SourceOptions
