@@ -44,9 +44,9 @@ def test_the_consumer_takes_every_option_of_the_config_with_the_same_default_and
     assert {parameter.name: parameter.default for parameter in parameters} == ConsumerConfig._field_defaults
 
 
-def test_the_defaults_are_kafkas_but_for_memory() -> None:
+def test_the_defaults_are_kafkas_but_for_memory_and_librdkafkas_isolation() -> None:
     config = ConsumerConfig()
-    assert (config.auto_offset_reset, config.isolation_level) == ("latest", "read_uncommitted")
+    assert (config.auto_offset_reset, config.isolation_level) == ("latest", "read_committed")
     assert (config.max_poll_records, config.max_partition_fetch_bytes) == (500, 1 << 20)
     assert config.fetch_max_bytes == 32 << 20
 

@@ -78,7 +78,11 @@ def test_latest_means_the_end_when_subscribe_returned_and_not_when_poll_was_firs
 
 @pytest.mark.parametrize(
     ("options", "position"),
-    [({}, 10), ({"isolation_level": "read_committed"}, 6), ({"visibility": "durable"}, 8)],
+    [
+        ({"isolation_level": "read_uncommitted"}, 10),
+        ({}, 6),
+        ({"isolation_level": "read_uncommitted", "visibility": "durable"}, 8),
+    ],
 )
 def test_latest_is_the_end_this_consumer_can_see(options: dict[str, str], position: int) -> None:
     log = hourly_log()

@@ -90,7 +90,7 @@ def test_transactions_show_what_their_isolation_says(log: Log) -> None:
     append(log, b"plain")
     write(1, b"committed")
     write(2, b"aborted")
-    committed, uncommitted = reading(log, isolation_level="read_committed"), reading(log)
+    committed, uncommitted = reading(log), reading(log, isolation_level="read_uncommitted")
     assert values(committed.poll()) == [b"plain"]
     assert values(uncommitted.poll()) == [b"plain", b"committed", b"aborted"]
     end(1, ControlType.COMMIT)

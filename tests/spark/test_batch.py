@@ -26,7 +26,8 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.model import LOG_APPEND_TIME, ProducerRecord, TopicPartition
-from pylog.partition.read.reader import Fetched, PartitionReader
+from pylog.partition.read.cursor import Fetched
+from pylog.partition.read.reader import PartitionReader
 from pylog.spark.source.ranges import PartitionRange
 from pylog.storage import OsFileSystem
 from tests.arrow.rows import CORNERS, T0, expected, rows, view_of

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 LOG_VARIABLE = "PYLOG_LOG"
-ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 # No default in a command's parser, so that a value before the command stays.
 _UNSET = argparse.SUPPRESS

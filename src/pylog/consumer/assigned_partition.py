@@ -68,8 +68,8 @@ class AssignedPartition:
 
     __slots__ = (
         "_batches", "_budget", "_decoder", "_given_back", "_opened",
-        "cursor", "failure", "format", "idle_round", "partition", "paused", "position", "quiet_since_s", "quiet_token",
-        "topic_id", "topic_partition",
+        "cursor", "failure", "format", "idle_round", "look_again", "partition", "paused", "position", "quiet_since_s",
+        "quiet_token", "topic_id", "topic_partition", "unmarked_since_s",
     )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, budget: Budget) -> None:
@@ -84,6 +84,8 @@ class AssignedPartition:
         self.quiet_token: object = None  # the partition's change token when there was nothing more to read
         self.idle_round = 0  # the fetcher's last round in which the partition had nothing more
         self.quiet_since_s = 0.0  # when it was last found to have nothing more
+        self.look_again = False  # more may become readable without a change of the partition
+        self.unmarked_since_s: float | None = None  # when a transaction was first found over, but without a marker
         self._budget = budget
         self._batches: deque[BatchView] = deque()
         self._opened: BatchView | None = None
@@ -107,6 +109,7 @@ class AssignedPartition:
         self._budget.store(self.topic_partition, 0)
         self._budget.open(self.topic_partition, 0)
         self.quiet_token = None
+        self.look_again = False
 
     def change_format(self, format: RecordFormat[Any]) -> None:
         """Return records as ``format``. Drops what was read ahead in another one, and its failure."""

@@ -11,7 +11,7 @@ from pylog.consumer.reset import OffsetReset
 from pylog.errors import ConfigError
 from pylog.group.assignor import check_assignor
 from pylog.group.directory import check_group
-from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN, check_isolation
+from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN, check_isolation
 
 _NAME_LENGTH_MAX = 249
 _NO_WAIT = "nothing is fetched from a server: poll(timeout) returns as soon as there are records"
@@ -42,7 +42,7 @@ class ConsumerConfig(NamedTuple):
     """``Consumer`` describes each option."""
 
     auto_offset_reset: str = "latest"
-    isolation_level: str = READ_UNCOMMITTED
+    isolation_level: str = READ_COMMITTED
     visibility: str = WRITTEN
     max_poll_records: int = 500
     fetch_max_bytes: int = 32 << 20

@@ -44,7 +44,7 @@ from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.manager.access import manager_of
 from pylog.model import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
-from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
+from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     - ``auto_offset_reset``: where to start if there is no position or it is not in the log:
       ``"latest"``, ``"earliest"``, ``"none"`` (raise), or ``"by_duration:PT1H"`` (the last hour;
       days to seconds, as in ISO 8601: ``P7D``, ``PT1H30M``).
-    - ``isolation_level``: ``"read_uncommitted"``, or ``"read_committed"``: no records of open or
-      aborted transactions.
+    - ``isolation_level``: ``"read_committed"``: no records of open or aborted transactions, nor any
+      after the first record of an open one; or ``"read_uncommitted"``: all records.
     - ``visibility``: ``"written"`` (as in Kafka), or ``"durable"``: only what survives power
       failure.
     - ``max_poll_records``: the most that ``poll`` returns, or an iteration takes from a partition
@@ -149,7 +149,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         log: LogFace[ConsumerLog],
         *,
         auto_offset_reset: str = "latest",
-        isolation_level: str = READ_UNCOMMITTED,
+        isolation_level: str = READ_COMMITTED,
         visibility: str = WRITTEN,
         max_poll_records: int = 500,
         fetch_max_bytes: int = 32 << 20,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.consumer")
 
+LOOK_AGAIN_S = 0.25  # for a transaction: its end, or its owner's death, changes no file of the partition
+_MARKED_AFTER_S = 0.2  # by others than its owner, which mostly is just about to write the marker
 _QUIET_S = 0.0005  # for each quiet partition; asking one takes some 15 µs, so this bounds the share of asking to 3 %
 
 
@@ -154,6 +156,10 @@ class Fetcher:
             return True
         return False
 
+    def must_look_again(self) -> bool:
+        """True if a partition that had nothing more to read may have something without a change."""
+        return any(item.look_again and not item.paused for item in self.assigned.values())
+
     def watched_partitions(self) -> tuple[PartitionLog, ...]:
         """The partitions that a wait watches."""
         assigned = self.assigned.values()
@@ -245,7 +251,7 @@ class Fetcher:
             if assigned.quiet_token is not None and partition.change_token() != assigned.quiet_token:
                 assigned.quiet_token = None
             return False
-        quiet_token, assigned.quiet_token = assigned.quiet_token, None
+        quiet_token, assigned.quiet_token = None if assigned.look_again else assigned.quiet_token, None
         cursor = assigned.cursor or Cursor(position)
         try:
             fetched = partition.fetch(
@@ -268,10 +274,25 @@ class Fetcher:
         self.fetched_bytes += size_bytes
         self._undo.append((assigned, position))
         assigned.fill(fetched, size_bytes)
+        assigned.look_again = fetched.is_blocked
+        if fetched.is_unmarked:
+            self._mark(assigned, partition)
+        else:
+            assigned.unmarked_since_s = None
         offset = fetched.cursor.offset
         if offset >= fetched.end_offset or not (fetched.batches or offset > cursor.offset):
             assigned.quiet_token = fetched.token
         return bool(fetched.batches)
+
+    def _mark(self, assigned: AssignedPartition, partition: PartitionLog) -> None:
+        """Write markers that nobody else does: without them every reader must ask about these transactions."""
+        if partition.writer is None:
+            return
+        assigned.look_again = True
+        if assigned.unmarked_since_s is None:
+            assigned.unmarked_since_s = self._now_s
+        elif self._now_s - assigned.unmarked_since_s >= _MARKED_AFTER_S:
+            partition.settle_transactions()
 
     def _reset_position(self, assigned: AssignedPartition, partition: PartitionLog, error: OffsetOutOfRange) -> None:
         """Apply ``auto_offset_reset`` to a position that is not in the log."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from pylog.consumer.assignment import Assignment
-from pylog.consumer.fetcher import Fetcher
+from pylog.consumer.fetcher import LOOK_AGAIN_S, Fetcher
 from pylog.errors import TopicNotFound, Wakeup
 from pylog.interrupts import own
 
@@ -61,7 +61,8 @@ class PollLoop:
                 continue
             if deadline is None:
                 return taken
-            wait_s = min(deadline - clock.monotonic(), _ASK_AGAIN_S)
+            longest_s = LOOK_AGAIN_S if self._fetcher.must_look_again() else _ASK_AGAIN_S
+            wait_s = min(deadline - clock.monotonic(), longest_s)
             if wait_s <= 0:
                 return taken
             changed = self._log.wait_for_change(self._has_changes, wait_s, self._current_watch())

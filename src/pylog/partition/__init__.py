@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from pylog.partition.read.reader import Cursor, Fetched
+from pylog.partition.read.cursor import Cursor, Fetched
 from pylog.partition.segments import SegmentInfo
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES, RECORDS_AT_ONCE
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.partition_log import PartitionLog
-from pylog.partition.read.visibility import READ_UNCOMMITTED, check_isolation
+from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN, check_isolation
 from pylog.partition.segments import SegmentInfo
 from pylog.partition.write.batch_input import checked_batch
 
@@ -85,10 +85,12 @@ class Partition(OfOneProcess):
         *,
         max_bytes: int = FETCH_BYTES,
         max_records: int | None = None,
-        isolation_level: str = READ_UNCOMMITTED,
+        isolation_level: str = READ_COMMITTED,
     ) -> list[Record]:
         """Records from ``offset`` on: about ``max_bytes`` of stored batches, at most ``max_records``; [] at the end.
 
+        With ``isolation_level="read_committed"`` the end is at the first record of a transaction that is under
+        way, and records of aborted ones are left out; ``"read_uncommitted"`` returns all.
         ``OffsetOutOfRange``; ``CorruptRecord`` if the batch at the offset is damaged.
         """
         _check_read(offset, max_bytes, max_records, isolation_level)
@@ -113,15 +115,24 @@ class Partition(OfOneProcess):
                 break
         return records
 
-    def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
+    def scan(
+        self, start: int | None = None, end: int | None = None, *, isolation_level: str = READ_COMMITTED
+    ) -> Iterator[Record]:
         """Every record from offset ``start`` (the earliest) to ``end`` (exclusive; the latest at the time of the call).
 
-        ``OffsetOutOfRange`` if ``start`` is not in the log; ``CorruptRecord`` at a damaged batch.
+        ``isolation_level`` as for ``read``. ``OffsetOutOfRange`` if ``start`` is not in the log; ``CorruptRecord`` at
+        a damaged batch.
         """
-        return self._scan(*_offset_range(start, end, self.topic_partition, self.log.current()))
+        check_isolation(isolation_level)
+        start, stop = _offset_range(start, end, self.topic_partition, self.log.current())
+        return self._scan(start, self._readable_end(stop, isolation_level), isolation_level)
 
-    def _scan(self, start: int, stop: int) -> Iterator[Record]:
-        for view in self.log.batches(start, stop):
+    def _readable_end(self, stop: int, isolation_level: str) -> int:
+        """At most ``stop``, and fixed now: a scan of a moment ends there, whatever is decided meanwhile."""
+        return min(stop, self.log.end_offset(isolation_level, WRITTEN))
+
+    def _scan(self, start: int, stop: int, isolation_level: str) -> Iterator[Record]:
+        for view in self.log.batches(start, stop, isolation_level):
             decoder = view.decoder(self.topic, self.number)
             decoder.skip_to(start)
             while records := decoder.take(RECORDS_AT_ONCE):
@@ -130,15 +141,26 @@ class Partition(OfOneProcess):
                         return
                     yield record
 
-    def to_arrow(self, start: int | None = None, end: int | None = None, *, headers: bool = False) -> pa.Table:
+    def to_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        headers: bool = False,
+        isolation_level: str = READ_COMMITTED,
+    ) -> pa.Table:
         """The records from ``start`` to ``end`` as an Arrow table with the columns of Spark's Kafka source.
 
-        Needs the ``arrow`` extra (``ConfigError`` without it). ``OffsetOutOfRange`` if ``start`` is not in the log.
+        ``isolation_level`` as for ``read``. Needs the ``arrow`` extra (``ConfigError`` without it). ``OffsetOutOfRange``
+        if ``start`` is not in the log.
         """
+        check_isolation(isolation_level)
         first, stop = _offset_range(start, end, self.topic_partition, self.log.current())
         from pylog import arrow
 
-        return arrow.table(self.log.batches(first, stop), self.topic_partition, first, stop, headers=headers)
+        stop = self._readable_end(stop, isolation_level)
+        views = self.log.batches(first, stop, isolation_level)
+        return arrow.table(views, self.topic_partition, first, stop, headers=headers)
 
     # What is there
 
@@ -155,7 +177,7 @@ class Partition(OfOneProcess):
     @property
     def last_stable_offset(self) -> int:
         """The offset below which every transaction is decided: where ``read_committed`` ends."""
-        return self.log.current().last_stable_offset
+        return self.log.end_offset(READ_COMMITTED, WRITTEN)
 
     @property
     def durable_offset(self) -> int:

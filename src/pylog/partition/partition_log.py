@@ -23,7 +23,6 @@ from pylog.partition.read.published import PublishedView
 from pylog.partition.read.reader import PartitionReader
 from pylog.partition.read.sync_as_reader import sync_as_reader
 from pylog.partition.read.undecided import Outcome
-from pylog.partition.read.visibility import visible_end
 from pylog.partition.write.batch_input import encoded_batch
 from pylog.partition.write.durability import Durability
 from pylog.partition.write.writer import PartitionWriter
@@ -33,6 +32,7 @@ from pylog.segment.naming import COMMIT_SLOTS, LOG
 logger = logging.getLogger("pylog.partition")
 
 SETTLING_EVERY_S = 0.2
+SETTLING_AFTER_FAILURE_S = 5.0  # a stopped process that holds a lock mostly holds it for longer
 
 
 class Transactions(Protocol):
@@ -216,6 +216,7 @@ class PartitionLog:
         try:
             self._transactions().settle(self)
         except own(PylogError) as error:
+            self._next_settling_s = now_s + SETTLING_AFTER_FAILURE_S
             logger.warning("%r: open transactions stay open for now: %s", self.directory.path, error)
 
     def is_syncing_here(self) -> bool:
@@ -275,7 +276,7 @@ class PartitionLog:
 
     def end_offset(self, isolation_level: str, visibility: str) -> int:
         """The offset after the last record that such a reader may see."""
-        return visible_end(self.current(), isolation_level, visibility)
+        return self.reader.end_offset(isolation_level, visibility)
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record at or after a time; None if all are older."""

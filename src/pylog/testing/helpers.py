@@ -39,7 +39,7 @@ def produce_all(
 
 
 def consume_all(
-    log: Log, topic: str, *, partition: int | None = None, isolation_level: str = "read_uncommitted"
+    log: Log, topic: str, *, partition: int | None = None, isolation_level: str = "read_committed"
 ) -> list[Record]:
     """The records of a topic or partition up to the current end, by partition, then offset."""
     from pylog.consumer import Consumer

@@ -15,7 +15,7 @@ from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
-from pylog.storage import while_holding
+from pylog.storage import LOCK_KIND, NETWORK_FILESYSTEMS, FileSystem, while_holding
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
 from pylog.transaction.state import Status, TransactionState
@@ -25,6 +25,11 @@ from pylog.transaction.table import PATIENCE_MS, TransactionTable
 logger = logging.getLogger("pylog.transaction")
 
 
+def sees_deaths(filesystem: FileSystem, root: str) -> bool:
+    """Whether a free lock shows that its holder is dead: not to another host, nor if a probe must take the lock."""
+    return LOCK_KIND == "ofd" and filesystem.kind(root) not in NETWORK_FILESYSTEMS
+
+
 class Outcomes:
     """Decides the transactions of one log, for readers and for writers. Safe to share among threads."""
 
@@ -32,6 +37,7 @@ class Outcomes:
         self._manager = manager
         self._filesystem = manager.filesystem
         self._table = manager.part(TransactionTable)
+        self._sees_deaths = not manager.read_only or sees_deaths(self._filesystem, manager.layout.root)
 
     def outcome(self, producer_id: int, epoch: int) -> Outcome:
         """How the transaction of a batch that was just read ended.
@@ -39,6 +45,8 @@ class Outcomes:
         If the owner is dead or late, and this process may write, it is decided now. Raises ``CorruptSegment``
         if the table is damaged: then nothing is decided. If a disk refuses, it is undecided for now.
         """
+        if not self._sees_deaths:
+            return self._of_table(producer_id, epoch, is_live=True, is_last=False)
         directory = self._directory_of(producer_id)
         if directory is None:
             return self._of_unknown(producer_id)

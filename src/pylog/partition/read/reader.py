@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from itertools import chain, pairwise
-from typing import NamedTuple, TypeVar
+from itertools import chain
+from typing import TypeVar
 
 from pylog.codec.batch import BatchView
 from pylog.codec.format import HEADER_BYTES
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own, suppress
-from pylog.limits import FETCH_BYTES, RECORDS_AT_ONCE
+from pylog.limits import FETCH_BYTES
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.read.cursor import Cursor, Fetched
 from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
-from pylog.partition.read.undecided import AskOutcome, OpenTransaction, OpenTransactions, Undecided
+from pylog.partition.read.tail import Tail
+from pylog.partition.read.times import Times
+from pylog.partition.read.undecided import AskOutcome, OpenTransaction, Undecided
 from pylog.partition.read.unindexed import aborted_by_markers, is_assessed
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
@@ -42,50 +45,35 @@ T = TypeVar("T")
 
 _OPEN_SEGMENTS_MAX = 16  # closed ones: random seeks return to them, and opening one reads its seal
 _REREADS_MAX = 5
-NONE_UNDECIDED = Undecided(0, (), False)
-
-
-class Cursor(NamedTuple):
-    """Where to read next. ``base`` and ``position`` are the place in the file, -1 if the offset must be looked up."""
-
-    offset: int
-    base: int = -1
-    position: int = -1
-
-
-class Fetched(NamedTuple):
-    """Batches with records for the application, where to continue, and the visible end at that time.
-
-    ``token`` is the partition's change token from before the read, None if it is unknown.
-    """
-
-    batches: list[BatchView]
-    cursor: Cursor
-    end_offset: int
-    token: object = None
-    is_blocked: bool = False  # records follow, of a transaction that is under way
 
 
 class PartitionReader:
     """Reads what ``published`` says is there."""
 
     def __init__(
-        self, directory: PartitionDirectory, published: Published, ask_outcome: AskOutcome | None = None
+        self,
+        directory: PartitionDirectory,
+        published: Published,
+        ask_outcome: AskOutcome | None = None,
+        aborted: tuple[AbortedTransaction, ...] = (),
     ) -> None:
-        """Without ``ask_outcome``, ``read_committed`` ends at the last stable offset, as in Kafka."""
+        """Without ``ask_outcome``, ``read_committed`` ends at the last stable offset, as in Kafka.
+
+        ``aborted``: transactions before it that have no marker.
+        """
         self._directory = directory
         self._filesystem = directory.filesystem
         self._path = directory.path
-        self._topic_partition = directory.topic_partition
+        self.topic_partition = directory.topic_partition
         self._home = directory.home
         self.published = published
-        self._ask_outcome = ask_outcome
+        self._decided = Undecided(0, aborted, False)
+        self._tail = None if ask_outcome is None else Tail(self, published.current, ask_outcome)
         # Threads share this object: each of these is replaced whole, and files close when the last user drops them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._kept_for = (-1, -1)  # the active segment and version of the list that the next two belong to
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._without_aborts: set[int] = set()  # closed segments that have no transaction index
-        self._open_transactions = OpenTransactions(-1)
         self._unindexed: tuple[CommitState, list[AbortedTransaction]] | None = None  # the last that was read
 
     def segments(self, state: CommitState) -> Segments:
@@ -117,7 +105,7 @@ class PartitionReader:
             try:
                 return look()
             except own(FileNotFoundError, OffsetOutOfRange):
-                self._listed, self._open = None, {}
+                self.reopen()
         raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
 
     def _segment_infos(self) -> tuple[SegmentInfo, ...]:
@@ -170,36 +158,39 @@ class PartitionReader:
                 return Fetched([], cursor, cursor.offset, token)
             if not state.log_start_offset <= cursor.offset <= state.log_end_offset:
                 raise self._out_of_range(cursor.offset, state)
-            limit = visible_end(state, isolation_level, visibility)
-            undecided = NONE_UNDECIDED
+            end = limit = visible_end(state, isolation_level, visibility)
+            undecided = self._decided
             try:
                 if isolation_level == READ_COMMITTED and limit == state.last_stable_offset < state.high_watermark:
-                    undecided = self._undecided(state, visibility)
-                    limit = max(limit, undecided.end)
+                    if cursor.offset < limit:
+                        end = limit if self._tail is None else visible_end(state, READ_UNCOMMITTED, visibility)
+                    elif self._tail is not None:
+                        undecided = self._tail.look(state, visibility)
+                        end = limit = undecided.end
                 batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level, undecided.aborted)
-                if undecided.is_blocked:
-                    return Fetched(batches, cursor, limit, None, True)
-                return Fetched(batches, cursor, limit, token)
+                return Fetched(batches, cursor, end, token, undecided.is_blocked, undecided.is_unmarked)
             except own(FileNotFoundError):
                 pass  # deleted meanwhile: read what is left
             except own(CorruptSegment) as damage:
+                if not f"{damage.facts.get('path', self._path)}/".startswith(f"{self._path}/"):
+                    raise  # of the table of transactions
                 if is_reopened:
                     resumes_at = damage.facts.get("next_offset")
                     if resumes_at is not None and resumes_at <= cursor.offset:  # a wrong seal must not lead backwards
                         damage.facts.update(next_position=None, next_offset=None)
-                    damage.facts.update(self._topic_partition._asdict(), offset=cursor.offset)
+                    damage.facts.update(self.topic_partition._asdict(), offset=cursor.offset)
                     raise
                 is_reopened = True  # a copy may have replaced it after a failed sync: reopen it
-            self._listed, self._open = None, {}
+            self.reopen()
             cursor = Cursor(cursor.offset)
         raise CorruptSegment(
             f"{self._path}: the segment that holds offset {cursor.offset} is missing",
-            path=self._path, position=0, offset=cursor.offset, **self._topic_partition._asdict(),
+            path=self._path, position=0, offset=cursor.offset, **self.topic_partition._asdict(),
         )  # fmt: skip
 
-    def batches(self, start: int, end: int) -> Iterator[BatchView]:
+    def batches(self, start: int, end: int, isolation_level: str = READ_UNCOMMITTED) -> Iterator[BatchView]:
         """The batches that hold offsets from ``start`` to ``end``, up to the visible end if that comes first."""
-        for fetched in self.fetches(start, end):
+        for fetched in self.fetches(start, end, isolation_level=isolation_level):
             yield from fetched.batches
 
     def fetches(
@@ -227,12 +218,12 @@ class PartitionReader:
         found = None
         if base is not None and path == self._directory.file_path(base, LOG):
             with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
-                segment, end = self._segment(base, state, following)
+                segment, end = self.segment(base, state, following)
                 found = next_whole(segment, file, damage, offset, end, end_offset)
         return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
 
     def _out_of_range(self, offset: int, state: CommitState) -> OffsetOutOfRange:
-        topic, number = self._topic_partition
+        topic, number = self.topic_partition
         return OffsetOutOfRange(
             f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
             f"to {state.log_end_offset}",
@@ -250,7 +241,7 @@ class PartitionReader:
         unmarked: tuple[AbortedTransaction, ...],
     ) -> tuple[list[BatchView], Cursor]:
         while cursor.offset < limit:
-            batches, cursor = self._read_at(cursor, state, max_bytes)
+            batches, cursor = self.read_at(cursor, state, max_bytes)
             if not batches:
                 break
             aborted = self._aborted_among(batches, state, unmarked) if isolation_level == READ_COMMITTED else set()
@@ -262,7 +253,7 @@ class PartitionReader:
                 return visible, cursor
         return [], cursor
 
-    def _read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
+    def read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
         """Checked batches at the cursor, from its segment or the first later one that has any."""
         offset = cursor.offset
         segments = self._segments_since(state, offset)
@@ -275,7 +266,7 @@ class PartitionReader:
                 self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
             if following is None and not state.written_end:
                 break  # its file may be missing: a roll publishes it first
-            segment, end = self._segment(base, state, following)
+            segment, end = self.segment(base, state, following)
             known = cursor.base == base and 0 <= cursor.position <= end
             expected = offset if known else None if offset > base else base
             position = cursor.position if known else segment.locate(offset, end) if expected is None else 0
@@ -308,7 +299,7 @@ class PartitionReader:
             path=path, position=position, problem="missing offsets", next_offset=found, next_position=None,
         )  # fmt: skip
 
-    def _segment(self, base: int, state: CommitState, following: int | None) -> tuple[TimedSegmentReader, int]:
+    def segment(self, base: int, state: CommitState, following: int | None) -> tuple[TimedSegmentReader, int]:
         """The open segment and the position where its visible part ends."""
         closed = following is not None
         key = (base, closed, state.segments_version)
@@ -326,44 +317,40 @@ class PartitionReader:
             self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])
         return segment, segment.size() if closed else state.written_end
 
+    def reopen(self) -> None:
+        """Open every file again, and list them, when it is needed."""
+        self._listed, self._open = None, {}
+
+    # Transactions
+
+    def end_offset(self, isolation_level: str, visibility: str) -> int:
+        """The offset after the last record that such a reader may see."""
+        state = self.published.current()
+        end = visible_end(state, isolation_level, visibility)
+        if isolation_level == READ_COMMITTED and end == state.last_stable_offset < state.high_watermark:
+            return self.undecided(visibility).end
+        return end
+
+    def undecided(self, visibility: str = WRITTEN, state: CommitState | None = None) -> Undecided:
+        """What ``read_committed`` may read after the last stable offset (of ``state``, default: now)."""
+
+        def look() -> Undecided:
+            now = state or self.published.current()
+            if self._tail is None:
+                return Undecided(visible_end(now, READ_COMMITTED, visibility), (), False)
+            return self._tail.look(now, visibility)
+
+        return self._reread(look)
+
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that have no marker here, by their first offsets."""
-        state = self.published.current()
-        return (
-            self._reread(lambda: self._scanned(state).all()) if state.last_stable_offset < state.high_watermark else []
-        )
 
-    def _undecided(self, state: CommitState, visibility: str) -> Undecided:
-        """What may be read after the last stable offset. First the batches, then how they ended."""
-        end = visible_end(state, READ_UNCOMMITTED, visibility)
-        if self._ask_outcome is None or end <= state.last_stable_offset:
-            return Undecided(state.last_stable_offset, (), True)
-        known = self._scanned(state)
-        undecided = known.decided(end, self._ask_outcome)
-        if undecided.aborted:
-            known = known.copy()
-            self._scan(known, self.published.current())
-            undecided = known.without_committed(undecided)
-        return undecided
+        def look() -> list[OpenTransaction]:
+            state = self.published.current()
+            is_any = self._tail is not None and state.last_stable_offset < state.high_watermark
+            return self._tail.scanned(state).all() if is_any and self._tail is not None else []
 
-    def _scanned(self, state: CommitState) -> OpenTransactions:
-        """The open transactions at the end of the log. Only what is new since the last call is read."""
-        known = self._open_transactions.copy()
-        if known.start != state.last_stable_offset or known.next_offset > state.log_end_offset:
-            known = OpenTransactions(state.last_stable_offset)
-        self._scan(known, state)
-        self._open_transactions = known
-        return known
-
-    def _scan(self, known: OpenTransactions, state: CommitState) -> None:
-        """Take in what follows, up to the log's end."""
-        cursor = Cursor(known.next_offset)
-        while cursor.offset < state.log_end_offset:
-            batches, after = self._read_at(cursor, state, FETCH_BYTES)
-            if after.offset <= cursor.offset:
-                break
-            known.scan(batches)
-            cursor = after
+        return self._reread(look)
 
     def _aborted_among(
         self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]
@@ -405,66 +392,11 @@ class PartitionReader:
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""
-        return self._reread(lambda: self._offset_for_time(timestamp_ms))
-
-    def _offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        state = self.published.current()
-        segments = self.segments(state)
-        first = segments.floor(state.log_start_offset)
-        for base in segments.bases:
-            if first is None or base >= first:
-                found = self._first_in_segment(base, state, segments.after(base), timestamp_ms)
-                if found is not None:
-                    return found
-        return None
+        return self._reread(lambda: Times(self).first_since(timestamp_ms))
 
     def spans_of_times(self, start: int, end: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-        """Rising spans between ``start`` and ``end`` that contain every record of these times.
-
-        They include what is damaged or was deleted meanwhile: reading it raises the error.
-        """
-        state = self.published.current()
-        segments = self.segments(state).since(start)
-        found: list[tuple[int, int]] = []
-        for base, following in pairwise([*segments.bases, state.log_end_offset]):
-            if base >= end or (base == state.active_base and state.least_timestamp_ms > last_ms):
-                break  # all of the active segment is younger
-            spans: list[tuple[int, int | None]] = [(base, following)]
-            with suppress(FileNotFoundError, CorruptSegment):
-                segment, size = self._segment(base, state, segments.after(base))
-                spans = segment.spans_of_times(first_ms, last_ms, size)
-            for first, limit in spans:
-                low, high = max(first, start), min(following if limit is None else limit, end)
-                if found and found[-1][1] == low < high:
-                    found[-1] = found[-1][0], high
-                elif low < high:
-                    found.append((low, high))
-        return found
-
-    def _first_in_segment(
-        self, base: int, state: CommitState, following: int | None, timestamp_ms: int
-    ) -> OffsetAndTimestamp | None:
-        """Find the batch by the headers, then the record in it."""
-        start = max(base, state.log_start_offset)
-        if following is None and not state.written_end:
-            return None  # its file may not be there yet: a roll publishes it first
-        segment, end = self._segment(base, state, following)
-        header = segment.first_batch_since(timestamp_ms, start, end) if end else None
-        if header is None:
-            return None
-        return self._first_since(
-            max(header.base_offset, start), state.log_end_offset if following is None else following, timestamp_ms
-        )
-
-    def _first_since(self, offset: int, end: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        for view in self.batches(offset, end):
-            if view.header.base_offset < end and view.header.max_timestamp_ms >= timestamp_ms:
-                decoder = view.decoder(*self._topic_partition)
-                while records := decoder.take(RECORDS_AT_ONCE):
-                    for record in records:
-                        if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
-                            return OffsetAndTimestamp(record.offset, record.timestamp_ms)
-        return None
+        """Rising spans between ``start`` and ``end`` that contain every record of these times. See ``times.py``."""
+        return Times(self).spans(start, end, first_ms, last_ms)
 
     def close(self) -> None:
         """Drop the files; another thread that is reading finishes first."""

@@ -43,28 +43,33 @@ class Undecided(NamedTuple):
     end: int
     aborted: tuple[AbortedTransaction, ...]
     is_blocked: bool  # by a transaction that is under way
+    is_unmarked: bool = False  # a transaction before the end is over, and has no marker
 
 
 class OpenTransactions:
     """The transactions without a marker among the batches that were scanned, in order."""
 
-    def __init__(self, start: int) -> None:
-        self.start = start  # the last stable offset when the scan began
+    def __init__(self, start: int, leader_epoch: int) -> None:
         self.next_offset = start
+        self.leader_epoch = leader_epoch
         self._found: dict[int, OpenTransaction] = {}
-        self._committed: set[int] = set()  # the first offsets of those that a marker ended during this look
+        self._outcomes: dict[int, Outcome] = {}  # by first offset; those that will not change
+        self._committed: set[int] = set()  # the first offsets of those that a marker ended since the last copy
 
     def copy(self) -> OpenTransactions:
         """The same, for one look: threads share what is kept."""
-        made = OpenTransactions(self.start)
-        made.next_offset, made._found = self.next_offset, dict(self._found)
+        made = OpenTransactions(self.next_offset, self.leader_epoch)
+        made._found, made._outcomes = dict(self._found), dict(self._outcomes)
         return made
 
-    def scan(self, batches: Iterable[BatchView]) -> None:
-        """Take in the batches that follow."""
+    def all(self) -> list[OpenTransaction]:
+        """All of them, by their first offsets."""
+        return sorted(self._found.values(), key=_first_offset)
+
+    def scan(self, batches: Iterable[BatchView], next_offset: int) -> None:
+        """Take in the batches that follow, up to ``next_offset``."""
         for view in batches:
             header = view.header
-            self.next_offset = header.last_offset + 1
             if not header.is_transactional:
                 continue
             if not header.is_control:
@@ -72,25 +77,32 @@ class OpenTransactions:
                 self._found.setdefault(header.producer_id, known)
             elif (kind := _type_of(view)) in (ControlType.ABORT, ControlType.COMMIT):
                 ended = self._found.pop(header.producer_id, None)
-                if ended is not None and kind is ControlType.COMMIT:
-                    self._committed.add(ended.first_offset)
-
-    def all(self) -> list[OpenTransaction]:
-        """All of them, by their first offsets."""
-        return sorted(self._found.values(), key=_first_offset)
+                if ended is not None:
+                    self._outcomes.pop(ended.first_offset, None)
+                    if kind is ControlType.COMMIT:
+                        self._committed.add(ended.first_offset)
+        self.next_offset = next_offset
 
     def decided(self, end: int, ask: AskOutcome) -> Undecided:
         """What may be read of them below ``end``, by how each of them ended."""
         aborted: list[AbortedTransaction] = []
+        is_unmarked = False
         for producer_id, epoch, first_offset in self.all():
             if first_offset >= end:
                 break
-            outcome = ask(producer_id, epoch)
+            outcome = self._outcomes.get(first_offset) or ask(producer_id, epoch)
             if outcome is Outcome.UNDECIDED:
-                return Undecided(first_offset, tuple(aborted), True)
+                return Undecided(first_offset, tuple(aborted), True, is_unmarked)
+            is_unmarked = True
             if outcome is Outcome.ABORTED:
                 aborted.append(AbortedTransaction(producer_id, first_offset, end - 1, -1))
-        return Undecided(end, tuple(aborted), False)
+            else:
+                self._outcomes[first_offset] = outcome
+        return Undecided(end, tuple(aborted), False, is_unmarked)
+
+    def knows(self, aborted: Iterable[AbortedTransaction]) -> bool:
+        """Whether all of these were found aborted before."""
+        return all(each.first_offset in self._outcomes for each in aborted)
 
     def without_committed(self, undecided: Undecided) -> Undecided:
         """Without those that a commit marker has ended since they were asked for.
@@ -99,6 +111,10 @@ class OpenTransactions:
         for after the question, is no commit either.
         """
         aborted = tuple(each for each in undecided.aborted if each.first_offset not in self._committed)
+        open_offsets = {found.first_offset for found in self._found.values()}
+        self._outcomes.update(
+            {each.first_offset: Outcome.ABORTED for each in aborted if each.first_offset in open_offsets}
+        )
         return undecided._replace(aborted=aborted)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pylog.model import OffsetRange
 from pylog.partition.read.reader import PartitionReader
+from pylog.spark.source.decisions import Decided, Decisions
 from pylog.spark.source.directory import LogDirectory, PartitionSource
 from pylog.spark.source.filters import Wanted, wanted_by
 from pylog.spark.source.options import SourceOptions
@@ -69,17 +70,21 @@ def plan(options: SourceOptions, wanted: Wanted = Wanted()) -> list[PartitionRan
 
     Requested offsets that are gone are data loss, even if a filter leaves them out.
     """
-    sources = select_partitions(LogDirectory(options.path), options.selection)
+    directory = LogDirectory(options.path)
+    sources = select_partitions(directory, options.selection)
     for asked in (options.starting, options.ending):
         check_complete(asked, [source.topic_partition for source in sources])
-    planned = [piece for source in sources for piece in _plan_partition(source, options, wanted)]
+    with closing(Decisions(directory.transactions_root, options.isolation_level)) as decisions:
+        planned = [piece for source in sources for piece in _plan_partition(source, decisions, options, wanted)]
     return split(planned, options.splitting)
 
 
-def _plan_partition(source: PartitionSource, options: SourceOptions, wanted: Wanted) -> list[PartitionRange]:
+def _plan_partition(
+    source: PartitionSource, decisions: Decisions, options: SourceOptions, wanted: Wanted
+) -> list[PartitionRange]:
     """The pieces of the requested range that may contain wanted rows."""
     with closing(source.reader()) as reader:
-        whole = _range(source, reader, options)
+        whole = _range(source, reader, decisions.of(source, reader.published.current()), options)
         return [sized(reader, whole, start, end) for start, end in _narrowed(reader, whole, wanted)]
 
 
@@ -93,8 +98,10 @@ def _narrowed(reader: PartitionReader, whole: PartitionRange, wanted: Wanted) ->
     return [part for start, end in spans for part in reader.spans_of_times(start, end, first_ms, last_ms)]
 
 
-def _range(source: PartitionSource, reader: PartitionReader, options: SourceOptions) -> PartitionRange:
-    published, partition = reader.published.current(), source.topic_partition
+def _range(
+    source: PartitionSource, reader: PartitionReader, decided: Decided, options: SourceOptions
+) -> PartitionRange:
+    published, partition = decided.published, source.topic_partition
     there = readable_offsets(published, options.isolation_level)
     wanted = OffsetRange(
         start_offset(reader, partition, there, options),
@@ -106,4 +113,4 @@ def _range(source: PartitionSource, reader: PartitionReader, options: SourceOpti
     is_end_lost = found.end != wanted.end and not options.ending.is_time and not (by_time and wanted.end < found.start)
     if is_start_lost or is_end_lost:
         report_missing_offsets(partition, wanted, there, published.high_watermark, options)
-    return PartitionRange.of(source, published, found, options)
+    return PartitionRange.of(source, decided, found, options)

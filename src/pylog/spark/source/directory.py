@@ -14,6 +14,7 @@ from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, detect_kin
 from pylog.catalog.layout import parse_partition
 from pylog.clock import SystemClock
 from pylog.errors import InvalidPartition, LogNotFound, TopicNotFound
+from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
@@ -73,11 +74,16 @@ class PartitionSource(NamedTuple):
         """What can be read now. ``TopicNotFound``; ``CorruptSegment``, also without a directory."""
         return self.view().current()
 
-    def reader(self, published: CommitState | None = None) -> PartitionReader:
-        """Reads what is ``published`` (default: now), not later appends. The caller closes it."""
+    def reader(
+        self, published: CommitState | None = None, aborted: tuple[AbortedTransaction, ...] = ()
+    ) -> PartitionReader:
+        """Reads what is ``published`` (default: now), not later appends. The caller closes it.
+
+        ``aborted``: transactions before the last stable offset that have no marker.
+        """
         directory = self.partition_directory()
         there = PublishedOnce(published or self.view(directory).current())
-        return PartitionReader(directory, there)
+        return PartitionReader(directory, there, aborted=aborted)
 
     def view(self, directory: PartitionDirectory | None = None) -> PublishedView:
         return PublishedView(directory or self.partition_directory(), log_start=self.log_start)
@@ -125,6 +131,11 @@ class LogDirectory:
                 path=path,
             )
         self._layout, self._is_kafka = Layout(root), COMMIT_SLOTS not in names
+
+    @property
+    def transactions_root(self) -> str | None:
+        """The log's directory; None if its transactions can't be asked about: only their markers decide then."""
+        return None if self._is_kafka or self._alone else self._layout.root
 
     def version(self) -> int | None:
         """A number that changes if a topic is created, altered or deleted; None if unknown."""

@@ -20,12 +20,15 @@ from pyspark.sql.datasource import InputPartition
 from pylog import arrow
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
+from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
 from pylog.model import OffsetRange
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.read.reader import Cursor, Fetched, PartitionReader
+from pylog.partition.read.cursor import Cursor, Fetched
+from pylog.partition.read.reader import PartitionReader
 from pylog.segment.naming import LOG
+from pylog.spark.source.decisions import Decided
 from pylog.spark.source.directory import PartitionSource, identity_of
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import report_loss
@@ -40,6 +43,7 @@ class PartitionRange(InputPartition):
     """Offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``.
 
     ``size_bytes``: about the stored size, 0 if unknown. ``skip_damage``: continue after damage.
+    ``aborted``: transactions that have no marker yet.
     """
 
     source: PartitionSource
@@ -50,14 +54,15 @@ class PartitionRange(InputPartition):
     fail_on_data_loss: bool
     size_bytes: int = 0
     skip_damage: bool = False
+    aborted: tuple[AbortedTransaction, ...] = ()
 
     @classmethod
     def of(
-        cls, source: PartitionSource, published: CommitState, offsets: OffsetRange, options: SourceOptions
+        cls, source: PartitionSource, decided: Decided, offsets: OffsetRange, options: SourceOptions
     ) -> PartitionRange:
         return cls(
-            source, published, *offsets, options.isolation_level, options.fail_on_data_loss,
-            skip_damage=options.skip_damage,
+            source, decided.published, *offsets, options.isolation_level, options.fail_on_data_loss,
+            skip_damage=options.skip_damage, aborted=decided.aborted,
         )  # fmt: skip
 
 
@@ -97,7 +102,7 @@ class _RangeReader:
     def _reader_of(self, published: CommitState) -> PartitionReader:
         if self._planned.skip_damage:  # after damage it may resume in the batch that holds the log start
             published = published._replace(log_start_offset=0)
-        return self._source.reader(published)
+        return self._source.reader(published, self._planned.aborted)
 
     def close(self) -> None:
         self._reader.close()

@@ -28,6 +28,7 @@ from pylog.clock import Clock, SystemClock
 from pylog.model import OffsetRange, TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.spark.source import stream_offsets
+from pylog.spark.source.decisions import Decided
 from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import (
@@ -215,9 +216,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 offsets = self._checked(topic_partition, published, wanted)
                 if offsets.start < offsets.end:
-                    planned.append(self._range(source, published, offsets))
+                    decided = Decided(published, self._watched.aborted_of(topic_partition))
+                    planned.append(self._range(source, decided, offsets))
         splitting = self._options.splitting
         return coalesce(split(planned, splitting), splitting)
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if "_watched" in self.__dict__:
+            self._watched.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, arrow_schema(self._schema, include_headers=self._options.include_headers))
@@ -229,9 +236,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report_missing_offsets(topic_partition, wanted, there, published.high_watermark, self._options)
         return found
 
-    def _range(self, source: PartitionSource, published: CommitState, offsets: OffsetRange) -> PartitionRange:
-        with closing(source.reader(published)) as reader:
-            return sized(reader, PartitionRange.of(source, published, offsets, self._options), *offsets)
+    def _range(self, source: PartitionSource, decided: Decided, offsets: OffsetRange) -> PartitionRange:
+        with closing(source.reader(decided.published)) as reader:
+            return sized(reader, PartitionRange.of(source, decided, offsets, self._options), *offsets)
 
     def _report_loss(self, topic_partition: TopicPartition, position: int, cause: str) -> None:
         topic, partition = topic_partition

@@ -7,9 +7,11 @@ one read per partition. Kafka's directories have neither and are listed and asse
 from __future__ import annotations
 
 from pylog.errors import InvalidPartition, PylogError, TopicNotFound
+from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
+from pylog.spark.source.decisions import Decisions
 from pylog.spark.source.directory import LogDirectory, PartitionSource
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.planning import select_partitions
@@ -24,10 +26,13 @@ class WatchedPartition:
         self.source = source
         self._view = source.view()
         self.stays_open = stays_open
+        self.aborted: tuple[AbortedTransaction, ...] = ()
 
-    def published(self) -> CommitState:
+    def published(self, decisions: Decisions) -> CommitState:
+        """With all decided below its last stable offset; ``aborted`` has what is aborted there without a marker."""
         try:
-            return self._view.current()
+            published, self.aborted = decisions.of(self.source, self._view.current())
+            return published
         finally:
             if not self.stays_open:
                 self._view.let_go()
@@ -40,6 +45,7 @@ class WatchedPartitions:
         self._options = options
         self._version: int | None = None
         self._watched: dict[TopicPartition, WatchedPartition] = {}
+        self._decisions = Decisions(None, options.isolation_level)
         self.missing: list[PylogError] = []
 
     def published(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
@@ -55,14 +61,23 @@ class WatchedPartitions:
         if version is None or version != self._version:
             self._list(directory)
             self._version = version
+            self.close()  # the log may be another one now
+            self._decisions = Decisions(directory.transactions_root, self._options.isolation_level)
 
     def published_of(self, topic_partition: TopicPartition) -> tuple[PartitionSource, CommitState] | None:
         """The state of a listed partition; None if it is gone."""
         partition = self._watched.get(topic_partition)
         try:
-            return None if partition is None else (partition.source, partition.published())
+            return None if partition is None else (partition.source, partition.published(self._decisions))
         except own(TopicNotFound):  # deleted since it was listed
             return None
+
+    def aborted_of(self, topic_partition: TopicPartition) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions without a marker, when its state was last asked for."""
+        return self._watched[topic_partition].aborted
+
+    def close(self) -> None:
+        self._decisions.close()
 
     def _list(self, directory: LogDirectory) -> None:
         found = {source.topic_partition: source for source in self._selected(directory)}
