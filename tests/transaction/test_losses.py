@@ -194,7 +194,7 @@ def an_owner_commits_and_goes_on_between_two_looks_of_a_reader() -> str:
         with stage.machine.process().open_log("/log", read_only=True) as log:
             reader = log.manager.partition("t", 0).reader
             state = reader.published.current()
-            undecided = reader._undecided(state, "written")
+            undecided = reader.undecided("written", state)
     return "" if not undecided.aborted else f"T1, which is committed, was skipped: {undecided}"
 
 

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import logging
 import threading  # an application may abort in another thread than the one that sends
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from pylog.clock import SystemClock
 from pylog.errors import (
+    CommitFailed,
     ConfigError,
     InvalidTransactionState,
     LogLocked,
@@ -38,12 +39,13 @@ from pylog.errors import (
 )  # fmt: skip
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
-from pylog.model import TopicPartition
+from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from pylog.producer.touched import TouchedPartitions
 from pylog.transaction.directory import check_transactional_id
+from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class ProducerTransactions:
         self._may_be_one_batch = True  # no batch of this epoch has an unknown outcome
         # Tests move time, and choose the order of all steps: then nothing runs at once.
         self._touched = TouchedPartitions(*() if type(self._manager.clock) is SystemClock else (1,))
+        self._offsets = TransactionOffsets(self._manager)
         self._reset()
 
     def _reset(self) -> None:
@@ -133,6 +136,14 @@ class ProducerTransactions:
         if self.state is not State.IN_TRANSACTION or not self._takes_records:
             raise self._refused("send")
 
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: ConsumerGroupMetadata | str
+    ) -> None:
+        """Keep them until the commit."""
+        with self._lock:
+            self.require_open()
+            self._offsets.add(offsets, member)
+
     def commit(self, sender: Sender) -> None:
         with self._turn("commit_transaction"):
             owner = self._owner
@@ -143,6 +154,7 @@ class ProducerTransactions:
                 self._require_no_failure()
                 if not self._choose_one_batch(sender):
                     self._write_all(sender)
+                    self._append_offsets(owner)
             if self._only_batch is not None:
                 self._commit_one_batch(sender, owner, self._only_batch)
             elif self._is_started:
@@ -263,7 +275,7 @@ class ProducerTransactions:
         """Whether the transaction is one batch: it is all or none by itself, and needs no marker."""
         with self._identity_lock:
             unsent = sender.unsent_batches()
-            if self._is_started or not self._may_be_one_batch or len(unsent) != 1:
+            if self._is_started or self._offsets or not self._may_be_one_batch or len(unsent) != 1:
                 return False
             self._only_batch = unsent[0]
             return True
@@ -305,16 +317,32 @@ class ProducerTransactions:
                 transactional_id=self._transactional_id,
             )
 
+    def _append_offsets(self, owner: TransactionOwner) -> None:
+        """Append the groups' offsets. If that fails, the transaction can only be aborted."""
+        if not self._offsets:
+            return
+        if not self._is_started:
+            owner.start()
+            self._is_started = self._may_be_one_batch = True
+        self.error = OutcomeUnknown("interrupted while offsets were appended")
+        try:
+            for partition, end_offset in self._offsets.append(owner, self._touched.add):
+                self._touched.appended(partition.log.topic_partition, end_offset)
+        except own(PylogError) as error:
+            self.error = error
+            raise self._failed(error) from error
+        self.error = None
+
     def _commit_ongoing(self, owner: TransactionOwner) -> None:
         if self.state is State.IN_TRANSACTION:
             owner.keep_alive()
             self._touched.sync()
         self.state = State.COMMITTING
         try:
-            owner.commit(self._touched.names())
-        except own(NotAppended, LogLocked) as error:  # this call has decided nothing
+            owner.commit(self._touched.names(), self._offsets.while_owned)
+        except own(NotAppended, LogLocked, CommitFailed) as error:  # this call has decided nothing
             self.state = State.IN_TRANSACTION
-            if isinstance(error, TransactionAborted):
+            if isinstance(error, TransactionAborted | CommitFailed):
                 self.error = error
             raise
 
@@ -324,6 +352,7 @@ class ProducerTransactions:
             self._decided = outcome
         sender.forget_identity()
         self._reset()
+        self._offsets.clear()
         self.state = State.READY
         self._finish()
 
@@ -359,8 +388,8 @@ class ProducerTransactions:
             finally:
                 self._is_busy = False
 
-    def _failed(self, error: PylogError) -> TransactionAborted | ProducerFenced:
-        if isinstance(error, ProducerFenced):
+    def _failed(self, error: PylogError) -> PylogError:
+        if isinstance(error, ProducerFenced | CommitFailed):
             return error
         failed = TransactionAborted(
             f"a record of the transaction was not appended ({error}); call abort_transaction, and repeat its work",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 
 from pylog.errors import (
@@ -19,6 +20,7 @@ from pylog.errors import (
     ForkedHandle,
     InvalidPartition,
     InvalidTransactionState,
+    NotAppended,
     ProducerFenced,
     PylogError,
     StorageError,
@@ -43,6 +45,12 @@ T = TypeVar("T")
 UNFINISHED_MAX = 32
 _COMPLETE = {Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT, Status.PREPARE_ABORT: Status.COMPLETE_ABORT}
 
+Decide = Callable[[], None]
+
+
+def _at_once(decide: Decide) -> None:
+    decide()
+
 
 class TransactionOwner:
     """One incarnation of a transactional producer. For one thread at a time, but for ``require_ongoing``."""
@@ -59,6 +67,7 @@ class TransactionOwner:
         self._started_ms = 0
         # Commits by producer id and epoch, and where their markers end: not known to be durable yet.
         self._unfinished: dict[tuple[int, int], tuple[tuple[PartitionLog, int], ...]] = {}
+        self._prepared = (-1, -1)  # the transaction whose commit was begun
         self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
         self._alive: FileLock | None = None
@@ -140,11 +149,13 @@ class TransactionOwner:
         if self.is_ongoing and now_ms - self._state.active_ms > self._timeout_ms // LATENESS:
             self._holding(lambda: self._move(self._mine()._replace(active_ms=now_ms)))
 
-    def commit(self, partitions: Collection[TopicPartition], while_held: Callable[[], object] = bool) -> None:
+    def commit(self, partitions: Collection[TopicPartition], around: Callable[[Decide], object] = _at_once) -> None:
         """Decide: committed, durably on return. The transaction's records are durable before.
 
-        ``while_held`` is called with the id's lock, before the decision. The markers come next: see ``complete``.
-        After a kind of ``NotAppended`` this call has decided nothing. After ``OutcomeUnknown`` it can only be repeated.
+        ``around`` is called with the id's lock, and calls its argument to decide, or raises: it may hold other locks
+        meanwhile. It is not asked again after an exception in the decision, whose record may be there already.
+        The markers come next: see ``complete``. After a kind of ``NotAppended`` this call has decided nothing. After
+        ``OutcomeUnknown`` it can only be repeated.
         """
 
         def decide() -> None:
@@ -154,13 +165,25 @@ class TransactionOwner:
                 return
             if state.status is not Status.ONGOING:
                 raise self._aborted(state)
-            while_held()
-            prepared = state.moved(Status.PREPARE_COMMIT)
-            self._append(prepared, partitions).sync()
-            self._state = prepared  # it is, whatever fails from here on
-            self._publish_decision(prepared)
+            prepare = partial(self._prepare_commit, state, partitions)
+            if self._prepared == (state.producer_id, state.epoch):
+                prepare()
+            else:
+                around(prepare)
 
         self._holding(decide)
+
+    def _prepare_commit(self, state: TransactionState, partitions: Collection[TopicPartition]) -> None:
+        prepared = state.moved(Status.PREPARE_COMMIT)
+        self._prepared = state[:2]
+        try:
+            found = self._append(prepared, partitions)
+        except own(NotAppended):
+            self._prepared = (-1, -1)
+            raise
+        found.sync()
+        self._state = prepared  # it is, whatever fails from here on
+        self._publish_decision(prepared)
 
     def abort(self, partitions: Collection[TopicPartition]) -> None:
         """Decide: aborted. It may be so already, after a timeout."""

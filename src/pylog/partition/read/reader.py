@@ -32,6 +32,7 @@ from pylog.partition.read.unindexed import aborted_by_markers, is_assessed
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    WITH_MARKERS,
     WRITTEN,
     aborted_among,
     readable,
@@ -245,7 +246,10 @@ class PartitionReader:
             if not batches:
                 break
             aborted = self._aborted_among(batches, state, unmarked) if isolation_level == READ_COMMITTED else set()
-            visible = readable(batches, limit, aborted)
+            if isolation_level == WITH_MARKERS:
+                visible = [view for view in batches if view.header.base_offset < limit]
+            else:
+                visible = readable(batches, limit, aborted)
             if batches[-1].header.base_offset >= limit:  # the visible end, not the file's
                 ends = [b.header.last_offset + 1 for b in batches if b.header.base_offset < limit]
                 cursor = Cursor(max(ends, default=limit))
