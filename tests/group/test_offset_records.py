@@ -95,7 +95,7 @@ def test_what_a_broker_wrote_is_read_and_would_be_written_alike() -> None:
     with Log(GOLDEN) as log:
         found = {}
         for number in log.describe_topic(OFFSETS_TOPIC).numbers:
-            for record in log.partition(OFFSETS_TOPIC, number).scan():
+            for record in log.partition(OFFSETS_TOPIC, number).scan(isolation_level="read_uncommitted"):
                 name = decode_key(record.key)
                 assert name is not None
                 found[name] = decode_value(record.value)

@@ -244,7 +244,7 @@ def test_a_late_producer_is_not_waited_for_longer_than_its_timeout(tmpfs_dir: Pa
         begun_s = clock.monotonic()
         groups = log.manager.part(GroupAdmin)
         assert groups.decided("g", [place(0)], 300.0) == {}
-        assert 60 < clock.monotonic() - begun_s < 61
+        assert 60 < clock.monotonic() - begun_s < 76  # an owner is late after a quarter more
         with pytest.raises(Exception, match="transaction_timeout_ms"):
             producer.commit_transaction()
         producer.abort_transaction()

@@ -318,7 +318,7 @@ def test_a_commit_of_unknown_outcome_is_waited_for_and_can_be_repeated(
         with pytest.raises(LogLocked, match="a transaction with an offset of t-"):
             asking.committed(mine)
         asking.close()
-        with Consumer(out, group_id="g", default_api_timeout_ms=50) as asking:
+        with Consumer(out, group_id="g", isolation_level="read_uncommitted", default_api_timeout_ms=50) as asking:
             assert asking.committed(mine) is None
         producer.commit_transaction()
         settle(other)

@@ -43,13 +43,6 @@ def test_options_are_keyword_only_and_the_producers_are_those_of_the_config() ->
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in config)
 
 
-@pytest.mark.parametrize("absent", ["transactional_id", "transaction_timeout_ms"])
-def test_what_this_version_does_not_have_is_refused(absent: str) -> None:
-    with pytest.raises(ConfigError, match=absent):
-        FakeLog().producer(**{absent: "x"})
-    assert not [name for name in dir(Producer) if "transaction" in name]
-
-
 def test_a_compression_library_that_is_missing_is_found_when_the_producer_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -236,7 +236,7 @@ def the_table_forgets_a_commit_between_two_looks_of_a_reader() -> str:
         with stage.machine.process().open_log("/log", read_only=True) as log:
             table = log.manager.part(TransactionTable)
             reader = log.manager.partition("t", 0).reader
-            undecided: Undecided = reader._undecided(reader.published.current(), "written")
+            undecided: Undecided = reader.undecided("written")
             if table.commit_of(*owner.identity) is None or table.commit_of(owner.identity[0], 1) is not None:
                 return "the scenario is wrong: T1 is not forgotten, or T3 is"
     return "" if not undecided.aborted else f"T1, which is committed, was skipped: {undecided}"
