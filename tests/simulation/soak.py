@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from pylog.testing.machine import for_every_power_loss
 from tests.simulation.crashes import (
     PROBLEMS_MAX,
     Found,
@@ -22,11 +23,16 @@ from tests.simulation.faults import sweep, sweep_in_a_row, sweep_of_repairs
 from tests.simulation.races import PAIRS, PAIRS_OF_THREADS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
 from tests.simulation.syscalls import sweep as refuse_calls
+from tests.simulation.transactions import RACES, for_every_crash
+from tests.simulation.transactions import WORKLOADS as TRANSACTIONS
+from tests.simulation.transactions import schedules as transaction_schedules
+from tests.simulation.transactions import sweep as sweep_transactions
 from tests.simulation.workloads import drawn
 from tests.soak.part import Outcome
 
 _SHARE = 40  # of the faults of one workload; others are drawn from the next
 _SHARE_IN_A_ROW = 80
+_SHARE_OF_SCHEDULES = 500
 
 
 def _until(seconds: float, seed: int, once: Callable[[int, Callable[[], bool]], Found]) -> Found:
@@ -106,6 +112,25 @@ def syscalls(seconds: float, seed: int, directory: Path) -> Outcome:
 
     found = _until(seconds, seed, once)
     return Outcome({"refused system calls": found.crashes}, found.problems)
+
+
+def transactions(seconds: float, seed: int, directory: Path) -> Outcome:
+    """Crashes, refusals and orders of steps during transactions: a share of each, another with each seed."""
+
+    def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        random = Random(seed)
+        workload = random.choice(list(TRANSACTIONS.values()))
+        draw = random.random()
+        if draw < 0.2:
+            return for_every_crash(workload, seed, for_every_power_loss, at_most=8)
+        if draw < 0.5:
+            return sweep_transactions(workload, seed, every=_SHARE, is_over=is_over)
+        return transaction_schedules(
+            random.choice(list(RACES.values())), seed, every=_SHARE_OF_SCHEDULES, is_over=is_over
+        )
+
+    found = _until(seconds, seed, once)
+    return Outcome({"crashes, faults and schedules of transactions": found.crashes}, found.problems)
 
 
 def recoveries(seconds: float, seed: int, directory: Path) -> Outcome:

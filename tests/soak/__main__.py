@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tests.fuzz import soak as fuzz
 from tests.simulation import soak as simulation
-from tests.soak import chaos, full_disk, group_chaos, overload, signal_trials, spark_copy
+from tests.soak import chaos, full_disk, group_chaos, overload, signal_trials, spark_copy, transactions
 from tests.soak.part import Run, run_apart
 
 TURN_S = 900.0  # of all parts together; a history that is checked at its end must not grow for hours
@@ -40,6 +40,8 @@ PARTS = {
     "chaos-full-disk": Part(2, chaos.run_full),
     "chaos-groups": Part(4, group_chaos.run),
     "overload": Part(1, overload.run),
+    "transactions": Part(4, transactions.run),
+    "transactions-simulated": Part(3, simulation.transactions),
     "full-disk": Part(1, full_disk.run),
     "power-cuts": Part(6, simulation.power_cuts),
     "simulated-kills": Part(1, simulation.kills),

@@ -189,7 +189,7 @@ class ProducerTransactions:
             try:
                 if self.state is State.IN_TRANSACTION:
                     self._abort(sender)
-                elif self.state is State.READY:
+                else:
                     self._finish()
             except own(PylogError) as error:
                 logger.warning("%r: other processes abort what it has left: %s", self._transactional_id, error)
@@ -347,14 +347,15 @@ class ProducerTransactions:
             raise
 
     def _end(self, sender: Sender, outcome: Outcome) -> None:
-        """The transaction is decided, and nothing that fails from here on changes that."""
+        """The transaction is decided, and nothing that fails from here on changes that. Interrupted, it is repeated."""
         if self._is_started:
             self._decided = outcome
         sender.forget_identity()
+        self._finish()
+        if self.state is not State.FENCED:
+            self.state = State.READY
         self._reset()
         self._offsets.clear()
-        self.state = State.READY
-        self._finish()
 
     def _finish(self) -> None:
         """Write the markers. If that fails, the transaction is decided all the same: begin tries again."""

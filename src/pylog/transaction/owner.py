@@ -160,7 +160,7 @@ class TransactionOwner:
 
         def decide() -> None:
             state = self._mine()
-            if state.status is Status.PREPARE_COMMIT:  # repeated after an exception
+            if state.status in COMMITS and state.is_of(*self._state[:2]):  # repeated after an exception
                 self._state = state
                 return
             if state.status is not Status.ONGOING:
