@@ -289,7 +289,7 @@ def test_a_topic_that_goes_while_it_is_looked_at_is_one_that_is_gone(log: Log, m
     query = Query(log.path, startingOffsets="earliest")
     query.batch()
 
-    def gone(_: object) -> None:
+    def gone(*_: object) -> None:
         raise TopicNotFound("just now")
 
     monkeypatch.setattr(WatchedPartition, "published", gone)

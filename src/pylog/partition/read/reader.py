@@ -166,7 +166,7 @@ class PartitionReader:
                     if cursor.offset < limit:
                         end = limit if self._tail is None else visible_end(state, READ_UNCOMMITTED, visibility)
                     elif self._tail is not None:
-                        undecided = self._tail.look(state, visibility)
+                        undecided = self._tail.look(state, visibility, cursor.offset)
                         end = limit = undecided.end
                 batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level, undecided.aborted)
                 return Fetched(batches, cursor, end, token, undecided.is_blocked, undecided.is_unmarked)

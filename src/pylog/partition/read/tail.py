@@ -41,15 +41,18 @@ class Tail:
         self._ask = ask
         self._kept: OpenTransactions | None = None
 
-    def look(self, state: CommitState, visibility: str) -> Undecided:
+    def look(self, state: CommitState, visibility: str, offset: int | None = None) -> Undecided:
         """What may be read after the last stable offset of ``state``.
 
-        Raises what the question about a transaction raises: ``CorruptSegment`` if the table is damaged.
+        Raises what the question about a transaction raises: ``CorruptSegment`` if the table is damaged. And what a
+        scan met, if ``offset`` is where nobody knows which transactions there are.
         """
         end = visible_end(state, READ_UNCOMMITTED, visibility)
         if end <= state.last_stable_offset:
             return Undecided(end, (), False)
         known = self.scanned(state)
+        if offset is not None:
+            known.check(offset)
         undecided = known.decided(end, self._ask)
         if not known.knows(undecided.aborted):
             known = self._scanned(known.copy(), self._current())
@@ -71,18 +74,25 @@ class Tail:
         return known
 
     def _scanned(self, known: OpenTransactions, state: CommitState) -> OpenTransactions:
-        """``known``, with what follows up to the log's end. Damage is passed over: its reader meets it there."""
+        """``known``, with what follows up to the log's end. Damage is passed over: a reader meets it where it is.
+
+        ``FileNotFoundError`` if the files have changed meanwhile: take the state again.
+        """
         cursor, is_reopened = Cursor(known.next_offset), False
         while cursor.offset < state.log_end_offset:
             batches: list[BatchView] = []
             try:
                 batches, after = self._source.read_at(cursor, state, FETCH_BYTES)
             except own(CorruptSegment) as damage:
-                if not is_reopened:  # a copy may have replaced the file after a failed sync
+                now = self._current()
+                if now.segments_version != state.segments_version or now.log_start_offset > cursor.offset:
+                    raise FileNotFoundError("files were deleted or replaced meanwhile") from damage
+                if not is_reopened:  # they were before, and an old one is still open
                     self._source.reopen()
                     cursor, is_reopened = Cursor(cursor.offset), True
                     continue
                 after = self._source.after_damage(damage, cursor.offset)
+                known.damaged.append((cursor.offset, after.offset, damage))
             if after.offset <= cursor.offset:
                 break
             known.scan(batches, after.offset)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchView
 from pylog.codec.control import ControlType, read_marker
-from pylog.errors import CorruptRecord
+from pylog.errors import CorruptRecord, CorruptSegment
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 
@@ -54,13 +54,20 @@ class OpenTransactions:
         self.leader_epoch = leader_epoch
         self._found: dict[int, OpenTransaction] = {}
         self._outcomes: dict[int, Outcome] = {}  # by first offset; those that will not change
+        self.damaged: list[tuple[int, int, CorruptSegment]] = []  # offsets, the second exclusive, that were not scanned
         self._committed: set[int] = set()  # the first offsets of those that a marker ended since the last copy
 
     def copy(self) -> OpenTransactions:
         """The same, for one look: threads share what is kept."""
         made = OpenTransactions(self.next_offset, self.leader_epoch)
-        made._found, made._outcomes = dict(self._found), dict(self._outcomes)
+        made._found, made._outcomes, made.damaged = dict(self._found), dict(self._outcomes), list(self.damaged)
         return made
+
+    def check(self, offset: int) -> None:
+        """``CorruptSegment`` inside of a damaged part: a transaction may be there that nobody knows."""
+        for start, end, damage in self.damaged:
+            if start < offset < end:
+                raise CorruptSegment(str(damage), **damage.facts)
 
     def all(self) -> list[OpenTransaction]:
         """All of them, by their first offsets."""
