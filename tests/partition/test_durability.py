@@ -257,9 +257,8 @@ def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts
         if operation == "sync" and path.endswith(".log"):
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
-            second.log._durability._sync_active(
-                second.log.writer.published()
-            )  # opens the old file, under the new version
+            # opens the old file, under the new version
+            second.log._durability._sync_active(second.log.writer.published())
         if operation == "replaced" and path.endswith(".log"):
             raise Killed
 
@@ -283,9 +282,8 @@ def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_o
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
             second.log.writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # first has the lock
-            second.log._durability._sync_active(
-                second.log.writer.published()
-            )  # opens the old file, under the new version
+            # opens the old file, under the new version
+            second.log._durability._sync_active(second.log.writer.published())
             del second.log.writer.rewrite_segment  # type: ignore[union-attr]
 
     failing.hook = hook
