@@ -1,13 +1,5 @@
 """The transactions of one producer: what may be called when, and what a commit or an abort does.
 
-| state         | begin | send | commit | abort | after it                                            |
-| ------------- | ----- | ---- | ------ | ----- | --------------------------------------------------- |
-| NEW           |       |      |        |       | ``init_transactions``: READY                        |
-| READY         | yes   |      |        |       | IN_TRANSACTION                                      |
-| IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction``    |
-| COMMITTING    |       |      | yes    |       | READY. The decision may be in the table: repeat it  |
-| FENCED        |       |      |        |       | ``close``                                           |
-
 ``begin`` only opens the gate for records. They wait in the producer's buffers. If all of them fit
 one batch at the commit, that batch is the transaction. Else the first batch that must be written
 makes the transaction ongoing, for all processes to see.
@@ -22,8 +14,8 @@ import logging
 import threading  # an application may abort in another thread than the one that sends
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from pylog.clock import SystemClock
 from pylog.errors import (
@@ -44,26 +36,26 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from pylog.producer.touched import TouchedPartitions
+from pylog.producer.transaction_state import State, aborted, failed, refused
 from pylog.transaction.directory import check_transactional_id
 from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog, ProducerPartition
+    from pylog.model import AppendResult
     from pylog.producer.config import ProducerConfig
-    from pylog.producer.sender import Sender
 
 logger = logging.getLogger("pylog.producer")
 
 
-class State(Enum):
-    """What a transactional producer may do next. See the table above."""
+class Sender(Protocol):
+    """What it uses of the sender."""
 
-    NEW = "has not called init_transactions"
-    READY = "has no open transaction"
-    IN_TRANSACTION = "has an open transaction"
-    COMMITTING = "is committing: only commit_transaction can be repeated"
-    FENCED = "is fenced: another producer has its transactional_id"
+    def flush(self, timeout_s: float | None) -> bool: ...
+    def give_up(self, reason: Callable[[], PylogError] | None = None) -> None: ...
+    def forget_identity(self) -> None: ...
+    def unsent_batches(self) -> list[ProducerBatch]: ...
 
 
 class ProducerTransactions:
@@ -111,14 +103,14 @@ class ProducerTransactions:
         """Take the id over from any other producer. See ``Producer.init_transactions``."""
         with self._turn("init_transactions"):
             if self.state is not State.NEW:
-                raise self._refused("init_transactions")
+                raise refused(self._transactional_id, self.state, "init_transactions")
             self._owner = TransactionOwner(self._manager, self._transactional_id, self._timeout_ms)
             self.state = State.READY
 
     def begin(self) -> None:
         with self._turn("begin_transaction"):
             if self.state is not State.READY:
-                raise self._refused("begin_transaction")
+                raise refused(self._transactional_id, self.state, "begin_transaction")
             self._write_markers()  # of the transaction before, if a disk refused them
             self._reset()
             self._takes_records, self._is_sealed = True, False
@@ -132,9 +124,9 @@ class ProducerTransactions:
     def require_open(self) -> None:
         """``InvalidTransactionState`` if records can't be sent now."""
         if self.state is State.IN_TRANSACTION and self.error is not None:
-            raise self._failed(self.error)
+            raise failed(self._transactional_id, self.error)
         if self.state is not State.IN_TRANSACTION or not self._takes_records:
-            raise self._refused("send")
+            raise refused(self._transactional_id, self.state, "send")
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: ConsumerGroupMetadata | str
@@ -148,7 +140,7 @@ class ProducerTransactions:
         with self._turn("commit_transaction"):
             owner = self._owner
             if owner is None or self.state not in (State.IN_TRANSACTION, State.COMMITTING):
-                raise self._refused("commit_transaction")
+                raise refused(self._transactional_id, self.state, "commit_transaction")
             self._refuse_records()
             if self.state is State.IN_TRANSACTION:
                 self._require_no_failure()
@@ -170,11 +162,11 @@ class ProducerTransactions:
     def _abort(self, sender: Sender) -> None:
         owner = self._owner
         if owner is None or self.state is not State.IN_TRANSACTION:
-            raise self._refused("abort_transaction")
+            raise refused(self._transactional_id, self.state, "abort_transaction")
         self._refuse_records()
         with self._identity_lock:
             self._is_sealed = True
-        sender.give_up(self._aborted_error)
+        sender.give_up(partial(aborted, self._transactional_id))
         if self._is_started:
             owner.abort(self._touched.names())
         self._may_be_one_batch = False
@@ -208,12 +200,12 @@ class ProducerTransactions:
         with self._identity_lock:
             owner = self._owner
             if self.error is not None:
-                raise self._failed(self.error)
+                raise failed(self._transactional_id, self.error)
             if owner is None or self._is_sealed:
-                raise self._refused("send")
+                raise refused(self._transactional_id, self.state, "send")
             if self._only_batch is not None:
                 if self._is_only_batch_built:  # this one was sent during the commit
-                    raise self._refused("send")
+                    raise refused(self._transactional_id, self.state, "send")
                 self._is_only_batch_built = True
                 return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=False)
             if not self._is_started:
@@ -221,25 +213,30 @@ class ProducerTransactions:
                 self._is_started = self._may_be_one_batch = True
             return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=True)
 
-    def before_append(self, batch: ProducerBatch, partition: ProducerPartition) -> None:
-        """The batch is about to be appended: its partition will need a marker."""
+    def append(
+        self, batch: ProducerBatch, data: bytearray, partition: ProducerPartition, timeout_ms: int
+    ) -> AppendResult:
+        """Append a batch, unless its transaction is over. Its partition will need a marker.
+
+        Raises as ``PartitionLog.append_batch``; ``ProducerFenced``, ``TransactionAborted``.
+        """
         assert isinstance(partition, PartitionLog)  # of a LogManager
-        owner = self._owner
+        owner, identity = self._owner, batch.identity
         if owner is None or self._is_of_another(batch):
-            raise self._aborted_error()
+            raise aborted(self._transactional_id)
         self._touched.add(partition)
-        if batch.identity.is_transactional:
+        require_ongoing = None
+        if identity.is_transactional:
             owner.keep_alive()
-
-    def after_append(self, partition: TopicPartition, end_offset: int) -> None:
-        self._touched.appended(partition, end_offset)
-
-    def require_ongoing(self, identity: ProducerIdentity) -> None:
-        """Called with the partition's lock."""
-        owner = self._owner
-        if owner is None:
-            raise self._refused("send")
-        owner.require_ongoing(identity.id, identity.epoch)
+            require_ongoing = partial(owner.require_ongoing, identity.id, identity.epoch)
+        result = partition.append_batch(
+            data,
+            timeout_ms=timeout_ms,
+            min_timestamp_ms=batch.min_timestamp_ms,
+            require_ongoing=require_ongoing,
+        )
+        self._touched.appended(batch.topic_partition, result.last_offset + 1)
+        return result
 
     def note_failure(self, error: PylogError, batch: ProducerBatch) -> None:
         """A batch has failed: the transaction can only be aborted."""
@@ -269,7 +266,7 @@ class ProducerTransactions:
 
     def _require_no_failure(self) -> None:
         if self.error is not None:
-            raise self._failed(self.error)
+            raise failed(self._transactional_id, self.error)
 
     def _choose_one_batch(self, sender: Sender) -> bool:
         """Whether the transaction is one batch: it is all or none by itself, and needs no marker."""
@@ -295,7 +292,7 @@ class ProducerTransactions:
                 self.error = None
         if self.error is not None:
             self._only_batch, self.state = None, State.IN_TRANSACTION
-            raise self._failed(self.error)
+            raise failed(self._transactional_id, self.error)
         self._require_all_written(sender)
         self._touched.sync()
         self._touched.clear()
@@ -330,7 +327,7 @@ class ProducerTransactions:
                 self._touched.appended(partition.log.topic_partition, end_offset)
         except own(PylogError) as error:
             self.error = error
-            raise self._failed(error) from error
+            raise failed(self._transactional_id, error) from error
         self.error = None
 
     def _commit_ongoing(self, owner: TransactionOwner) -> None:
@@ -388,28 +385,3 @@ class ProducerTransactions:
                 raise
             finally:
                 self._is_busy = False
-
-    def _failed(self, error: PylogError) -> PylogError:
-        if isinstance(error, ProducerFenced | CommitFailed):
-            return error
-        failed = TransactionAborted(
-            f"a record of the transaction was not appended ({error}); call abort_transaction, and repeat its work",
-            transactional_id=self._transactional_id,
-        )
-        failed.__cause__ = error
-        return failed
-
-    def _aborted_error(self) -> TransactionAborted:
-        return TransactionAborted(
-            "the transaction of this record was aborted before it was written", transactional_id=self._transactional_id
-        )
-
-    def _refused(self, call: str) -> PylogError:
-        if self.state is State.FENCED:
-            return ProducerFenced(
-                f"{call}: another producer with transactional_id={self._transactional_id!r} has taken over; close this one",
-                transactional_id=self._transactional_id,
-            )
-        return InvalidTransactionState(
-            f"{call}: this producer {self.state.value}", transactional_id=self._transactional_id, state=self.state.name
-        )

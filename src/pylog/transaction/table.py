@@ -2,7 +2,7 @@
 
 A process reads on from where it stopped. Only commits are remembered: a transaction that is over
 and has no record of its commit is aborted. A commit is forgotten after its CompleteCommit, which its
-owner writes once all of its markers are durable. So whoever was told "no record" must look for the
+owner writes once all of its markers are durable. So a process that was told "no record" must look for the
 marker again: the CompleteCommit may have come between its two looks.
 """
 
@@ -102,8 +102,8 @@ class TransactionTable:
     ) -> Found | None:
         """The same, after what a writer has left in the middle of an append is taken in, or cut.
 
-        The caller holds the id's lock. So if there is no such record now, there will be none: nobody else
-        writes it. ``DeliveryTimeout``.
+        The caller holds the id's lock. So if there is no such record now, there will be none: no other
+        process writes it. ``DeliveryTimeout``.
         """
         topic = self._topic()
         if topic is not None:
@@ -116,21 +116,23 @@ class TransactionTable:
 
         The next writer takes in the whole batches there.
         """
-        found = None
         with self._lock:
-            for log in self._logs():
-                for decision, end_offset in _unpublished(log):
-                    if decision.status is Status.PREPARE_COMMIT and (decision.producer_id, decision.epoch) == (
-                        producer_id, epoch,
-                    ):  # fmt: skip
-                        found = found or Found(decision, log, end_offset)
+            found = self._unpublished_commit_of(producer_id, epoch)
             return self.commit_of(producer_id, epoch) or found  # in this order: it may have been published meanwhile
+
+    def _unpublished_commit_of(self, producer_id: int, epoch: int) -> Found | None:
+        for log in self._logs():
+            for decision, end_offset in _unpublished(log):
+                if decision.status is Status.PREPARE_COMMIT and decision[1:3] == (producer_id, epoch):
+                    return Found(decision, log, end_offset)
+        return None
 
     def unfinished_commits(self, transactional_id: str) -> list[Found]:
         """The commits of an id whose markers may not be durable."""
         with self._lock:
             self._catch_up()
-            return [found for found in self._commits.values() if found.decision.transactional_id == transactional_id]
+            commits = list(self._commits.values())
+        return [found for found in commits if found.decision.transactional_id == transactional_id]
 
     def transactional_id(self, producer_id: int) -> str | None:
         """Whose producer id this is, or was; None if no transactional producer ever had it."""

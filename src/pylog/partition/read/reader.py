@@ -106,7 +106,7 @@ class PartitionReader:
             try:
                 return look()
             except own(FileNotFoundError, OffsetOutOfRange):
-                self.reopen()
+                self.close()
         raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
 
     def _segment_infos(self) -> tuple[SegmentInfo, ...]:
@@ -182,7 +182,7 @@ class PartitionReader:
                     damage.facts.update(self.topic_partition._asdict(), offset=cursor.offset)
                     raise
                 is_reopened = True  # a copy may have replaced it after a failed sync: reopen it
-            self.reopen()
+            self.close()
             cursor = Cursor(cursor.offset)
         raise CorruptSegment(
             f"{self._path}: the segment that holds offset {cursor.offset} is missing",
@@ -321,10 +321,6 @@ class PartitionReader:
             self._open = dict([*others[1 - _OPEN_SEGMENTS_MAX :], (key, segment)])
         return segment, segment.size() if closed else state.written_end
 
-    def reopen(self) -> None:
-        """Open every file again, and list them, when it is needed."""
-        self._listed, self._open = None, {}
-
     # Transactions
 
     def end_offset(self, isolation_level: str, visibility: str) -> int:
@@ -348,13 +344,10 @@ class PartitionReader:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that have no marker here, by their first offsets."""
-
-        def look() -> list[OpenTransaction]:
-            state = self.published.current()
-            is_any = self._tail is not None and state.last_stable_offset < state.high_watermark
-            return self._tail.scanned(state).all() if is_any and self._tail is not None else []
-
-        return self._reread(look)
+        tail, state = self._tail, self.published.current()
+        if tail is None or state.last_stable_offset == state.high_watermark:
+            return []
+        return self._reread(lambda: tail.scanned(self.published.current()).all())
 
     def _aborted_among(
         self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]
@@ -403,5 +396,5 @@ class PartitionReader:
         return Times(self).spans(start, end, first_ms, last_ms)
 
     def close(self) -> None:
-        """Drop the files; another thread that is reading finishes first."""
-        self._open, self._listed = {}, None
+        """Drop the files and their list, until they are needed again. A thread that is reading finishes first."""
+        self._listed, self._open = None, {}

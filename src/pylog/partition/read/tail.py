@@ -28,7 +28,7 @@ class Source(Protocol):
     def after_damage(self, damage: CorruptSegment, offset: int) -> Cursor:
         """Where whole batches continue."""
 
-    def reopen(self) -> None:
+    def close(self) -> None:
         """Open every file again."""
 
 
@@ -45,7 +45,7 @@ class Tail:
         """What may be read after the last stable offset of ``state``.
 
         Raises what the question about a transaction raises: ``CorruptSegment`` if the table is damaged. And what a
-        scan met, if ``offset`` is where nobody knows which transactions there are.
+        scan met, if ``offset`` is inside of damage, which may hide transactions.
         """
         end = visible_end(state, READ_UNCOMMITTED, visibility)
         if end <= state.last_stable_offset:
@@ -74,7 +74,7 @@ class Tail:
         return known
 
     def _scanned(self, known: OpenTransactions, state: CommitState) -> OpenTransactions:
-        """``known``, with what follows up to the log's end. Damage is passed over: a reader meets it where it is.
+        """``known``, with what follows up to the log's end. Damage is skipped: a reader meets it where it is.
 
         ``FileNotFoundError`` if the files have changed meanwhile: take the state again.
         """
@@ -88,7 +88,7 @@ class Tail:
                 if now.segments_version != state.segments_version or now.log_start_offset > cursor.offset:
                     raise FileNotFoundError("files were deleted or replaced meanwhile") from damage
                 if not is_reopened:  # they were before, and an old one is still open
-                    self._source.reopen()
+                    self._source.close()
                     cursor, is_reopened = Cursor(cursor.offset), True
                     continue
                 after = self._source.after_damage(damage, cursor.offset)

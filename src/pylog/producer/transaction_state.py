@@ -1,0 +1,57 @@
+"""The states of a transactional producer, and the errors of calls that do not fit them.
+
+| state         | begin | send | commit | abort | after it                                            |
+| ------------- | ----- | ---- | ------ | ----- | --------------------------------------------------- |
+| NEW           |       |      |        |       | ``init_transactions``: READY                        |
+| READY         | yes   |      |        |       | IN_TRANSACTION                                      |
+| IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction``    |
+| COMMITTING    |       |      | yes    |       | READY. The decision may be in the table: repeat it  |
+| FENCED        |       |      |        |       | ``close``                                           |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pylog.errors import CommitFailed, InvalidTransactionState, ProducerFenced, PylogError, TransactionAborted
+
+
+class State(Enum):
+    """What a transactional producer may do next. See the table above."""
+
+    NEW = "has not called init_transactions"
+    READY = "has no open transaction"
+    IN_TRANSACTION = "has an open transaction"
+    COMMITTING = "is committing: only commit_transaction can be repeated"
+    FENCED = "is fenced: another producer has its transactional_id"
+
+
+def refused(transactional_id: str, state: State, call: str) -> PylogError:
+    """The error of a call that the state does not permit."""
+    if state is State.FENCED:
+        return ProducerFenced(
+            f"{call}: another producer with transactional_id={transactional_id!r} has taken over; close this one",
+            transactional_id=transactional_id,
+        )
+    return InvalidTransactionState(
+        f"{call}: this producer {state.value}", transactional_id=transactional_id, state=state.name
+    )
+
+
+def failed(transactional_id: str, error: PylogError) -> PylogError:
+    """The error of a transaction that can only be aborted, after ``error`` of one of its records."""
+    if isinstance(error, ProducerFenced | CommitFailed):
+        return error
+    told = TransactionAborted(
+        f"a record of the transaction was not appended ({error}); call abort_transaction, and repeat its work",
+        transactional_id=transactional_id,
+    )
+    told.__cause__ = error
+    return told
+
+
+def aborted(transactional_id: str) -> TransactionAborted:
+    """The error of a record that was not written before its transaction was aborted."""
+    return TransactionAborted(
+        "the transaction of this record was aborted before it was written", transactional_id=transactional_id
+    )
