@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 import pylog
-from pylog import errors
+from pylog import Log, errors
 from pylog.codec.format import CODEC_NAMES
 from pylog.group.assignor import ASSIGNORS
 from pylog.producer.partitioner import KEY_HASHES, NAMED_PARTITIONERS
@@ -118,15 +118,16 @@ def test_what_a_document_prints_runs_and_runs_again(document: Path, tmp_path: Pa
 
 
 @pytest.mark.processes
-def test_the_consumer_that_commits_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_the_loop_in_transactions_goes_on_where_it_stopped(tmp_path: Path) -> None:
     found = [block for block in blocks(PROJECT / "README.md") if block.language == "python"]
-    send, go_on = found[0], next(block for block in found if "consumer.commit()" in block.code)
-    run(send, tmp_path)
-    assert run(go_on, tmp_path) == "billing b'400 USD'\n"
-    assert run(go_on, tmp_path) == ""
-    for _ in range(2):
-        run(send, tmp_path)
-    assert run(go_on, tmp_path) == "billing b'400 USD'\n" * 2
+    send, go_on = found[0], next(block for block in found if "send_offsets_to_transaction" in block.code)
+    for times, expected in ((1, 1), (0, 1), (2, 3)):
+        for _ in range(times):
+            run(send, tmp_path)
+        run(go_on, tmp_path)
+        with Log(tmp_path / "var" / "events") as log:
+            totals = [record.value for record in log.partition("totals", 0).scan()]
+        assert totals == [b"400 USD"] * expected
 
 
 @pytest.mark.engine

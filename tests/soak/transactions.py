@@ -307,7 +307,7 @@ class Controller:
         state = partition.current()
         if state.last_stable_offset == state.high_watermark:
             return
-        undecided = partition.reader._undecided(state, WRITTEN)
+        undecided = partition.reader.undecided(WRITTEN, state)
         if not undecided.is_blocked:
             return
         now = time.monotonic()
