@@ -32,6 +32,10 @@ class FakePartition:
         self.log_start = 0
         self.stable_end: int | None = None
         self.durable_end: int | None = None
+        self.blocked_end: int | None = None  # where a transaction is under way, whose end changes nothing here
+        self.is_unmarked = False  # a transaction before the end is over, and has no marker
+        self.writer: object = None
+        self.settled = 0  # how often the missing markers were asked for
         self.aborted: set[int] = set()  # base offsets of aborted batches
         self.control: set[int] = set()  # base offsets of markers
         self.damaged: set[int] = set()  # base offsets of batches whose checksum fails
@@ -91,7 +95,12 @@ class FakePartition:
             end = min(end, self.durable_end)
         if isolation_level == "read_committed" and self.stable_end is not None:
             end = min(end, self.stable_end)
+        if isolation_level == "read_committed" and self.blocked_end is not None:
+            end = min(end, self.blocked_end)
         return end
+
+    def settle_transactions(self) -> None:
+        self.settled += 1
 
     def change_token(self) -> Any:
         self._check_open()
@@ -132,7 +141,9 @@ class FakePartition:
                 continue
             found.append(view)
         self.read_offsets += [view.base_offset for view in found]
-        return Fetched(found, Cursor(offset), limit, token)
+        is_committed = isolation_level == "read_committed"
+        is_blocked = is_committed and self.blocked_end is not None
+        return Fetched(found, Cursor(offset), limit, token, is_blocked, is_committed and self.is_unmarked)
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         for view in self._batches:
