@@ -202,6 +202,19 @@ def test_a_checkpoint_does_not_pass_a_pending_offset(out: Log, monkeypatch: pyte
     assert min(at for at in taken if at >= 0) > first + 19
 
 
+def test_transactions_alone_write_checkpoints_too(out: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 10)
+    with Producer(out, transactional_id="p") as producer:
+        producer.init_transactions()
+        for offset in range(30):
+            with producer.transaction():
+                producer.send_offsets_to_transaction({place(0): offset}, "g")
+    taken: list[bytes] = []
+    monkeypatch.setattr(OffsetsPartition, "take", lambda self, view: taken.append(view))
+    assert seen(store_of(out))[0] > 20
+    assert len(taken) < 20  # of 60
+
+
 @pytest.mark.parametrize("decision", ["commit", "abort"])
 def test_far_behind_a_process_forgets_what_was_pending(
     out: Log, monkeypatch: pytest.MonkeyPatch, decision: str

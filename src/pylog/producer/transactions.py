@@ -149,6 +149,7 @@ class ProducerTransactions:
             self._is_committed = True
             self._end(sender)
             self._finish()
+            self._offsets.checkpoint_if_due()
 
     def abort(self, sender: Sender) -> None:
         with self._lock, self._fenced_for_good():
