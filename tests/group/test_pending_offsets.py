@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Log, Producer, TopicPartition
+from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.errors import LogLocked
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
@@ -119,6 +120,18 @@ def test_a_pending_offset_of_a_dead_producer_is_dropped_at_once(out: Log) -> Non
     assert follower.look("g").undecided == set()
     with member(out) as one:
         assert one.position(place(0)) == 1
+
+
+def test_partitions_assigned_by_hand_wait_for_the_decision_too(out: Log) -> None:
+    plain(out, 1)
+    producer = opened(out, "p", 5)
+    with Consumer(out, group_id="g", default_api_timeout_ms=50) as one:
+        with pytest.raises(LogLocked, match="an offset of t-0 in group 'g' was not decided for"):
+            one.assign([place(0)])
+        one.assign([place(1)])  # has none
+        producer.commit_transaction()
+        one.assign([place(0)])
+        assert one.position(place(0)) == 5
 
 
 def test_the_offset_of_a_commit_whose_producer_died_before_the_markers_counts(
