@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Log, Producer, TopicPartition
+from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.errors import LogLocked
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
@@ -121,6 +122,18 @@ def test_a_pending_offset_of_a_dead_producer_is_dropped_at_once(out: Log) -> Non
         assert one.position(place(0)) == 1
 
 
+def test_partitions_assigned_by_hand_wait_for_the_decision_too(out: Log) -> None:
+    plain(out, 1)
+    producer = opened(out, "p", 5)
+    with Consumer(out, group_id="g", default_api_timeout_ms=50) as one:
+        with pytest.raises(LogLocked, match="an offset of t-0 in group 'g' was not decided for"):
+            one.assign([place(0)])
+        one.assign([place(1)])  # has none
+        producer.commit_transaction()
+        one.assign([place(0)])
+        assert one.position(place(0)) == 5
+
+
 def test_the_offset_of_a_commit_whose_producer_died_before_the_markers_counts(
     out: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +213,19 @@ def test_a_checkpoint_does_not_pass_a_pending_offset(out: Log, monkeypatch: pyte
     taken.clear()
     assert (seen(store_of(out)), seen(store_of(out), "h")) == ({0: 5}, {0: 49})
     assert min(at for at in taken if at >= 0) > first + 19
+
+
+def test_transactions_alone_write_checkpoints_too(out: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 10)
+    with Producer(out, transactional_id="p") as producer:
+        producer.init_transactions()
+        for offset in range(30):
+            with producer.transaction():
+                producer.send_offsets_to_transaction({place(0): offset}, "g")
+    taken: list[bytes] = []
+    monkeypatch.setattr(OffsetsPartition, "take", lambda self, view: taken.append(view))
+    assert seen(store_of(out))[0] > 20
+    assert len(taken) < 20  # of 60
 
 
 @pytest.mark.parametrize("decision", ["commit", "abort"])

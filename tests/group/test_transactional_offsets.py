@@ -161,6 +161,18 @@ def test_a_member_that_has_left_commits_nothing(out: Log) -> None:
     assert (values(out), committed_by(out)) == ([], {})
 
 
+def test_a_subscribed_consumer_that_has_lost_its_membership_is_not_taken_for_one_without_members(out: Log) -> None:
+    """As in a forked child whose parent has ended: its positions are the parent's."""
+    one = member(out)
+    one._assignment.membership.leave()  # type: ignore[attr-defined]
+    with transactional(out) as producer, pytest.raises(CommitFailed, match="not a member"):
+        work(producer, {place(0): 3}, one.group_metadata())
+    one.unsubscribe()
+    with transactional(out) as producer:
+        work(producer, {place(0): 3}, one.group_metadata())
+    assert committed_by(out) == {0: 3}
+
+
 def test_the_name_of_a_group_is_enough_while_it_has_no_members(out: Log) -> None:
     with transactional(out) as producer:
         with producer.transaction():

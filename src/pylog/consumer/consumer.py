@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from pylog.partition.partition_log import PartitionLog
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+LOST_MEMBER = "-"
+"""The id of one that is subscribed and no member, as in a forked child: nothing can be committed in its name."""
+
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError | None], object]
 
 _MILLISECONDS_FROM = 100
@@ -526,8 +529,10 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             group = self._in_group()
             group.tracker.others_commit = True
             membership = group.membership
-            generation = membership.generation if membership.id else -1
-            return ConsumerGroupMetadata(group.group_id, generation, membership.id, group.instance_id)
+            if membership.id:
+                return ConsumerGroupMetadata(group.group_id, membership.generation, membership.id, group.instance_id)
+            lost = LOST_MEMBER if group.requested.is_subscribed() else ""  # "" is of partitions assigned by hand
+            return ConsumerGroupMetadata(group.group_id, -1, lost, group.instance_id)
 
     def _in_group(self) -> GroupAssignment:
         if self._group is None:

@@ -9,18 +9,20 @@ interrupts the decision, the offsets stay pending, and a member that takes the p
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from pylog.codec.batch import read_header, write_header
 from pylog.codec.format import TRANSACTIONAL_BIT
-from pylog.errors import CommitFailed, ConfigError, GroupNotEmpty, InvalidPartition, TopicNotFound
+from pylog.errors import CommitFailed, ConfigError, GroupNotEmpty, InvalidPartition, PylogError, TopicNotFound
 from pylog.group.admin import GroupAdmin
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import Heartbeats
-from pylog.group.lock import GroupLock, read_group
+from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock, read_group
 from pylog.group.offset_records import Committed, offsets_to_commit
 from pylog.group.offsets import Appended
+from pylog.group.offsets_partition import OffsetsPartition
 from pylog.group.ownership import expelled, require_owned
 from pylog.group.state import Group, Member
 from pylog.group.state_file import StateFile
@@ -30,6 +32,8 @@ from pylog.manager.manager import LogManager
 from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.transaction.owner import TransactionOwner
+
+logger = logging.getLogger("pylog.transaction")
 
 Touch = Callable[[PartitionLog], object]
 
@@ -57,6 +61,7 @@ class TransactionOffsets:
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
+        self._written: set[OffsetsPartition] = set()  # since the last ``checkpoint_if_due``
         self.clear()
 
     def clear(self) -> None:
@@ -124,7 +129,9 @@ class TransactionOffsets:
             require_ongoing=partial(owner.require_ongoing, owner.producer_id, owner.epoch),
         )
         self._sequences[log.number] = sequence + records
-        return Appended(partition, result.last_offset + 1)
+        partition.end_offset = result.last_offset + 1
+        self._written.add(partition)
+        return Appended(partition, partition.end_offset)
 
     def _commits(self, group: str, claim: _Claim) -> dict[TopicPartition, Committed]:
         """The offsets as they are committed: with leader epochs, and the topics that the member has read."""
@@ -138,6 +145,15 @@ class TransactionOffsets:
                 commits[name] = Committed(at.offset, epoch, at.metadata, self._manager.clock.now_ms(), topic_id)
                 claim.topic_ids[name.topic] = topic_id
         return commits
+
+    def checkpoint_if_due(self) -> None:
+        """After the markers: let others load the offsets quickly. A failure does not concern the caller."""
+        written, self._written = self._written, set()
+        for partition in written:
+            try:
+                self._manager.part(GroupAdmin).offsets.checkpoint_if_due(partition, lambda: LOCK_TIMEOUT_S)
+            except own(PylogError) as error:
+                logger.warning("no checkpoint of committed offsets: %s", error)
 
     # At the decision
 
