@@ -201,7 +201,7 @@ def dies_at(
     [
         (TransactionDirectory, "is_alive"),
         (TransactionTable, "commit_of"),
-        (Outcomes, "_state"),
+        (Outcomes, "state"),
     ],
 )
 @pytest.mark.parametrize("before", [True, False])
