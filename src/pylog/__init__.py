@@ -37,11 +37,12 @@ from pylog import kafka_names as _kafka_names
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicConfig, TopicDescription
-    from pylog.consumer import Consumer, ConsumerGroupMetadata
+    from pylog.consumer import Consumer
     from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
     from pylog.log import Log
     from pylog.model import (
         AppendResult,
+        ConsumerGroupMetadata,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         OffsetRange,
@@ -59,7 +60,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AppendResult": "model",
     "Consumer": "consumer",
-    "ConsumerGroupMetadata": "consumer",
+    "ConsumerGroupMetadata": "model",
     "Delivery": "producer",
     "GroupDescription": "group.descriptions",
     "Log": "log",

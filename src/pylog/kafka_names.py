@@ -51,7 +51,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "start": _START,
         "stop": "use close()",
         "set_sasl_credentials": NO_USERS,
-        "send_offsets_to_transaction": _NO_TRANSACTIONS,
     },
     "Consumer": {
         "consume": "use poll(timeout, max_records=n), in seconds; it returns a list of records",
@@ -174,6 +173,9 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
         "timeout_ms": "use timeout, in seconds: timeout_ms=1000 is timeout=1.0",
         "update_offsets": "poll always moves the position; seek(partition, offset) sets it back",
         "num_messages": "use max_records",
+    },
+    "Producer.send_offsets_to_transaction": {
+        "group_id": "use group_metadata: consumer.group_metadata(), or the name of a group without members",
     },
     "Consumer.subscribe": {
         "pattern": "use subscribe(re.compile(pattern)), which must match a topic's whole name",

@@ -89,6 +89,16 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str = ""
 
 
+@answers_kafkas_names
+class ConsumerGroupMetadata(NamedTuple):
+    """A member, for commits that others make in its name. ``generation`` is -1 for a non-member."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
 class OffsetRange(NamedTuple):
     """Offsets from ``start`` (inclusive) to ``end`` (exclusive)."""
 

@@ -117,3 +117,25 @@ def test_power_that_is_lost_again_does_not_bring_an_epoch_back() -> None:
             assert [partition.log.end_of_leader_epoch(epoch) for epoch in range(number + 1)] == [1] * (number + 1)
             assert list(log.verify().problems) == []
     assert epochs == [1, 2, 3]
+
+
+def test_a_committed_transaction_keeps_its_offsets_and_what_they_count(caplog: pytest.LogCaptureFixture) -> None:
+    """The markers are lost, and nothing else: the records that were read, those written, and the offsets are there."""
+    machine = Machine()
+    with machine.process().open_log("/log") as log:
+        log.create_topic("t")
+        log.create_topic("out")
+        log.partition("t", 0).append([ProducerRecord(b"%d" % number) for number in range(3)], acks=1)
+        producer = Producer(log, transactional_id="p")
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send("out", b"sum")
+            producer.send_offsets_to_transaction({T0: 3}, "g")
+        left = without_power(machine)
+    with left.process().open_log("/log") as log:
+        assert log.partition("t", 0).latest_offset == 3
+        assert log.manager.part(GroupAdmin).committed("g")[T0].offset == 3
+        assert log.lag("g") == {T0: 0}
+        with Consumer(log, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+            consumer.subscribe("out")
+            assert [record.value for record in consumer.poll()] == [b"sum"]

@@ -12,6 +12,6 @@ offset_lookup.py       offsets by their meaning (reset.py: auto_offset_reset, a 
 """
 
 from pylog.consumer.config import ConsumerConfig
-from pylog.consumer.consumer import Consumer, ConsumerGroupMetadata
+from pylog.consumer.consumer import Consumer
 
-__all__ = ["Consumer", "ConsumerConfig", "ConsumerGroupMetadata"]
+__all__ = ["Consumer", "ConsumerConfig"]

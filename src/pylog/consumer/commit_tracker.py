@@ -25,6 +25,7 @@ from pylog.group.offsets import Appended
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.partition.read.visibility import READ_COMMITTED
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
@@ -64,6 +65,7 @@ class CommitTracker:
         self._committed: dict[TopicPartition, int] = {}  # committed by this consumer, or where it started
         self._durable: dict[TopicPartition, int] = {}  # committed offsets that survive a power failure
         self._processed: dict[TopicPartition, int] = {}  # positions at the last poll, or committed
+        self.others_commit = False  # a producer may, in transactions: ``_committed`` may be outdated then
         self._next_commit_s = 0.0
         self._close_by_s = math.inf  # no call waits for other processes after this time
 
@@ -135,8 +137,13 @@ class CommitTracker:
         logger.warning("group %r: could not commit%s: %s", self._group_id, what and f" {what}", error)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed now."""
-        found = self._groups.committed(self._group_id).get(partition)
+        """What the group has committed now. With ``read_committed`` an offset in a transaction that is
+        under way is waited for, up to ``default_api_timeout_ms``: ``LogLocked``."""
+        if self._config.isolation_level == READ_COMMITTED:
+            committed = self._groups.decided(self._group_id, [partition], self.countdown(None)())
+        else:
+            committed = self._groups.committed(self._group_id)
+        found = committed.get(partition)
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
 
     def commit(
@@ -198,7 +205,7 @@ class CommitTracker:
         news: dict[TopicPartition, Committed] = {}
         is_unsafe = False
         for name, at in tuple(offsets.items()):
-            is_new = named or self._committed.get(name) != at.offset
+            is_new = named or self.others_commit or self._committed.get(name) != at.offset
             to_sync = durable and self._durable.get(name) != at.offset
             if is_new or to_sync:
                 try:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, overload
+from typing import TYPE_CHECKING, Literal, NoReturn, overload
 
 from pylog.checks import (
     OfOneProcess,
@@ -27,7 +27,6 @@ from pylog.checks import (
     require_timeout,
     warn_of_milliseconds,
 )
-from pylog.codec.format import INT64_MAX
 from pylog.consumer.assigned_partition import AssignedPartition
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
@@ -39,11 +38,19 @@ from pylog.consumer.reset import no_position
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.thread_guard import SingleThreadGuard
 from pylog.errors import Closed, ConfigError, PylogError
-from pylog.group.offset_records import METADATA_LIMIT_BYTES
+from pylog.group.offset_records import offsets_to_commit
 from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.manager.access import manager_of
-from pylog.model import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+from pylog.model import (
+    EARLIEST,
+    LATEST,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Record,
+    TopicPartition,
+)
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import after_fork_in_child
 
@@ -59,16 +66,6 @@ CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError |
 
 _MILLISECONDS_FROM = 100
 """A whole number of seconds from here on may mean milliseconds, so it is warned of."""
-
-
-@answers_kafkas_names
-class ConsumerGroupMetadata(NamedTuple):
-    """A member, for commits that others make in its name. ``generation`` is -1 for a non-member."""
-
-    group_id: str
-    generation: int
-    member_id: str
-    group_instance_id: str | None
 
 
 class _IterationChunk:
@@ -512,7 +509,9 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     def committed(self, partition: TopicPartition, metadata: bool = False) -> int | OffsetAndMetadata | None:
         """The group's committed offset of a partition, assigned or not; None if there is none.
 
-        With ``metadata=True`` as an ``OffsetAndMetadata``.
+        With ``metadata=True`` as an ``OffsetAndMetadata``. With ``isolation_level="read_committed"``
+        this waits for a transaction under way that has an offset of the partition, up to
+        ``default_api_timeout_ms``, then raises ``LogLocked``.
         """
         name = partition_of(partition)
         with self._call():
@@ -522,9 +521,10 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This consumer as a member of its group."""
+        """This consumer as a member of its group, for ``Producer.send_offsets_to_transaction``."""
         with self._call():
             group = self._in_group()
+            group.tracker.others_commit = True
             membership = group.membership
             generation = membership.generation if membership.id else -1
             return ConsumerGroupMetadata(group.group_id, generation, membership.id, group.instance_id)
@@ -544,9 +544,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
                 if (position := self._position(assigned)) is not None:
                     committed[name] = OffsetAndMetadata(position)
             return committed
-        if not isinstance(offsets, Mapping):
-            raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
-        return {partition_of(name): _offset(value) for name, value in offsets.items()}
+        return offsets_to_commit(offsets)
 
     # What the log holds
 
@@ -648,17 +646,3 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
 def _closed() -> Closed:
     return Closed("the consumer is closed")
-
-
-def _offset(value: object) -> OffsetAndMetadata:
-    at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)  # type: ignore[arg-type]
-    metadata: object = at.metadata
-    try:
-        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
-            return OffsetAndMetadata(require_count("offset", at.offset, 0, INT64_MAX), metadata)
-    except own(UnicodeEncodeError):
-        pass
-    raise ConfigError(
-        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
-        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
-    )  # fmt: skip

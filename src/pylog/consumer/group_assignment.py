@@ -199,7 +199,7 @@ class GroupAssignment(Assignment):
     def _begin(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> list[TopicPartition]:
         """Begin to read partitions, and return them. ``LogLocked``: none is read."""
         self._groups.offsets.recover_last_commit(self.group_id, timeout_s)
-        committed = self._groups.committed(self.group_id)
+        committed = self._groups.decided(self.group_id, partitions, timeout_s)
         starts: dict[TopicPartition, Start] = {}
         fresh: dict[TopicPartition, int] = {}
         topics = {topic.name: topic for topic in self._existing({partition.topic for partition in partitions})}
@@ -237,9 +237,11 @@ class GroupAssignment(Assignment):
 
     def _start(self, topic_partition: TopicPartition) -> Start:
         """The start of a partition assigned by hand."""
-        self._groups.offsets.recover_last_commit(self.group_id, self.tracker.countdown(None)())
+        left_s = self.tracker.countdown(None)
+        self._groups.offsets.recover_last_commit(self.group_id, left_s())
         partition = self._log.partition(*topic_partition)
-        position = self._resumed(partition, self._groups.committed(self.group_id).get(topic_partition))
+        committed = self._groups.decided(self.group_id, [topic_partition], left_s())
+        position = self._resumed(partition, committed.get(topic_partition))
         return Start(partition, self._lookup.start_position(partition) if position is None else position)
 
     def _lose_everything(self, group: Group) -> None:

@@ -5,7 +5,7 @@ The caller need not join a group. Reading needs no lock and no write permission.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +16,7 @@ from pylog.errors import (
     GroupNotEmpty,
     GroupNotFound,
     InvalidPartition,
+    LogLocked,
     StorageError,
     TopicNotFound,
 )
@@ -24,12 +25,14 @@ from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import dead_members
 from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock, read_group
 from pylog.group.offset_records import OFFSETS_TOPIC, Committed
-from pylog.group.offsets import Appended, Offsets, OffsetStore
+from pylog.group.offsets import Appended, OffsetStore
+from pylog.group.offsets_partition import Offsets
 from pylog.group.state import Group, GroupTopic, Member, without_members
 from pylog.group.state_file import StateFile
 from pylog.group.truncation import make_records_durable, next_offset
 from pylog.interrupts import own, suppress
 from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.storage import SLEEP_MAX_S
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
@@ -63,7 +66,30 @@ class GroupAdmin:
 
     def committed(self, group: str) -> Offsets:
         """Return the group's commits in existing topics. Commits in deleted topics do not count."""
-        offsets = self.offsets.committed(group)
+        return self._existing(self.offsets.committed(group))
+
+    def decided(self, group: str, partitions: Collection[TopicPartition], timeout_s: float) -> Offsets:
+        """Like ``committed``, after every transaction with offsets of these partitions is decided.
+
+        ``LogLocked`` if a live producer does not decide one in time: Kafka's ``UNSTABLE_OFFSET_COMMIT``.
+        The transaction of a dead producer is decided at once.
+        """
+        found, clock = self.offsets.look(group), self._manager.clock
+        end_s = clock.monotonic() + timeout_s
+        while not found.undecided.isdisjoint(partitions):
+            if clock.monotonic() >= end_s:
+                topic, number = min(found.undecided.intersection(partitions))
+                raise LogLocked(
+                    f"a transaction with an offset of {topic}-{number} in group {group!r} was not decided for {timeout_s:g} s: "
+                    "its producer may be stopped; try again",
+                    group=group, topic=topic, partition=number, timeout_s=timeout_s,
+                )  # fmt: skip
+            clock.sleep(SLEEP_MAX_S)
+            self.offsets.settle(group)
+            found = self.offsets.look(group)
+        return self._existing(found.offsets)
+
+    def _existing(self, offsets: Offsets) -> Offsets:
         topics = self.topics_now({partition.topic for partition in offsets})
         return {
             partition: committed
@@ -165,12 +191,12 @@ class GroupAdmin:
         directory = self.directory(group)
 
         def append(lock: GroupLock, state: StateFile) -> Appended | None:
-            self._require_empty(directory, state)
+            self.require_empty(directory, state)
             return self.offsets.append(group, offsets, lock.check_held, left_s)
 
         return _holding(directory, append, left_s())
 
-    def _require_empty(self, directory: GroupDirectory, state: StateFile) -> None:
+    def require_empty(self, directory: GroupDirectory, state: StateFile) -> None:
         """The lock is held. ``GroupNotEmpty`` if a member lives. Dead members are removed, static
         ones too: a manual change does not wait for their return."""
         found = state.read()
@@ -280,9 +306,9 @@ class GroupAdmin:
         _sync(_holding(directory, partial(self._delete, directory)))
 
     def _delete(self, directory: GroupDirectory, lock: GroupLock, state: StateFile) -> Appended | None:
-        self._require_empty(directory, state)
-        committed = self.offsets.committed(directory.group)
-        appended = self.offsets.append(directory.group, dict.fromkeys(committed), lock.check_held)
+        self.require_empty(directory, state)
+        partitions = self.offsets.partitions(directory.group)  # pending ones too: a later tombstone supersedes them
+        appended = self.offsets.append(directory.group, dict.fromkeys(partitions), lock.check_held)
         lock.check_held()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
         self._filesystem.replace(directory.path, gone)  # atomic: a holder of the lock sees the deletion

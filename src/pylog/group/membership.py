@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from pylog.errors import CommitFailed, ConfigError, InstanceFenced, LogLocked, PylogError, StorageError
+from pylog.errors import CommitFailed, ConfigError, LogLocked, PylogError, StorageError
 from pylog.group.directory import MEMBER_ID_BYTES, GroupDirectory
 from pylog.group.liveness import ROUNDS, TICK_S, Absence, Heartbeats, dead_members, has_process
 from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock
+from pylog.group.ownership import expelled, require_owned
 from pylog.group.state import (
     NONE,
     Group,
@@ -316,14 +317,7 @@ class Membership:
         me = group.members.get(self.id)
         if me is None:
             raise self.expelled(group)
-        others = sorted(set(partitions) - me.owned)
-        if others:
-            topic, number = others[0]
-            raise CommitFailed(
-                f"{topic}-{number} is not assigned to this member of group {self._directory.group!r} (generation "
-                f"{group.generation}): it was given to another, who may have read these records again",
-                group=self._directory.group, member=self.id, generation=group.generation, topic=topic, partition=number,
-            )  # fmt: skip
+        require_owned(self._directory.group, group, me, partitions)
         appended = append(self._files.check_held)
         self._beat()
         return appended
@@ -342,19 +336,11 @@ class Membership:
                 "when it polls; what its parent has read is its parent's to commit",
                 group=name, member="", generation=group.generation,
             )  # fmt: skip
-        successor = group.member_of_instance(options.instance_id)
-        facts = {"group": name, "member": self.id, "generation": group.generation}
-        if successor is not None and successor.id != self.id:
-            return InstanceFenced(
-                f"another consumer of group {name!r} with group_instance_id={options.instance_id!r} has taken this one's place "
-                f"(process {successor.pid} on {successor.host})",
-                **facts, group_instance_id=options.instance_id, pid=successor.pid, host=successor.host,
-            )  # fmt: skip
-        return CommitFailed(
-            f"this consumer is not a member of group {name!r} any more: it did not poll for {options.max_poll_interval_ms} ms "
-            "(max_poll_interval_ms), and others continue with its partitions; poll to join again, and let max_poll_records or "
-            "the time between two polls be smaller",
-            **facts, max_poll_interval_ms=options.max_poll_interval_ms,
+        return expelled(
+            name, group, self.id, options.instance_id,
+            f"it did not poll for {options.max_poll_interval_ms} ms (max_poll_interval_ms), and others continue with its "
+            "partitions; poll to join again, and let max_poll_records or the time between two polls be smaller",
+            max_poll_interval_ms=options.max_poll_interval_ms,
         )  # fmt: skip
 
 

@@ -14,14 +14,17 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
+from pylog.checks import partition_of, require_count
+from pylog.codec.format import INT64_MAX
 from pylog.codec.messages import INT16, INT32, INT64, hash_code, read_string, read_unsigned, slice_of, string, unsigned
-from pylog.errors import CorruptRecord
+from pylog.errors import ConfigError, CorruptRecord
 from pylog.interrupts import own
-from pylog.model import TopicPartition
+from pylog.model import OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_LIMIT_BYTES = 4096  # Kafka's offset.metadata.max.bytes
@@ -41,6 +44,29 @@ class Committed(NamedTuple):
     metadata: str
     timestamp_ms: int
     topic_id: str
+
+
+def offsets_to_commit(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What an application gave to commit; ``ConfigError`` if that is impossible."""
+    if not isinstance(offsets, Mapping):
+        raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
+    return {partition_of(name): _offset(value) for name, value in offsets.items()}
+
+
+def _offset(value: object) -> OffsetAndMetadata:
+    at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)  # type: ignore[arg-type]
+    metadata: object = at.metadata
+    try:
+        if isinstance(metadata, str) and len(metadata.encode()) <= METADATA_LIMIT_BYTES:
+            return OffsetAndMetadata(require_count("offset", at.offset, 0, INT64_MAX), metadata)
+    except own(UnicodeEncodeError):
+        pass
+    raise ConfigError(
+        f"the metadata of a commit is text of at most {METADATA_LIMIT_BYTES} bytes, got {metadata!r:.80}",
+        option="metadata", limit_bytes=METADATA_LIMIT_BYTES,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)

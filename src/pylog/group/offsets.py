@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pylog.catalog import TopicConfig, TopicDescription
 from pylog.codec.format import INT64_MAX
 from pylog.errors import (
-    CorruptRecord,
     CorruptSegment,
     DeliveryTimeout,
     LogLocked,
@@ -27,18 +26,17 @@ from pylog.group.lock import LOCK_TIMEOUT_S
 from pylog.group.offset_records import (
     OFFSETS_TOPIC,
     Committed,
-    decode_key,
-    decode_value,
     encode_key,
     encode_value,
     partition_of_group,
 )
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from pylog.group.offsets_partition import Offsets, OffsetsPartition
+from pylog.group.pending_offsets import PendingOffsets, Transaction
 from pylog.interrupts import own
-from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import ProducerRecord, TopicPartition
-from pylog.partition.partition_log import PartitionLog
-from pylog.partition.read.visibility import READ_COMMITTED
+from pylog.partition.read.undecided import Outcome
+from pylog.partition.read.visibility import WITH_MARKERS
 from pylog.partition.write.batch_input import encoded_batch
 from pylog.storage import after_fork_in_child, while_holding
 
@@ -52,45 +50,13 @@ _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 
 _CONFIG = TopicConfig()._asdict()  # independent of the log's defaults
 
-Offsets = dict[TopicPartition, Committed]
 
+class Look(NamedTuple):
+    """The committed offsets of a group. Those of ``undecided`` partitions may change with a decision
+    about a transaction that is under way."""
 
-class OffsetsPartition:
-    """One partition of ``__consumer_offsets``, and the cache of its commits."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        self.log = log
-        self.next_offset = 0  # the first record that is not in the cache
-        self.checkpoint_offset = 0
-        self.end_offset = 0  # after the last commit of this process
-        self.is_new = True
-        self.token: object = None
-        self.groups: dict[str, Offsets] = {}
-
-    def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Apply one record of the log. An unreadable record is skipped, with a warning."""
-        try:
-            name = None if key is None else decode_key(key)
-            committed = None if name is None or value is None else decode_value(value)
-        except own(CorruptRecord) as damage:
-            logger.warning("a record of %s is skipped: %s", OFFSETS_TOPIC, damage)
-            return
-        if name is None:
-            return
-        group, partition = name
-        if committed is not None:
-            self.groups.setdefault(group, {})[partition] = committed
-        elif group in self.groups:
-            self.groups[group].pop(partition, None)
-            if not self.groups[group]:
-                del self.groups[group]
-
-    def entries(self) -> list[tuple[bytes, bytes]]:
-        return [
-            (encode_key(group, partition), encode_value(committed))
-            for group, offsets in self.groups.items()
-            for partition, committed in offsets.items()
-        ]
+    offsets: Offsets
+    undecided: frozenset[TopicPartition]
 
 
 class Appended(NamedTuple):
@@ -102,6 +68,15 @@ class Appended(NamedTuple):
     def sync(self, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Return when it is durable. ``timeout_s``: as in ``PartitionLog.sync``."""
         self.partition.log.sync(self.end_offset, int(timeout_s * 1000))
+
+
+class EncodedOffsets(NamedTuple):
+    """Offsets as one batch without a producer, and the partition of the offsets topic for it."""
+
+    partition: OffsetsPartition
+    batch: bytearray
+    min_timestamp_ms: int
+    records: int
 
 
 class OffsetStore:
@@ -123,28 +98,66 @@ class OffsetStore:
 
     def committed(self, group: str) -> Offsets:
         """Return what the group has committed, by partition; {} if nothing."""
+        return self.look(group).offsets
+
+    def look(self, group: str) -> Look:
+        """Return what the group has committed, and what is not decided yet."""
         partition = self.partition_of(group)
         if partition is None:
-            return {}
+            return Look({}, frozenset())
+        undecided = self._decide(partition, group)
+        with self._lock:
+            pending = partition.pending.partitions(group, undecided)
+            return Look(dict(partition.groups.get(group, {})), frozenset(pending))
+
+    def partitions(self, group: str) -> set[TopicPartition]:
+        """Return every partition of which the log has a commit of the group, or a pending one."""
+        partition = self.partition_of(group)
+        if partition is None:
+            return set()
         with self._lock:
             self._catch_up(partition)
-            return dict(partition.groups.get(group, {}))
+            return partition.groups.get(group, {}).keys() | partition.pending.partitions(group)
 
     def groups(self) -> set[str]:
         """Return every group that has committed offsets."""
         found: set[str] = set()
-        topic = self._topic()
-        if topic is not None:
-            for number in topic.numbers:
-                partition = self._partition(number, topic)
-                with self._lock:
-                    self._catch_up(partition)
-                    found.update(partition.groups)
+        for partition in self._all():
+            self._decide(partition)
+            with self._lock:
+                found.update(partition.groups)
         return found
 
     def groups_in(self, topic: str) -> set[str]:
         """Return every group that has committed offsets in a topic of this name."""
         return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
+
+    def _decide(self, partition: OffsetsPartition, group: str | None = None) -> list[Transaction]:
+        """Catch up. Returns the transactions that are under way, with offsets of this group or of any.
+
+        First the records are read, then it is asked how their transactions ended: see
+        ``transaction/outcomes.py``. No lock of this process is held meanwhile, since an answer may
+        take the time of a sync. After an answer that a transaction is aborted, the log is read
+        again: if it was committed and has all its markers, others may have forgotten it.
+        """
+        with self._lock:
+            self._catch_up(partition)
+            unmarked = partition.pending.transactions(group)
+        outcomes = {transaction: partition.log.outcome(*transaction) for transaction in unmarked}
+        if outcomes:
+            with self._lock:
+                self._end_decided(partition, outcomes)
+        return [transaction for transaction, outcome in outcomes.items() if outcome is Outcome.UNDECIDED]
+
+    def _end_decided(self, partition: OffsetsPartition, outcomes: Mapping[Transaction, Outcome]) -> None:
+        self._catch_up(partition)
+        for transaction, outcome in outcomes.items():
+            if outcome is Outcome.COMMITTED:  # and an aborted one waits for its marker
+                partition.end(transaction, committed=True)
+
+    def _all(self) -> list[OffsetsPartition]:
+        topic = self._topic()
+        return [] if topic is None else [self._partition(number, topic) for number in topic.numbers]
 
     def _topic(self) -> TopicDescription | None:
         return self._manager.existing_topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
@@ -169,13 +182,9 @@ class OffsetStore:
         if partition.is_new or log.latest_offset - partition.next_offset > _FAR_RECORDS:
             self._start_from_checkpoint(partition)
         try:
-            for fetched in log.reader.fetches(partition.next_offset, INT64_MAX, isolation_level=READ_COMMITTED):
+            for fetched in log.reader.fetches(partition.next_offset, INT64_MAX, isolation_level=WITH_MARKERS):
                 for view in fetched.batches:
-                    decoder = view.decoder(OFFSETS_TOPIC, log.number)
-                    decoder.skip_to(partition.next_offset)
-                    while records := decoder.take(RECORDS_AT_ONCE):
-                        for record in records:
-                            partition.apply(record.key, record.value)
+                    partition.take(view)
                 partition.next_offset = fetched.cursor.offset
         except own(OffsetOutOfRange) as error:
             if partition.next_offset == error.earliest:
@@ -197,7 +206,7 @@ class OffsetStore:
             and checkpoint.topic_id == partition.log.topic_id
             and partition.next_offset < checkpoint.next_offset <= partition.log.latest_offset
         ):
-            partition.groups = {}
+            partition.groups, partition.pending = {}, PendingOffsets()  # what was pending before it is decided
             for key, value in checkpoint.entries:
                 partition.apply(key, value)
             partition.next_offset = partition.checkpoint_offset = checkpoint.next_offset
@@ -223,6 +232,23 @@ class OffsetStore:
         that lock, which ``check_held`` verifies, and has checked that the commit is allowed.
         ``LogLocked`` after ``left_s()`` seconds; else raises as ``PartitionLog.append_batch``.
         """
+        encoded = self.encoded(group, offsets)
+        if encoded is None:
+            return None
+        partition, batch, least_ms, _ = encoded
+        process_id = self._filesystem.process_id()  # a child forked before it fails the check, later in the append
+        check_held()
+        try:
+            result = partition.log.append_batch(
+                batch, timeout_ms=int(left_s() * 1000), min_timestamp_ms=least_ms, process_id=process_id
+            )
+        except own(DeliveryTimeout) as error:
+            raise _locked(error) from error
+        partition.end_offset = result.last_offset + 1
+        return Appended(partition, partition.end_offset)
+
+    def encoded(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> EncodedOffsets | None:
+        """The batch to append for a commit; None if nothing is left of it. Commits in a deleted topic are left out."""
         if not offsets:
             return None
         names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
@@ -239,19 +265,10 @@ class OffsetStore:
         topic = topics.get(OFFSETS_TOPIC)
         if topic is None:
             self.create_topic()
-            return self.append(group, offsets, check_held, left_s)
+            return self.encoded(group, offsets)
         partition = self._partition(partition_of_group(group, topic.partitions), topic)
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
-        process_id = self._filesystem.process_id()  # a child forked before it fails the check, later in the append
-        check_held()
-        try:
-            result = partition.log.append_batch(
-                batch, timeout_ms=int(left_s() * 1000), min_timestamp_ms=least_ms, process_id=process_id
-            )
-        except own(DeliveryTimeout) as error:
-            raise _locked(error) from error
-        partition.end_offset = result.last_offset + 1
-        return Appended(partition, partition.end_offset)
+        return EncodedOffsets(partition, batch, least_ms, len(records))
 
     def recover_last_commit(self, group: str, timeout_s: float) -> None:
         """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.
@@ -262,6 +279,12 @@ class OffsetStore:
                 partition.log.settle(int(timeout_s * 1000))
             except own(DeliveryTimeout) as error:
                 raise _locked(error) from error
+
+    def settle(self, group: str) -> None:
+        """Decide transactions whose producers are dead, or have appended nothing for their timeout; not too often."""
+        partition = self.partition_of(group)
+        if partition is not None:
+            partition.log.settle_transactions()
 
     def all_commits(self, group: str) -> Appended | None:
         """Return the group's commits so far, to be synced; None if the topic is missing."""
@@ -275,11 +298,14 @@ class OffsetStore:
             return
         with self._lock:
             self._catch_up(partition)
-            entries, next_offset = partition.entries(), partition.next_offset
+            entries, read_offset = partition.entries(), partition.next_offset
+            pending_offset = partition.pending.first_offset
+        # A checkpoint contains decided offsets only: its readers read the pending ones again, and what is after them.
+        next_offset = read_offset if pending_offset is None else min(read_offset, pending_offset)
         path = self._layout.offsets_checkpoint(partition.log.number)
         checkpoint = Checkpoint(partition.log.topic_id, next_offset, entries)
         try:
-            partition.log.sync(next_offset, int(left_s() * 1000))
+            partition.log.sync(read_offset, int(left_s() * 1000))
             while_holding(
                 self._filesystem,
                 self._manager.clock,
@@ -291,7 +317,7 @@ class OffsetStore:
             pass  # another process writes one
         except own(StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
-        partition.checkpoint_offset = next_offset
+        partition.checkpoint_offset = read_offset
 
     def _write(self, path: str, checkpoint: Checkpoint) -> None:
         try:

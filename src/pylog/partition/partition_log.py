@@ -74,7 +74,7 @@ class PartitionLog:
             self._durability = Durability(directory, self.writer, sync_catalog)
         recover = None if self.writer is None else self.writer.recovered
         self.view = PublishedView(directory, log_start=log_start, recover=recover)
-        ask_outcome = None if transactions is None else self._outcome
+        ask_outcome = None if transactions is None else self.outcome
         self.reader = PartitionReader(directory, self.view, ask_outcome)
         # These are the same here as there, and are called for each poll: a method would add a call and nothing else.
         self.current = self.view.current
@@ -165,9 +165,9 @@ class PartitionLog:
 
     # Transactions
 
-    def _outcome(self, producer_id: int, epoch: int) -> Outcome:
-        assert self._transactions is not None
-        return self._transactions().outcome(producer_id, epoch)
+    def outcome(self, producer_id: int, epoch: int) -> Outcome:
+        """How the transaction of a batch that was just read ended. Without its marker, Kafka's are undecided."""
+        return Outcome.UNDECIDED if self._transactions is None else self._transactions().outcome(producer_id, epoch)
 
     def open_transactions(self, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[tuple[int, int, int]]:
         """Producer id, epoch and first offset of every transaction that has no marker here."""

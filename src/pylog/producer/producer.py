@@ -23,7 +23,7 @@ from pylog.errors import ConfigError, ForkedHandle, PylogError
 from pylog.interrupts import own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.access import manager_of
-from pylog.model import Header
+from pylog.model import ConsumerGroupMetadata, Header, OffsetAndMetadata, TopicPartition
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
 from pylog.producer.buffer_pool import BufferPool
@@ -361,11 +361,26 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """
         self._of_transactions("begin_transaction").begin()
 
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commit these offsets of a consumer group with the transaction: both or none.
+
+        ``offsets`` are the next to read of each partition, as for ``Consumer.commit``, and
+        ``group_metadata`` is ``consumer.group_metadata()``, or the name of a group without members.
+        They are appended and checked by ``commit_transaction``, which raises ``CommitFailed`` if
+        the member does not own the partitions any more: abort, and poll again.
+        """
+        self._of_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+
     def commit_transaction(self) -> None:
         """Commit. On return all records of the transaction are durable and visible.
 
         ``TransactionAborted`` if a record was not appended, or after ``transaction_timeout_ms``
-        without one: only ``abort_transaction`` can follow. ``ProducerFenced`` if another producer
+        without one, ``CommitFailed`` if a consumer has lost partitions whose offsets were sent:
+        only ``abort_transaction`` can follow. ``ProducerFenced`` if another producer
         has taken over: the transaction is aborted. ``OutcomeUnknown``, ``LogLocked``: the
         transaction is not decided for others; call ``commit_transaction`` again.
         """

@@ -17,19 +17,28 @@ from __future__ import annotations
 
 import logging
 import threading  # an application may abort in another thread than the one that sends
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor  # syncs of several partitions at once
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pylog.errors import ConfigError, InvalidTransactionState, ProducerFenced, PylogError, TransactionAborted
+from pylog.errors import (
+    CommitFailed,
+    ConfigError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    ProducerFenced,
+    PylogError,
+    TransactionAborted,
+)
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
-from pylog.model import TopicPartition
+from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.producer.batch import ProducerBatch, ProducerIdentity
 from pylog.transaction.directory import check_transactional_id
+from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner
 
 if TYPE_CHECKING:
@@ -73,6 +82,7 @@ class ProducerTransactions:
         self._is_committed = False  # what the markers say that are still to be written
         self._touched: dict[TopicPartition, PartitionLog] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._offsets = TransactionOffsets(self._manager)
         self.error: PylogError | None = None
 
     def forget_parent(self) -> None:
@@ -109,6 +119,14 @@ class ProducerTransactions:
         if self.error is not None:
             raise self._failed(self.error)
 
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: ConsumerGroupMetadata | str
+    ) -> None:
+        """Keep them until the commit."""
+        with self._lock:
+            self.require_open()
+            self._offsets.add(offsets, member)
+
     def commit(self, sender: Sender) -> None:
         with self._lock, self._fenced_for_good():
             owner = self._owner
@@ -118,16 +136,16 @@ class ProducerTransactions:
             if self.state is State.IN_TRANSACTION:
                 if self.error is not None:
                     raise self._failed(self.error)
-                if not owner.is_ongoing and self._commit_as_one_batch(sender, owner):
+                if not self._offsets and not owner.is_ongoing and self._commit_as_one_batch(sender, owner):
                     self._end(sender)
                     return
                 sender.flush(None)
                 if self.error is not None:
                     raise self._failed(self.error)
+                self._append_offsets(owner)
             if owner.is_ongoing:
                 self._sync()
-                self.state = State.COMMITTING
-                owner.commit(self._touched)
+                owner.commit(self._touched, self._decide_with_offsets)
             self._is_committed = True
             self._end(sender)
             self._finish()
@@ -216,6 +234,38 @@ class ProducerTransactions:
             raise self._failed(self.error)
         return True
 
+    def _append_offsets(self, owner: TransactionOwner) -> None:
+        """Append the groups' offsets. If that fails, the transaction can only be aborted."""
+        if not self._offsets:
+            return
+        if not owner.is_ongoing:
+            owner.start()
+        self.error = OutcomeUnknown("interrupted while offsets were appended")
+        try:
+            for partition, end_offset in self._offsets.append(owner, self._touch):
+                self._ends[partition.log.topic_partition] = end_offset
+        except own(PylogError) as error:
+            self.note_failure(error)
+            self.error = error
+            raise self._failed(error) from error
+        self.error = None
+
+    def _touch(self, partition: PartitionLog) -> None:
+        self._touched[partition.topic_partition] = partition
+
+    def _decide_with_offsets(self, decide: Callable[[], None]) -> None:
+        """Called with the id's lock. ``CommitFailed``: the transaction can only be aborted."""
+
+        def begin_to_commit() -> None:
+            self.state = State.COMMITTING
+            decide()
+
+        try:
+            self._offsets.while_owned(begin_to_commit)
+        except own(CommitFailed) as error:
+            self.error = error
+            raise
+
     def _sync(self) -> None:
         """Make the transaction's records durable, in several partitions at once."""
         syncs = [(log, self._ends[name]) for name, log in self._touched.items() if name in self._ends]
@@ -229,6 +279,7 @@ class ProducerTransactions:
     def _end(self, sender: Sender) -> None:
         """The transaction is decided."""
         sender.forget_identity()
+        self._offsets.clear()
         self.state = State.READY
 
     def _finish(self) -> None:
@@ -258,8 +309,8 @@ class ProducerTransactions:
             self.state = State.FENCED
             raise
 
-    def _failed(self, error: PylogError) -> TransactionAborted | ProducerFenced:
-        if isinstance(error, ProducerFenced):
+    def _failed(self, error: PylogError) -> PylogError:
+        if isinstance(error, ProducerFenced | CommitFailed):
             return error
         failed = TransactionAborted(
             f"a record of the transaction was not appended ({error}); call abort_transaction, and repeat its work",

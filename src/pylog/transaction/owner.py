@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from pylog.errors import ForkedHandle, InvalidTransactionState, ProducerFenced, StorageError, TransactionAborted
@@ -25,6 +26,12 @@ from pylog.transaction.state_file import StateFile
 from pylog.transaction.table import Found, TransactionTable
 
 T = TypeVar("T")
+
+Decide = Callable[[], None]
+
+
+def _at_once(decide: Decide) -> None:
+    decide()
 
 
 class TransactionOwner:
@@ -40,6 +47,7 @@ class TransactionOwner:
         self._timeout_ms = timeout_ms
         self._process_id = manager.filesystem.process_id()
         self._started_ms = 0
+        self._prepared = (-1, -1)  # the transaction whose commit was begun
         self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
         self._alive: FileLock | None = None
@@ -115,10 +123,12 @@ class TransactionOwner:
         if self.is_ongoing and now_ms - self._state.active_ms > self._timeout_ms // 4:
             self._holding(lambda: self._move(self._mine()._replace(active_ms=now_ms)))
 
-    def commit(self, partitions: Collection[TopicPartition], while_held: Callable[[], object] = bool) -> None:
+    def commit(self, partitions: Collection[TopicPartition], around: Callable[[Decide], object] = _at_once) -> None:
         """Decide: committed, durably on return. The transaction's records are durable before.
 
-        ``while_held`` is called with the id's lock, before the decision. The markers come next: see ``complete``.
+        ``around`` is called with the id's lock, and calls its argument to decide, or raises: it may hold other locks
+        meanwhile. It is not asked again after an exception in the decision, whose record may be there already.
+        The markers come next: see ``complete``.
         """
 
         def decide() -> None:
@@ -128,12 +138,19 @@ class TransactionOwner:
                 return
             if state.status is not Status.ONGOING:
                 raise self._aborted(state)
-            while_held()
-            prepared = state.moved(Status.PREPARE_COMMIT)
-            self._append(prepared, partitions).sync()
-            self._move(prepared)
+            prepare = partial(self._prepare_commit, state, partitions)
+            if self._prepared == (state.producer_id, state.epoch):
+                prepare()
+            else:
+                around(prepare)
 
         self._holding(decide)
+
+    def _prepare_commit(self, state: TransactionState, partitions: Collection[TopicPartition]) -> None:
+        self._prepared = state.producer_id, state.epoch
+        prepared = state.moved(Status.PREPARE_COMMIT)
+        self._append(prepared, partitions).sync()
+        self._move(prepared)
 
     def abort(self, partitions: Collection[TopicPartition]) -> None:
         """Decide: aborted. It may be so already, after a timeout."""

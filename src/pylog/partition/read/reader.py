@@ -28,6 +28,7 @@ from pylog.partition.read.undecided import AskOutcome, OpenTransactions, Undecid
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    WITH_MARKERS,
     WRITTEN,
     aborted_among,
     readable,
@@ -252,7 +253,10 @@ class PartitionReader:
             if not batches:
                 break
             aborted = self._aborted_among(batches, state, unmarked) if isolation_level == READ_COMMITTED else set()
-            visible = readable(batches, limit, aborted)
+            if isolation_level == WITH_MARKERS:
+                visible = [view for view in batches if view.header.base_offset < limit]
+            else:
+                visible = readable(batches, limit, aborted)
             if batches[-1].header.base_offset >= limit:  # the visible end, not the file's
                 ends = [b.header.last_offset + 1 for b in batches if b.header.base_offset < limit]
                 cursor = Cursor(max(ends, default=limit))

@@ -17,6 +17,7 @@ from pylog.partition.commit_slots import CommitState
 
 READ_UNCOMMITTED = "read_uncommitted"
 READ_COMMITTED = "read_committed"
+WITH_MARKERS = "with_markers"  # like read_uncommitted, and control batches too: only for the library's own topics
 WRITTEN = "written"
 DURABLE = "durable"
 

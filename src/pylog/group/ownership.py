@@ -1,0 +1,37 @@
+"""Whether a member may commit for partitions: it must own them. An equal generation is not needed.
+
+Every join of any member raises the generation, and most of them move none of this member's partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pylog.errors import CommitFailed, InstanceFenced
+from pylog.group.state import Group, Member
+from pylog.model import TopicPartition
+
+
+def require_owned(name: str, group: Group, member: Member, partitions: Collection[TopicPartition]) -> None:
+    """``CommitFailed`` if the member of the group of this name does not own all these partitions."""
+    others = sorted(set(partitions) - member.owned)
+    if others:
+        topic, number = others[0]
+        raise CommitFailed(
+            f"{topic}-{number} is not assigned to this member of group {name!r} (generation "
+            f"{group.generation}): it was given to another, who may have read these records again",
+            group=name, member=member.id, generation=group.generation, topic=topic, partition=number,
+        )  # fmt: skip
+
+
+def expelled(name: str, group: Group, member_id: str, instance_id: str, why: str, **more: object) -> CommitFailed:
+    """The error for one that is not a member any more. ``why`` ends the message, ``more`` are further facts."""
+    successor = group.member_of_instance(instance_id)
+    facts = {"group": name, "member": member_id, "generation": group.generation}
+    if successor is not None and successor.id != member_id:
+        return InstanceFenced(
+            f"another consumer of group {name!r} with group_instance_id={instance_id!r} has taken this one's place "
+            f"(process {successor.pid} on {successor.host})",
+            **facts, group_instance_id=instance_id, pid=successor.pid, host=successor.host,
+        )  # fmt: skip
+    return CommitFailed(f"this consumer is not a member of group {name!r} any more: {why}", **facts, **more)

@@ -1,0 +1,215 @@
+"""Offsets of consumer groups in one transaction of a producer.
+
+They are appended to ``__consumer_offsets`` as the last batches of the transaction, and are made durable
+together with its other records. Only the owner of a partition may commit its offset. So just before
+the decision the group's lock is taken, the ownership is checked, and the lock is held until the decision
+is durable: an expelled member must not commit what its successor has begun to read again. If an exception
+interrupts the decision, the offsets stay pending, and a member that takes the partitions over waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from pylog.codec.batch import read_header, write_header
+from pylog.codec.format import TRANSACTIONAL_BIT
+from pylog.errors import CommitFailed, ConfigError, GroupNotEmpty, InvalidPartition, TopicNotFound
+from pylog.group.admin import GroupAdmin
+from pylog.group.directory import GroupDirectory, check_group
+from pylog.group.liveness import Heartbeats
+from pylog.group.lock import GroupLock, read_group
+from pylog.group.offset_records import Committed, offsets_to_commit
+from pylog.group.offsets import Appended
+from pylog.group.ownership import expelled, require_owned
+from pylog.group.state import Group, Member
+from pylog.group.state_file import StateFile
+from pylog.group.truncation import make_records_durable
+from pylog.interrupts import own, suppress
+from pylog.manager.manager import LogManager
+from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from pylog.partition.partition_log import PartitionLog
+from pylog.transaction.owner import TransactionOwner
+
+Touch = Callable[[PartitionLog], object]
+
+
+class _Claim:
+    """What one member, or a group without members, has sent."""
+
+    def __init__(self, member_id: str, instance_id: str) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.topic_ids: dict[str, str] = {}  # of the appended ones
+
+    def require_allowed(self, name: str, group: Group) -> None:
+        """``CommitFailed`` if it is not, or no longer, the owner of these partitions."""
+        member = group.members.get(self.member_id)
+        if member is None:
+            why = "others continue with its partitions; poll to join again, and repeat the work of the transaction"
+            raise expelled(name, group, self.member_id, self.instance_id, why)
+        require_owned(name, group, member, self.offsets)
+
+
+class TransactionOffsets:
+    """The offsets of the open transaction. For one thread at a time."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin with the next transaction."""
+        self._claims: dict[str, dict[str, _Claim]] = {}  # by group and member
+        self._unsent: set[tuple[str, str]] = set()
+        self._sequences: dict[int, int] = {}  # the next one, by partition of ``__consumer_offsets``
+
+    def __bool__(self) -> bool:
+        return bool(self._claims)
+
+    def add(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: ConsumerGroupMetadata | str
+    ) -> None:
+        """See ``Producer.send_offsets_to_transaction``."""
+        wanted = offsets_to_commit(offsets)
+        if isinstance(member, str):
+            member = ConsumerGroupMetadata(member, -1, "", None)
+        if not isinstance(member, ConsumerGroupMetadata):
+            raise ConfigError(
+                f"expected consumer.group_metadata(), or the name of a group without members, got {member!r:.80}",
+                option="group_metadata", value=member,
+            )  # fmt: skip
+        check_group(member.group_id)
+        for name in wanted:
+            self._manager.partition(*name)  # TopicNotFound, InvalidPartition
+        if wanted:
+            claims = self._claims.setdefault(member.group_id, {})
+            claim = claims.setdefault(member.member_id, _Claim(member.member_id, member.group_instance_id or ""))
+            claim.offsets.update(wanted)
+            self._unsent.add((member.group_id, member.member_id))
+
+    # Before the decision
+
+    def append(self, owner: TransactionOwner, touch: Touch) -> list[Appended]:
+        """Append what was added since the last call. The records before these offsets are durable then.
+
+        ``touch`` is called with each partition before it is written: it will need a marker.
+        Raises as ``PartitionLog.append_batch``.
+        """
+        appended = [
+            self._append(group, self._claims[group][member], owner, touch) for group, member in sorted(self._unsent)
+        ]
+        self._unsent.clear()
+        return [item for item in appended if item is not None]
+
+    def _append(self, group: str, claim: _Claim, owner: TransactionOwner, touch: Touch) -> Appended | None:
+        store = self._manager.part(GroupAdmin).offsets
+        encoded = store.encoded(group, self._commits(group, claim))
+        if encoded is None:
+            return None  # their topics were deleted
+        partition, batch, least_ms, records = encoded
+        log = partition.log
+        sequence = self._sequences.get(log.number, 0)
+        header = read_header(batch)
+        write_header(
+            batch, header.attributes | TRANSACTIONAL_BIT, header.count, header.base_timestamp_ms, header.max_timestamp_ms,
+            owner.producer_id, owner.epoch, sequence,
+        )  # fmt: skip
+        touch(log)
+        owner.keep_alive()
+        result = log.append_batch(batch, min_timestamp_ms=least_ms, require_ongoing=owner.require_ongoing)
+        self._sequences[log.number] = sequence + records
+        return Appended(partition, result.last_offset + 1)
+
+    def _commits(self, group: str, claim: _Claim) -> dict[TopicPartition, Committed]:
+        """The offsets as they are committed: with leader epochs, and the topics that the member has read."""
+        topics = read_group(self._directory(group)).topics if claim.member_id else {}
+        commits = {}
+        for name, at in claim.offsets.items():
+            with suppress(TopicNotFound, InvalidPartition):  # deleted since it was sent
+                partition = self._manager.partition(*name)
+                topic_id = topics[name.topic].id if name.topic in topics else partition.topic_id
+                epoch = make_records_durable(partition, at.offset)
+                commits[name] = Committed(at.offset, epoch, at.metadata, self._manager.clock.now_ms(), topic_id)
+                claim.topic_ids[name.topic] = topic_id
+        return commits
+
+    # At the decision
+
+    def while_owned(self, decide: Callable[[], object]) -> None:
+        """Call ``decide`` with the locks of all groups, if the members own the partitions of these offsets.
+
+        ``CommitFailed``; ``LogLocked`` if a group's lock is not free in 30 s: nothing is decided.
+        """
+        for group in sorted(self._claims, reverse=True):  # the first is locked first, so no two wait for each other
+            decide = partial(self._holding, group, decide)
+        decide()
+
+    def _holding(self, group: str, decide: Callable[[], object]) -> None:
+        directory, claims = self._directory(group), self._claims[group]
+        lock = GroupLock(directory)
+        try:
+            before = read_group(directory)
+            members = [before.members[claim] for claim in claims if claim in before.members]
+            beat = partial(_beat, directory, members)  # a member that waits to commit counts as alive
+            lock.holding(partial(self._decide, group, decide, lock), while_waiting=beat)
+            beat()
+        finally:
+            lock.close()
+
+    def _decide(self, group: str, decide: Callable[[], object], lock: GroupLock, state: StateFile) -> None:
+        groups, found = self._manager.part(GroupAdmin), state.read()
+        for claim in self._claims[group].values():
+            if claim.member_id:
+                claim.require_allowed(group, found)
+            else:
+                _require_empty(groups, self._directory(group), state)
+        gone = self._of_deleted_topics(group, found)
+        if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
+            groups.offsets.append(group, dict.fromkeys(gone), lock.check_held)
+        lock.check_held()
+        decide()
+
+    def _of_deleted_topics(self, group: str, found: Group) -> list[TopicPartition]:
+        claims = self._claims[group].values()
+        topics = self._manager.existing_topics({topic for claim in claims for topic in claim.topic_ids})
+        now = {name: topic.id for name, topic in topics.items()}
+        return [
+            name
+            for claim in claims
+            for name in claim.offsets
+            if name.topic in claim.topic_ids
+            and not claim.topic_ids[name.topic] == now.get(name.topic) == _id_of(found, name.topic, claim)
+        ]
+
+    def _directory(self, group: str) -> GroupDirectory:
+        return self._manager.part(GroupAdmin).directory(group)
+
+
+def _id_of(group: Group, topic: str, claim: _Claim) -> str:
+    """The id of the topic whose partitions the member owns."""
+    return group.topics[topic].id if claim.member_id and topic in group.topics else claim.topic_ids[topic]
+
+
+def _beat(directory: GroupDirectory, members: Collection[Member]) -> None:
+    if members:
+        heartbeats = Heartbeats(directory.filesystem.open_appendable(directory.heartbeats))
+        try:
+            _beat_all(heartbeats, members)
+        finally:
+            heartbeats.close()
+
+
+def _beat_all(heartbeats: Heartbeats, members: Collection[Member]) -> None:
+    for member in members:
+        heartbeats.beat(member.cell)
+
+
+def _require_empty(groups: GroupAdmin, directory: GroupDirectory, state: StateFile) -> None:
+    try:
+        groups.require_empty(directory, state)
+    except own(GroupNotEmpty) as error:
+        raise CommitFailed(
+            f"{error}; give consumer.group_metadata() of the member that has read these records", **error.facts
+        ) from error
