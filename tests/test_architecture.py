@@ -24,7 +24,7 @@ FACES = {"log.py", "partition/partition.py", "producer/producer.py", "consumer/c
 # decided: aio, transaction, cleaner, replication and observe are not built yet.
 HOUSE = """
     __init__ | __main__
-    cli | aio | spark | testing
+    cli | aio | spark | testing | outbox
     log | producer | consumer
     transaction
     group | cleaner | replication
@@ -34,7 +34,7 @@ HOUSE = """
     index
     arrow
     codec | storage
-    clock | observe | turn | checks
+    clock | observe | turn | checks | database
     interrupts
     model | limits
     errors

@@ -189,9 +189,9 @@ class Faulty(StandIn):
         self.happens("sync_directory", path)
         super().sync_directory(path)
 
-    def lock(self, path: str) -> FileLock:
+    def lock(self, path: str, *, readable: bool = False) -> FileLock:
         self.happens("lock", path)
-        return super().lock(path)
+        return super().lock(path, readable=readable)
 
 
 class Nth:

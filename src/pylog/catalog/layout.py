@@ -34,6 +34,7 @@ class Layout:
         self.producer_ids_lock = f"{self.private}/producer-ids.lock"
         self.groups = f"{self.private}/groups"
         self.transactions = f"{self.private}/transactions"
+        self.named_producers = f"{self.private}/producers"
         self.sinks = f"{self.private}/spark"
 
     def topic(self, name: str) -> str:
@@ -50,6 +51,10 @@ class Layout:
     def transaction(self, transactional_id: str) -> str:
         """The directory of a transactional id, which was checked."""
         return f"{self.transactions}/{encoded_group(transactional_id)}"
+
+    def named_producer(self, name: str) -> str:
+        """The lock file of a named producer, whose name was checked."""
+        return f"{self.named_producers}/{encoded_group(name)}"
 
     def offsets_checkpoint(self, number: int) -> str:
         """The checkpoint of one partition of the offsets topic."""

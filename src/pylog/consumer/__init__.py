@@ -8,6 +8,7 @@ poll_loop.py           waiting
 fetcher.py             the partitions' turns, and how much is read ahead
 assigned_partition.py  one partition: position and buffers
 decoding.py            batches become records (arrow_decoding.py: become columns)
+stored_offsets.py      positions in the application's database
 offset_lookup.py       offsets by their meaning (reset.py: auto_offset_reset, a pure value)
 """
 

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from pylog.checks import (
     OfOneProcess,
@@ -35,10 +35,12 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.poll_loop import PollLoop, Taken
 from pylog.consumer.reset import no_position
+from pylog.consumer.stored_offsets import OFFSETS_TABLE, Position, StoredOffsets
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.thread_guard import SingleThreadGuard
 from pylog.errors import Closed, ConfigError, PylogError
 from pylog.group.offset_records import offsets_to_commit
+from pylog.group.truncation import make_records_durable
 from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
 from pylog.manager.access import manager_of
@@ -533,6 +535,51 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
                 return ConsumerGroupMetadata(group.group_id, membership.generation, membership.id, group.instance_id)
             lost = LOST_MEMBER if group.requested.is_subscribed() else ""  # "" is of partitions assigned by hand
             return ConsumerGroupMetadata(group.group_id, -1, lost, group.instance_id)
+
+    def offsets_in(self, connection: Any, *, name: str | None = None, table: str = OFFSETS_TABLE) -> StoredOffsets:
+        """Keep the positions in the application's own database, with the effects of the records.
+
+        ``connection`` is one of ``sqlite3``, ``psycopg``, ``psycopg2``, ``pg8000`` or SQLAlchemy, the
+        one on which the effects are written; ``StoredOffsets.create_table`` has made the table.
+        ``name`` distinguishes consumers in it, by default the ``group_id``. From now on, each
+        partition that is assigned is read from its stored position; those that are assigned
+        already move there. Nothing else is committed for them. Poll inside of the transaction::
+
+            offsets = consumer.offsets_in(connection)
+            consumer.subscribe(["orders"])
+            while True:
+                with offsets.transaction():
+                    for record in consumer.poll(timeout=1):
+                        ...
+
+        ``ConfigError`` without a name, or for a connection of another driver or database.
+        """
+        name = self._config.group_id if name is None else name
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"offsets_in needs a name, or a consumer with a group_id; got {name!r}", option="name")
+        with self._call():
+            stored = StoredOffsets(connection, name, table, self._to_store, self.seek, self._make_durable)
+            self._fetcher.stored_offsets = stored
+            self._give_back_rest()
+            for partition, assigned in self._fetcher.assigned.items():
+                position = stored.start(partition, str(assigned.topic_id), self._position(assigned))
+                if position is not None:
+                    assigned.move_to(position)
+        return stored
+
+    def _to_store(self) -> dict[TopicPartition, Position]:
+        with self._call():
+            return {
+                name: Position(str(assigned.topic_id), position)
+                for name, assigned in self._fetcher.assigned.items()
+                if (position := self._position(assigned)) is not None
+            }
+
+    def _make_durable(self, name: TopicPartition, offset: int) -> None:
+        """A stored position must not outlive its records. Without permission to write, their writers see to that."""
+        partition = self._log.partition(*name)
+        if partition.writer is not None:
+            make_records_durable(partition, offset)
 
     def _in_group(self) -> GroupAssignment:
         if self._group is None:

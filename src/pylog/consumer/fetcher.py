@@ -26,6 +26,7 @@ from pylog.model import TopicPartition
 from pylog.partition import Cursor
 
 if TYPE_CHECKING:
+    from pylog.consumer.stored_offsets import StoredOffsets
     from pylog.manager.access import ConsumerLog
     from pylog.partition.partition_log import PartitionLog
 
@@ -56,6 +57,7 @@ class Fetcher:
         self._blocked: deque[AssignedPartition] = deque()  # found no room; waiting longest first
         self._round = 0  # counts the calls; a call does not ask a partition again that had nothing more
         self._now_s = 0.0  # when the round began
+        self.stored_offsets: StoredOffsets | None = None  # decides where partitions are read from
         self._undo: list[tuple[AssignedPartition, int | None]] = []
         self._records_delivered = 0
 
@@ -68,9 +70,11 @@ class Fetcher:
 
         ``partition``: opened already, or None to open it before the first read.
         """
+        self.remove(topic_partition)
+        if self.stored_offsets is not None:
+            position = self.stored_offsets.start(topic_partition, str(topic_id), position)
         assigned = AssignedPartition(topic_partition, topic_id, self._budget)
         assigned.position, assigned.partition = position, partition
-        self.remove(topic_partition)
         self.assigned[topic_partition] = assigned
         self._busy.append(assigned)
 
@@ -79,6 +83,8 @@ class Fetcher:
         assigned = self.assigned.pop(topic_partition, None)
         if assigned is not None:
             assigned.drop_read_ahead()
+            if self.stored_offsets is not None and assigned.position is not None:
+                self.stored_offsets.leave(topic_partition, str(assigned.topic_id), assigned.position)
             for line in (self._busy, self._quiet, self._blocked):
                 with suppress(ValueError):
                     line.remove(assigned)

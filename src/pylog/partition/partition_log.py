@@ -19,6 +19,7 @@ from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.epochs import LeaderEpochs
+from pylog.partition.producers.state import BatchTrace
 from pylog.partition.read.published import PublishedView
 from pylog.partition.read.reader import PartitionReader
 from pylog.partition.read.sync_as_reader import sync_as_reader
@@ -143,6 +144,10 @@ class PartitionLog:
         So a producer that numbers its batches knows after a crash which of them are in. ``DeliveryTimeout`` as for an append.
         """
         return self._writable().next_sequence(producer_id, timeout_ms)
+
+    def last_batches(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> tuple[BatchTrace, ...]:
+        """The last batches of a producer that are remembered, oldest first; none if it is unknown."""
+        return self._writable().last_batches(producer_id, timeout_ms)
 
     def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
         """Return when everything below ``end_offset`` is on the disk. ``OutcomeUnknown`` if the disk refused.

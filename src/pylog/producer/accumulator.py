@@ -16,7 +16,7 @@ from pylog.codec import RecordEncoder
 from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.interrupts import own
 from pylog.model import Header
-from pylog.producer.batch import ProducerBatch
+from pylog.producer.batch import UNNUMBERED, ProducerBatch, Sequences
 from pylog.producer.buffer import NO_BATCH, IncompleteBatches, PartitionBuffer, TopicBuffers, interrupted
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ProducerConfig
@@ -59,9 +59,15 @@ class Accumulator:
         self._topics = topics
 
     def append(
-        self, buffer: PartitionBuffer, timestamp_ms: int | None, key: Key, value: Value, headers: Headers
+        self,
+        buffer: PartitionBuffer,
+        timestamp_ms: int | None,
+        key: Key,
+        value: Value,
+        headers: Headers,
+        sequences: Sequences = UNNUMBERED,
     ) -> Delivery:
-        """Put a record into the buffer.
+        """Put a record into the buffer. ``sequences`` are of the batch that it opens, if it does.
 
         Raises the error of the record or the topic's limit, ``BufferTimeout`` after
         ``max_block_ms``, or ``Closed``.
@@ -84,7 +90,7 @@ class Accumulator:
             if pool.reserved_bytes + needed_bytes > pool.limit_bytes:
                 self._make_room(needed_bytes, end_s)
             try:
-                opened = self._open(buffer, needed_bytes, now_s, timestamp_ms, key, value, headers)
+                opened = self._open(buffer, needed_bytes, now_s, timestamp_ms, key, value, headers, sequences)
             except own(RecordTooLarge) as error:
                 needed_bytes = self._size_alone(buffer, needed_bytes, error)
             else:
@@ -133,6 +139,7 @@ class Accumulator:
         key: Key,
         value: Value,
         headers: Headers,
+        sequences: Sequences,
     ) -> Delivery | None:
         """Open a batch with this record. None if another thread opened one or took the memory."""
         config = self._config
@@ -144,6 +151,7 @@ class Accumulator:
             due_s=now_s + config.linger_s,
             deadline_s=now_s + config.delivery_timeout_s if config.transactional_id is None else config.forever_s,
             is_fire_and_forget=config.acks == 0,
+            sequences=sequences,
         )
         delivery = batch.append(Delivery, batch, timestamp_ms, key, value, headers)
         with buffer.lock:

@@ -27,7 +27,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from pylog.codec import Receipt, RecordEncoder
 from pylog.codec.batch import TakenRecords, build_batch
@@ -66,6 +66,16 @@ NO_IDENTITY = ProducerIdentity(-1, -1, False)
 _NO_SEQUENCE = -1
 
 
+class Sequences(NamedTuple):
+    """What the application of a named producer says of a batch: its first sequence, and the one before."""
+
+    previous: int
+    first: int
+
+
+UNNUMBERED = Sequences(_NO_SEQUENCE, _NO_SEQUENCE)
+
+
 class State(IntEnum):
     """The states of a batch, in order. See the table above."""
 
@@ -98,10 +108,10 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "_records", "append", "append_time_ms", "base_offset", "callbacks", "count", "data", "deadline_s", "done",
-        "driver", "due_s", "encoder", "end_offset", "error", "identity", "is_fire_and_forget", "limit_bytes",
-        "min_timestamp_ms", "next_sequence", "observed", "raw_bytes", "size_bytes", "state", "topic_partition",
-        "was_interrupted",
+        "_records", "append", "append_time_ms", "base_offset", "base_sequence", "callbacks", "count", "data", "deadline_s",
+        "done", "driver", "due_s", "encoder", "end_offset", "error", "identity", "is_fire_and_forget", "limit_bytes",
+        "min_timestamp_ms", "next_sequence", "observed", "previous_sequence", "raw_bytes", "size_bytes", "state",
+        "topic_partition", "was_interrupted",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +123,7 @@ class ProducerBatch:
         due_s: float,
         deadline_s: float,
         is_fire_and_forget: bool,
+        sequences: Sequences = UNNUMBERED,
     ) -> None:
         # Constant after construction:
         self.driver = driver
@@ -121,6 +132,7 @@ class ProducerBatch:
         self.append = encoder.try_append
         self.limit_bytes = limit_bytes  # reserved in the pool until the batch is settled
         self.deadline_s = deadline_s
+        self.previous_sequence, self.base_sequence = sequences  # of a named producer
         self.is_fire_and_forget = is_fire_and_forget  # acks=0: done from the start, whatever its outcome
         # In the buffer's turn ``writing``; any thread reads them after the batch is appended:
         self._records: TakenRecords | None = None  # taken from the encoder, until the batch is built
@@ -286,6 +298,15 @@ class ProducerBatch:
         return OutcomeUnknown(
             f"interrupted while it was appended, and not to be written again in time: {error}", **error.facts
         )
+
+
+def batch_in_log(topic_partition: TopicPartition, base_offset: int) -> ProducerBatch:
+    """A batch that was appended long ago; ``base_offset`` is -1 if it is unknown."""
+    batch = ProducerBatch(cast(Driver, None), topic_partition, RecordEncoder(HEADER_BYTES), 0, 0.0, 0.0, False)
+    batch.base_offset = base_offset
+    batch.done = True
+    batch.state = CALLED_BACK
+    return batch
 
 
 # What an append raises before it writes anything:

@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec import RecordEncoder
-from pylog.errors import BufferTimeout
+from pylog.errors import BufferTimeout, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.producer.batch import APPENDED, NO_IDENTITY, OPEN, SETTLED, Driver, ProducerBatch
@@ -23,7 +23,8 @@ from pylog.producer.partitioner import Choice, KeyHash
 from pylog.turn import NOT_MINE, Turn, is_mine, seconds_to_wait
 
 if TYPE_CHECKING:
-    from pylog.manager.access import ProducerPartition
+    from pylog.manager.access import ProducerLog, ProducerPartition
+    from pylog.producer.named import NamedSequences
 
 _ORPHAN_S = 1.0
 _PERIOD_S = 1.0
@@ -85,8 +86,8 @@ class PartitionBuffer:
     """The records of one partition that are not in the log yet."""
 
     __slots__ = (
-        "_incomplete", "_pool", "calling", "identity", "in_flight", "is_extended", "lock", "next_sequence", "number",
-        "open", "partition", "pending_callbacks", "topic", "topic_partition", "used_in_period", "writing",
+        "_incomplete", "_pool", "calling", "identity", "in_flight", "is_extended", "lock", "named", "next_sequence",
+        "number", "open", "partition", "pending_callbacks", "topic", "topic_partition", "used_in_period", "writing",
     )  # fmt: skip
 
     def __init__(self, topic: TopicBuffers, number: int, pool: BufferPool, incomplete: IncompleteBatches) -> None:
@@ -107,6 +108,8 @@ class PartitionBuffer:
         self.partition: ProducerPartition | None = None  # opened with the first batch
         self.identity = NO_IDENTITY  # the owner of ``next_sequence``
         self.next_sequence = 0
+        # Under the lock of a named producer; a failed batch is added to it in the turn ``writing``:
+        self.named: NamedSequences | None = None
         # In log order. The turn ``writing`` adds, the turn ``calling`` removes:
         self.pending_callbacks: deque[ProducerBatch] = deque()
         # Any thread; a lost change only makes a share slightly too large:
@@ -157,6 +160,22 @@ class PartitionBuffer:
         if batch.state is OPEN:
             batch.close()
         return batch
+
+    def find_partition(self, log: ProducerLog) -> ProducerPartition:
+        """The partition of exactly the topic that the buffer is for.
+
+        A later topic of that name has its own buffer, which also numbers its batches from 0. A
+        batch with a number in use would pass for a duplicate and be acknowledged but not written.
+        """
+        name, number = self.topic_partition
+        partition = log.partition(name, number)
+        if partition.topic_id != self.topic.id:
+            raise TopicNotFound(
+                f"partition {number} of {name!r} is gone: the topic was deleted, and created again since",
+                topic=name, partition=number,
+            )  # fmt: skip
+        self.partition = partition
+        return partition
 
     def finish_in_flight(self) -> None:
         """Move the batch in flight to those that wait for acknowledgement and callbacks."""

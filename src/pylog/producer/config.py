@@ -63,6 +63,7 @@ class ProducerConfig:
         on_delivery: Callable[[Delivery], object] | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: float = 60_000,
+        name: str | None = None,
     ) -> None:
         self.acks = _one_of_acks(acks)
         self.linger_ms = _milliseconds("linger_ms", linger_ms)
@@ -78,6 +79,7 @@ class ProducerConfig:
         self.on_delivery = _callable_or_none("on_delivery", on_delivery)
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = int(_milliseconds("transaction_timeout_ms", transaction_timeout_ms))
+        self.name = name
         # Records of a transaction wait for its commit: readers do not see them before.
         self.lingers = transactional_id is None and self.linger_ms > 0
         self.linger_s = self.linger_ms / 1000 if transactional_id is None else _FOREVER_S
@@ -89,6 +91,12 @@ class ProducerConfig:
                 f"a transaction needs acks='all' and enable_idempotence=True, got acks={acks!r}, "
                 f"enable_idempotence={enable_idempotence!r}",
                 option="transactional_id", acks=acks, enable_idempotence=enable_idempotence,
+            )  # fmt: skip
+        if name is not None and (transactional_id is not None or self.acks == 0 or not self.enable_idempotence):
+            raise ConfigError(
+                f"a named producer needs acks of 1 or 'all' and enable_idempotence=True, and has no transactional_id; got "
+                f"acks={acks!r}, enable_idempotence={enable_idempotence!r}, transactional_id={transactional_id!r}",
+                option="name", acks=acks, enable_idempotence=enable_idempotence, transactional_id=transactional_id,
             )  # fmt: skip
         if delivery_timeout_ms < linger_ms:
             raise ConfigError(

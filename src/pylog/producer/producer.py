@@ -4,6 +4,7 @@ topic_cache.py, partitioner.py     a topic's buffers and settings; the partition
 buffer.py, batch.py                a partition's batches, and their states
 accumulator.py, buffer_pool.py     room for a record; the bytes that all batches may take
 send_many.py, send_arrow.py        many records in one call
+named.py, send_named.py            named producers, whose sequences are the application's
 sender.py, linger.py               append, sync, outcome, callbacks; the background thread
 delivery.py, deliveries.py         the outcome of one record, of many (metrics.py: counts)
 """
@@ -24,7 +25,7 @@ from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.access import manager_of
 from pylog.model import ConsumerGroupMetadata, Header, OffsetAndMetadata, TopicPartition
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.buffer import IncompleteBatches, TopicBuffers
+from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ACKS_ALL, KAFKAS_NAMES, ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pylog.manager.access import LogFace, ProducerLog
+    from pylog.producer.send_named import NamedSender
     from pylog.producer.transactions import ProducerTransactions
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
@@ -79,8 +81,16 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     ``partitioner_override=True`` allows both: other producers then place the same keys elsewhere. A
     partition named in a call is always used.
 
-    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, or ``MissingCodec`` for a missing
-    compression library.
+    With a ``name``, each record has a ``sequence`` that the application counts (0 to 2**31 - 1,
+    rising in each partition, with gaps or without), and a ``partition`` unless there is only one.
+    A record whose sequence is not above the last one of that name and partition is not appended
+    again, in this process or any later one, however late: its delivery succeeds, with the offset
+    -1 if the log no longer knows it. After a failed record, only its own sequence or a lower one
+    is taken, else ``OutOfOrderSequence``. One producer at a time can have a name. Callbacks of a
+    delivery cannot send to the same partition.
+
+    Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, ``LogLocked`` (the name is in use), or
+    ``MissingCodec`` for a missing compression library.
     """
 
     @refuses_other_options("Producer", {}, ProducerConfig.options(), KAFKAS_NAMES)
@@ -104,6 +114,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         on_delivery: Callable[[Delivery], object] | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: float = 60_000,
+        name: str | None = None,
     ) -> None:
         manager = manager_of(log, "Producer")
         manager.require_writable()
@@ -124,6 +135,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             on_delivery=on_delivery,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
+            name=name,
         )
         self._pool = pool = BufferPool(config.buffer_bytes)
         self._incomplete = incomplete = IncompleteBatches()
@@ -132,14 +144,26 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             from pylog.producer.transactions import ProducerTransactions  # most producers have none
 
             self._transactions = ProducerTransactions(manager, config, self._open_gate)
-        self._sender = Sender(manager, config, pool, incomplete, self._transactions)
+        self._named = None
+        if name is not None:
+            from pylog.producer.named import NamedProducer  # most producers have none
+
+            self._named = NamedProducer(manager, config)
+        self._sender = Sender(manager, config, pool, incomplete, self._transactions, self._named)
         self._topics = TopicCache(manager, config, pool, incomplete, self._sender)
         self._accumulator = Accumulator(manager.clock, config, pool, incomplete, self._sender, self._topics)
         self._bulk = BulkSender(self._accumulator, self._sender, self._topics, config)
         self._table = TableSender(self._bulk, self._accumulator, self._topics, manager.clock.now_ms)
         # What ``send`` needs for every record, one attribute away:
         self._known_topics = self._topics.known
-        if self._transactions is not None:
+        self._with_sequences = None
+        if self._named is not None:
+            from pylog.producer.send_named import NamedSender
+
+            self._with_sequences = NamedSender(
+                self._named, self._accumulator, self._bulk, self._sender, self._topics, config, manager.clock
+            )
+        if self._transactions is not None or self._named is not None:
             self._open_gate(False)
         self._now_ms = manager.clock.now_ms
         self._append = self._accumulator.append
@@ -156,11 +180,13 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
+        sequence: int | None = None,
     ) -> Delivery:
         """Send one record. Returns at once unless a batch is full. Buffers may be reused then.
 
         ``partition`` defaults to the partitioner's choice, ``timestamp_ms`` to the current time.
-        ``headers`` are (name, bytes or None) pairs, or a dict. The ``Delivery`` has the outcome of
+        ``headers`` are (name, bytes or None) pairs, or a dict. ``sequence``: of named producers,
+        see there. The ``Delivery`` has the outcome of
         the record. This call only raises errors of the record or of the producer, and nothing was
         sent then: ``TopicNotFound``, ``ConfigError`` (the partitioner is not the topic's),
         ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``,
@@ -169,10 +195,12 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         if self._serializes:
             key = serialized("key", self._config.key_serializer, key)
             value = serialized("value", self._config.value_serializer, value)
+        if sequence is not None:
+            return self._send_numbered(topic, value, key, partition, timestamp_ms, headers, sequence)
         try:
             topic_buffers = self._known_topics[topic]
         except own(KeyError, TypeError):
-            topic_buffers = self._find(topic)
+            topic_buffers = self._find_to_send(topic)
         buffer = topic_buffers.only
         if buffer is None or partition is not None:
             buffers = topic_buffers.buffers
@@ -198,6 +226,58 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             self._bulk.do_more((delivery,), (delivery.batch,))
         return delivery
 
+    def _send_numbered(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+        sequence: int,
+    ) -> Delivery:
+        sender = self._sender_of_sequences()
+        buffer = self._named_buffer(self._find(topic), partition)
+        pairs = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+        delivery = sender.send(buffer, sequence, timestamp_ms, key, value, pairs)
+        if self._has_more_to_do:
+            self._bulk.do_more((delivery,), (delivery.batch,))
+        return delivery
+
+    def _sender_of_sequences(self) -> NamedSender:
+        if self._with_sequences is None:
+            raise ConfigError("sequence needs a named producer: Producer(log, name='import-7')", option="name")
+        return self._with_sequences
+
+    def _named_buffer(self, topic: TopicBuffers, partition: int | None) -> PartitionBuffer:
+        """A repeated record must go where it went before, so no partitioner chooses."""
+        if partition is None and len(topic.buffers) == 1:
+            return topic.buffers[0]
+        if partition is None:
+            raise ConfigError(
+                f"a named producer needs partition= for {topic.name!r}, which has {len(topic.buffers)} partitions: its sequences "
+                "are counted in each",
+                option="partition", topic=topic.name,
+            )  # fmt: skip
+        return self._topics.buffer(topic, partition)
+
+    def last_sequence(self, topic: str, partition: int = 0) -> int | None:
+        """The last sequence of this named producer in a partition; None if the log has none.
+
+        What is still under way does not count. The log has every sequence up to it that was sent;
+        with ``acks="all"`` it is durable. ``ConfigError`` without a name, ``TopicNotFound``,
+        ``InvalidPartition``, ``DeliveryTimeout`` if another process holds the partition's lock.
+        """
+        sender = self._sender_of_sequences()
+        return sender.last_sequence(self._topics.buffer(self._find(topic), partition))
+
+    def _find_to_send(self, topic: str) -> TopicBuffers:
+        if self._named is not None:
+            raise ConfigError(
+                f"the producer is named {self._named.name!r}: name each record's sequence=", option="sequence"
+            )
+        return self._find(topic)
+
     def _find(self, topic: str) -> TopicBuffers:
         """The buffers of a topic not known yet. Its error is raised without the look-up's KeyError."""
         try:
@@ -216,10 +296,12 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         keys: Iterable[Any] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        sequence: int | None = None,
     ) -> Deliveries:
         """Send many records to one topic, much faster than one by one.
 
-        ``keys[i]`` belongs to ``values[i]``. The records need not fit into the buffer. Raises like
+        ``keys[i]`` belongs to ``values[i]``. ``sequence``, of a named producer, is the first
+        record's; those after it have the next ones. The records need not fit into the buffer. Raises like
         ``send`` for the first refused record: the error's ``index`` is its place, and all values
         before it were accepted. After ``BufferTimeout``, some values after it may be accepted, too.
         """
@@ -228,9 +310,13 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             keys = require_several("keys", keys)
             if len(keys) != len(values):
                 raise ConfigError(f"{len(keys)} keys for {len(values)} values", keys=len(keys), values=len(values))
-        topic_buffers = self._find(topic)
+        topic_buffers = self._find_to_send(topic) if sequence is None else self._find(topic)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
+        if sequence is not None:
+            sender = self._sender_of_sequences()
+            named = self._named_buffer(topic_buffers, partition)
+            return sender.send_many(topic_buffers, named, sequence, timestamp_ms, values, keys)
         buffer = None if partition is None else self._topics.buffer(topic_buffers, partition)
         return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.request(values, keys))
 
@@ -254,6 +340,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """
         from pylog.arrow.rows import rows_of
 
+        if self._named is not None:
+            self._find_to_send(topic)
         return self._table.send(topic, rows_of(table))
 
     # Transactions
@@ -355,6 +443,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         self._topics.close()
         if not self._sender.flush(timeout):
             self._sender.give_up()
+        if self._named is not None:
+            self._named.close()
         error = self._sender.failures.take()
         if error is not None:
             raise error
@@ -386,6 +476,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         self._topics.forget_parent()
         if self._transactions is not None:
             self._transactions.forget_parent()
+        if self._named is not None:
+            self._named.forget_parent()
         self._sender.forget_parent()
         for batch in batches:
             batch.abandon(ForkedHandle("the record was sent before the fork: the parent process writes it"))

@@ -18,7 +18,7 @@ from pylog.codec.format import POSITIVE
 from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
-from pylog.producer.batch import ProducerBatch
+from pylog.producer.batch import UNNUMBERED, ProducerBatch, Sequences
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, interrupted
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
@@ -35,7 +35,7 @@ _NOT_CHOSEN = -1
 class BulkRequest:
     """The records of one call. ``cut`` ends it before a refused record, whose error is raised last."""
 
-    __slots__ = ("keys", "partitions", "refusal", "values")
+    __slots__ = ("first", "keys", "partitions", "refusal", "values")
 
     def __init__(
         self, values: Sequence[Any], keys: Sequence[Any] | None, partitions: Sequence[int | None] | None = None
@@ -44,6 +44,13 @@ class BulkRequest:
         self.keys = keys
         self.partitions = partitions  # None: the partitioner chooses
         self.refusal: PylogError | None = None
+        self.first = UNNUMBERED  # the sequence of the first record, from a named producer
+
+    def sequences(self, start: int) -> Sequences:
+        """Of a batch that begins with the record at ``start``."""
+        if start == 0 or self.first is UNNUMBERED:
+            return self.first
+        return Sequences(self.first.first + start - 1, self.first.first + start)
 
     def cut(self, index: int, error: PylogError) -> None:
         error.facts["index"] = index
@@ -226,7 +233,8 @@ class BulkSender:
                     break
                 else:
                     key = None if keys is None else keys[start]
-                    placed = self._accumulator.append(buffer, timestamp_ms, key, values[start], _NO_HEADERS)
+                    numbered = request.sequences(start)
+                    placed = self._accumulator.append(buffer, timestamp_ms, key, values[start], _NO_HEADERS, numbered)
                     runs.add(placed.batch, placed.index, 1)
                     start += 1
             except own(PylogError) as error:

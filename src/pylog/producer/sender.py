@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError, TopicNotFound
+from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError
 from pylog.interrupts import own
 from pylog.producer.batch import (
     APPENDED,
@@ -41,7 +41,8 @@ from pylog.producer.metrics import ProducerMetrics, UnobservedFailures
 from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
-    from pylog.manager.access import ProducerLog, ProducerPartition
+    from pylog.manager.access import ProducerLog
+    from pylog.producer.named import NamedProducer
     from pylog.producer.transactions import ProducerTransactions
 
 logger = logging.getLogger("pylog.producer")
@@ -63,8 +64,10 @@ class Sender:
         pool: BufferPool,
         incomplete: IncompleteBatches,
         transactions: ProducerTransactions | None = None,
+        named: NamedProducer | None = None,
     ) -> None:
         # Constant after construction:
+        self._named = named
         self._transactions = transactions
         self._log = log
         self._config = config
@@ -143,6 +146,8 @@ class Sender:
         if self._transactions is not None:
             self._transactions.close(self)
         self.flush(None)
+        if self._named is not None:
+            self._named.close()
 
     def forget_identity(self) -> None:
         """Ask for it again with the next batch: a transaction has ended."""
@@ -243,7 +248,7 @@ class Sender:
         is_new = batch.state is not BUILT
         try:
             data = self._build(batch, buffer) if is_new else batch.data
-            partition = buffer.partition or self._open(buffer)
+            partition = buffer.partition or buffer.find_partition(self._log)
         except own(Exception) as error:  # of any kind: the batch's deliveries get it
             self._fail(batch, buffer, not_appended(error))
             return True
@@ -252,6 +257,8 @@ class Sender:
             raise
         assert data is not None  # it is built
         try:
+            if self._named is not None:
+                self._named.check_order(batch, buffer)
             left_ms = (min(end_s, batch.deadline_s) - self._monotonic()) * 1000
             timeout_ms = max(0, ceil(left_ms - _ROUNDING_MS))  # not less: after the wait the batch's time must be over
             if self._transactions is not None:
@@ -294,8 +301,8 @@ class Sender:
             if buffer.identity[:2] != identity[:2]:
                 buffer.next_sequence = 0
             buffer.identity = identity
-        topic = buffer.topic
-        return batch.build(topic.codec, topic.level, identity, buffer.next_sequence)
+        base_sequence = buffer.next_sequence if self._named is None else batch.base_sequence
+        return batch.build(buffer.topic.codec, buffer.topic.level, identity, base_sequence)
 
     def _identify(self) -> ProducerIdentity:
         """This producer's identity, taken with the first batch and again after an unknown outcome."""
@@ -303,26 +310,12 @@ class Sender:
             identity = self._identity
             if self._transactions is not None:
                 return self._transactions.identity()  # may differ for the next batch
+            if self._named is not None:
+                return self._named.identity
             if identity is None:
                 taken = ProducerIdentity(self._log.next_producer_id(), _FIRST_EPOCH, is_transactional=False)
                 identity = self._identity = self._identity or taken  # a signal handler may have sent something
             return identity
-
-    def _open(self, buffer: PartitionBuffer) -> ProducerPartition:
-        """The partition of exactly the topic that the buffer is for.
-
-        A later topic of that name has its own buffer, which also numbers its batches from 0. A
-        batch with a number in use would pass for a duplicate and be acknowledged but not written.
-        """
-        name, number = buffer.topic_partition
-        partition = self._log.partition(name, number)
-        if partition.topic_id != buffer.topic.id:
-            raise TopicNotFound(
-                f"partition {number} of {name!r} is gone: the topic was deleted, and created again since",
-                topic=name, partition=number,
-            )  # fmt: skip
-        buffer.partition = partition
-        return partition
 
     def _give_up(self, buffer: PartitionBuffer, reason: Callable[[], PylogError] | None) -> None:
         while (late := buffer.next_batch()) is not None:
@@ -384,6 +377,8 @@ class Sender:
         buffer.topic.is_stale = True
         if self._transactions is not None:
             self._transactions.note_failure(error, batch)
+        if self._named is not None:
+            self._named.note_failure(batch, buffer)
         if isinstance(error, OutcomeUnknown | OutOfOrderSequence) and self._identity == batch.identity:
             self._identity = self._no_identity  # the log's state of the old id is uncertain
         if self._config.acks != 0:

@@ -12,6 +12,9 @@ from pylog.codec import find_producer, without_expired
 from pylog.codec.format import Buffer
 from pylog.codec.producer_entries import PRODUCER_ENTRY, PRODUCER_ENTRY_BYTES, ProducerFields
 
+FIRST_NAMED_ID = 1 << 62
+"""The ids of named producers begin here: see producer/named.py. They are never forgotten."""
+
 
 class PackedProducers:
     """``count`` possible entries by rising id."""
@@ -57,5 +60,9 @@ class PackedProducers:
         self._replace(bytearray().join([*pieces, data[taken:]]) if pieces else data)
 
     def expire(self, before_ms: int, before_offset: int) -> None:
-        """Leave out those that ``without_expired`` leaves out."""
-        self._replace(without_expired(self._data, before_ms, before_offset))
+        """Leave out those that ``without_expired`` leaves out, but none with a name."""
+        found = find_producer(self._data, FIRST_NAMED_ID)
+        end = (found if found >= 0 else ~found) * PRODUCER_ENTRY_BYTES  # of those without a name
+        named = bytes(self._data[end:])
+        left = without_expired(self._data[:end] if named else self._data, before_ms, before_offset)
+        self._replace(bytearray().join((left, named)) if named else left)

@@ -1,6 +1,7 @@
 """What is known of each producer: its epoch, its last batches, its open transaction. A pure fold over batch headers.
 
-Rules of acceptance: Kafka's ``ProducerAppendInfo``. The snapshot file keeps the last batch of each
+Rules of acceptance: Kafka's ``ProducerAppendInfo``; of named producers (``is_named``), any sequence after
+the last one is accepted, and they are never forgotten. The snapshot file keeps the last batch of each
 producer, as Kafka's does; the four before it are remembered only in memory.
 """
 
@@ -17,7 +18,7 @@ from pylog.codec.format import MAX_SEQUENCE, TRANSACTIONAL_BIT, Buffer
 from pylog.codec.producer_entries import PRODUCER_ENTRY, PRODUCER_ENTRY_BYTES
 from pylog.errors import CorruptSegment, FormatVersionError, OutOfOrderSequence, ProducerFenced
 from pylog.index import AbortedTransaction
-from pylog.partition.producers.packed import PackedProducers
+from pylog.partition.producers.packed import FIRST_NAMED_ID, PackedProducers
 
 REMEMBERED_BATCHES = 5
 PRODUCERS_MAX = 100_000  # of one partition: 50 MiB of memory, a snapshot of 5 MB
@@ -26,6 +27,11 @@ _FORGOTTEN_AT_ONCE = PRODUCERS_MAX // 10
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = Struct(">hI")
 _SNAPSHOT_COUNT = Struct(">i")
+
+
+def is_named(producer_id: int) -> bool:
+    """Whether the producer has a name. Its sequences are its application's: they rise, with gaps."""
+    return producer_id >= FIRST_NAMED_ID
 
 
 class BatchTrace(NamedTuple):
@@ -48,6 +54,11 @@ class ProducerEntry:
         self.batches: list[BatchTrace] = []
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence, -1 if none is known."""
+        return self.batches[-1].last_sequence if self.batches else -1
 
     def next_sequence(self) -> int | None:
         """The sequence that must come next; None if any may, since nothing is known of an earlier one."""
@@ -136,7 +147,7 @@ class ProducerStates:
         expected: int | None = 0
         if epoch == entry.epoch:
             expected = entry.next_sequence()
-            if first == expected:
+            if first > entry.last_sequence if is_named(producer_id) else first == expected:
                 return None
             for batch in entry.batches:
                 if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
@@ -152,6 +163,11 @@ class ProducerStates:
         """The sequence that a producer must send next; None if it is unknown, and any may come."""
         entry = self._entries.get(producer_id) or self._get(producer_id)
         return None if entry is None else entry.next_sequence()
+
+    def last_batches(self, producer_id: int) -> tuple[BatchTrace, ...]:
+        """What is remembered of a producer's last batches, oldest first."""
+        entry = self._entries.get(producer_id) or self._get(producer_id)
+        return () if entry is None else tuple(entry.batches)
 
     def add(self, header: BatchHeader) -> None:
         """Take in a data batch of any producer or none, and forget some of very many producers."""
@@ -226,7 +242,7 @@ class ProducerStates:
     def _forget_some(self) -> None:
         """Forget the longest idle tenth of very many producers, which bounds memory and snapshots.
 
-        Those with an open transaction are kept. Acts once in ``_FORGOTTEN_AT_ONCE`` producers.
+        Those with an open transaction and named ones are kept. Acts once in ``_FORGOTTEN_AT_ONCE`` producers.
         """
         count = len(self)
         if count <= PRODUCERS_MAX or count % _FORGOTTEN_AT_ONCE:
@@ -234,7 +250,7 @@ class ProducerStates:
         idle = [
             (e.batches[-1].last_offset if e.batches else -1, p)
             for p, e in self.entries.items()
-            if e.transaction_start is None
+            if e.transaction_start is None and not is_named(p)
         ]
         for _, producer_id in nsmallest(count - PRODUCERS_MAX + _FORGOTTEN_AT_ONCE, idle):
             del self.entries[producer_id]

@@ -31,6 +31,7 @@ from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
+from pylog.partition.producers.state import BatchTrace
 from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.repair.recovery import remake_derived
 from pylog.partition.segments import Segments
@@ -163,6 +164,14 @@ class PartitionWriter:
     def _next_sequence(self, producer_id: int, grant: Grant) -> int | None:
         self._end.current(grant)
         return self._end.producers.next_sequence(producer_id)
+
+    def last_batches(self, producer_id: int, timeout_ms: int) -> tuple[BatchTrace, ...]:
+        """What is remembered of the producer's last batches, oldest first."""
+        return self._lock.holding(timeout_ms, partial(self._last_batches, producer_id))
+
+    def _last_batches(self, producer_id: int, grant: Grant) -> tuple[BatchTrace, ...]:
+        self._end.current(grant)
+        return self._end.producers.last_batches(producer_id)
 
     # Transactions
 
