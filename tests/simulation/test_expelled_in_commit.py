@@ -40,7 +40,7 @@ class OneByOne:
 
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylog.producer.transactions.ThreadPoolExecutor", OneByOne)
+    monkeypatch.setattr("pylog.producer.transactions.ThreadPoolExecutor", OneByOne, raising=False)
 
 
 class InCommits(Schedule):
