@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TypeVar
 
 from pylog.codec.batch import BatchView
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.format import HEADER_BYTES, TRANSACTIONAL_BIT
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own, suppress
@@ -352,8 +352,11 @@ class PartitionReader:
     def _aborted_among(
         self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]
     ) -> set[int]:
-        if not any(view.header.is_transactional for view in batches):
-            return set()
+        for view in batches:
+            if view.header.attributes & TRANSACTIONAL_BIT:
+                break
+        else:
+            return set()  # as in most partitions
         with closing(self._aborted_since(batches[0].base_offset, state)) as transactions:
             return aborted_among(batches, chain(transactions, unmarked))
 
