@@ -384,6 +384,8 @@ def test_the_tree_of_a_log_has_every_file(tmp_path: Path) -> None:
             consumer.subscribe("orders")
             assert consumer.poll(1.0)
             consumer.commit()
+        with pylog.Producer(log, transactional_id="x", linger_ms=0) as owner, pylog.Producer(log, name="import"):
+            owner.init_transactions()
             found = {path.suffix for path in log.path.rglob("*")}
             assert {".log", ".index", ".seal", ".snapshot", ".json", ".lock"} <= found
             assert undocumented_files(log.path) == []

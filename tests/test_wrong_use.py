@@ -216,7 +216,7 @@ def test_a_consumer_without_a_group_says_what_committing_needs(log: Log) -> None
         ("linger.ms", "here it is linger_ms"),
         ("lingerms", r"did you mean linger_ms\?"),
         ("bootstrap_servers", "there are no servers"),
-        ("colour", "there are acks, linger_ms, .*, transaction_timeout_ms$"),
+        ("colour", "there are acks, linger_ms, .*, name$"),
     ],
 )
 def test_what_may_have_been_meant_is_said_of_an_option_that_no_producer_has(log: Log, option: str, hint: str) -> None:

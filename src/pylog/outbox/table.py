@@ -27,6 +27,7 @@ from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.database import Database, check_table
 from pylog.errors import ConfigError, SerializationError
 from pylog.model import Header
+from pylog.storage import OsFileSystem
 
 TABLE = "pylog_outbox"
 """The table's name, unless another one is given."""
@@ -111,7 +112,7 @@ class Outbox:
         database.change(f"CREATE INDEX IF NOT EXISTS {index} ON {name} (batch, id)")
         database.change(
             f"INSERT INTO {name} (id, batch, topic, timestamp_ms) VALUES (0, 0, ?, 0) ON CONFLICT (id) DO NOTHING",  # noqa: S608
-            str(uuid.uuid4()),
+            str(uuid.UUID(bytes=OsFileSystem().random_bytes(16), version=4)),
         )
 
 

@@ -24,7 +24,7 @@ from pylog.turn import NOT_MINE, Turn, is_mine, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog, ProducerPartition
-    from pylog.producer.named import NamedSequences
+    from pylog.producer.named_sequences import NamedSequences
 
 _ORPHAN_S = 1.0
 _PERIOD_S = 1.0

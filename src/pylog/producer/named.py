@@ -17,7 +17,6 @@ that the log knows, and the failed ones would pass for repeats.
 
 from __future__ import annotations
 
-import threading  # threads share a producer
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from pylog.partition.producers.packed import FIRST_NAMED_ID
 from pylog.partition.producers.state import BatchTrace
 from pylog.producer.batch import ProducerBatch, ProducerIdentity
 from pylog.producer.config import ACKS_ALL, ProducerConfig
+from pylog.producer.named_sequences import NamedSequences
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog
@@ -39,18 +39,6 @@ if TYPE_CHECKING:
 
 NAME_BYTES_MAX = 200  # of the lock file's name
 _EPOCH = 0
-
-
-class NamedSequences:
-    """What a named producer knows of one partition. ``failed`` is added to by any thread."""
-
-    __slots__ = ("failed", "in_log", "last", "lock")
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.last: int | None = None  # sent, or in the log; None: the log must be asked
-        self.in_log: tuple[BatchTrace, ...] = ()  # the last batches, as the log was asked last
-        self.failed: list[ProducerBatch] = []  # since the log was asked last
 
 
 class NamedProducer:

@@ -22,7 +22,8 @@ from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, inter
 from pylog.producer.config import ProducerConfig
 from pylog.producer.deliveries import Deliveries, JoinedDeliveries, Runs
 from pylog.producer.delivery import Delivery
-from pylog.producer.named import NamedProducer, NamedSequences, check_sequence, out_of_order
+from pylog.producer.named import NamedProducer, check_sequence, out_of_order
+from pylog.producer.named_sequences import NamedSequences
 from pylog.producer.send_many import BulkSender
 from pylog.producer.sender import Sender
 from pylog.producer.topic_cache import TopicCache
