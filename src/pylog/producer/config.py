@@ -78,7 +78,7 @@ class ProducerConfig:
         self.on_delivery = _callable_or_none("on_delivery", on_delivery)
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = int(_milliseconds("transaction_timeout_ms", transaction_timeout_ms))
-        # Records of a transaction wait for its commit: nobody sees them before.
+        # Records of a transaction wait for its commit: they are invisible before.
         self.lingers = transactional_id is None and self.linger_ms > 0
         self.linger_s = self.linger_ms / 1000 if transactional_id is None else _FOREVER_S
         self.forever_s = _FOREVER_S

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import threading  # all writing threads share the counters and the producer id
 from collections.abc import Callable, Iterable
-from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,6 @@ from pylog.turn import NOT_MINE, seconds_to_wait
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog, ProducerPartition
-    from pylog.model import AppendResult
     from pylog.producer.transactions import ProducerTransactions
 
 logger = logging.getLogger("pylog.producer")
@@ -257,7 +255,7 @@ class Sender:
             left_ms = (min(end_s, batch.deadline_s) - self._monotonic()) * 1000
             timeout_ms = max(0, ceil(left_ms - _ROUNDING_MS))  # not less: after the wait the batch's time must be over
             if self._transactions is not None:
-                result = self._append_in_transaction(batch, data, partition, timeout_ms)
+                result = self._transactions.append(batch, data, partition, timeout_ms)
             else:
                 result = partition.append_batch(data, timeout_ms=timeout_ms, min_timestamp_ms=batch.min_timestamp_ms)
             if is_new and result.duplicate:
@@ -276,22 +274,6 @@ class Sender:
             raise
         buffer.finish_in_flight()
         return True
-
-    def _append_in_transaction(
-        self, batch: ProducerBatch, data: bytearray, partition: ProducerPartition, timeout_ms: int
-    ) -> AppendResult:
-        transactions = self._transactions
-        assert transactions is not None  # the identity is from there
-        transactions.before_append(batch, partition)
-        identity = batch.identity
-        result = partition.append_batch(
-            data,
-            timeout_ms=timeout_ms,
-            min_timestamp_ms=batch.min_timestamp_ms,
-            require_ongoing=partial(transactions.require_ongoing, identity) if identity.is_transactional else None,
-        )
-        transactions.after_append(batch.topic_partition, result.last_offset + 1)
-        return result
 
     def _interrupted(self, batch: ProducerBatch, buffer: PartitionBuffer) -> None:
         """Clean up after Ctrl-C or another exception of a signal handler, which ended a step early.

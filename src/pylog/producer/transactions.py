@@ -23,6 +23,7 @@ import threading  # an application may abort in another thread than the one that
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pylog.clock import SystemClock
@@ -38,7 +39,6 @@ from pylog.errors import (
 )  # fmt: skip
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
-from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
@@ -48,6 +48,7 @@ from pylog.transaction.owner import TransactionOwner
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog, ProducerPartition
+    from pylog.model import AppendResult
     from pylog.producer.config import ProducerConfig
     from pylog.producer.sender import Sender
 
@@ -209,25 +210,24 @@ class ProducerTransactions:
                 self._is_started = self._may_be_one_batch = True
             return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=True)
 
-    def before_append(self, batch: ProducerBatch, partition: ProducerPartition) -> None:
-        """The batch is about to be appended: its partition will need a marker."""
+    def append(
+        self, batch: ProducerBatch, data: bytearray, partition: ProducerPartition, timeout_ms: int
+    ) -> AppendResult:
+        """Append a batch of this transaction, whose partition will need a marker. Raises as ``PartitionLog.append_batch``."""
         assert isinstance(partition, PartitionLog)  # of a LogManager
-        owner = self._owner
+        owner, identity = self._owner, batch.identity
         if owner is None or self._is_of_another(batch):
             raise self._aborted_error()
         self._touched.add(partition)
-        if batch.identity.is_transactional:
+        require_ongoing = None
+        if identity.is_transactional:
             owner.keep_alive()
-
-    def after_append(self, partition: TopicPartition, end_offset: int) -> None:
-        self._touched.appended(partition, end_offset)
-
-    def require_ongoing(self, identity: ProducerIdentity) -> None:
-        """Called with the partition's lock."""
-        owner = self._owner
-        if owner is None:
-            raise self._refused("send")
-        owner.require_ongoing(identity.id, identity.epoch)
+            require_ongoing = partial(owner.require_ongoing, identity.id, identity.epoch)
+        result = partition.append_batch(
+            data, timeout_ms=timeout_ms, min_timestamp_ms=batch.min_timestamp_ms, require_ongoing=require_ongoing
+        )
+        self._touched.appended(batch.topic_partition, result.last_offset + 1)
+        return result
 
     def note_failure(self, error: PylogError, batch: ProducerBatch) -> None:
         """A batch has failed: the transaction can only be aborted."""

@@ -65,7 +65,7 @@ class OsFileLock:
     def __init__(self, path: str, root: str | None = None, *, readable: bool = False) -> None:
         """Open or create the file. No link below the directory ``root`` is followed.
 
-        ``readable``: whoever may read its directory may also read the file, to ask ``is_held``.
+        ``readable``: users who can read its directory can also read the file, to ask ``is_held``.
         """
         self.path = path
         self._root = root

@@ -95,7 +95,7 @@ class Outcomes:
             logger.warning("%r: its transaction is not decided yet: %s", directory.transactional_id, error)
 
     def _is_left(self, directory: TransactionDirectory, state: TransactionState) -> bool:
-        """Whether nobody works on an ongoing transaction."""
+        """Whether an ongoing transaction has no owner any more, or a late one."""
         if state.status is not Status.ONGOING:
             return False
         return state.is_late(int(self._manager.clock.monotonic() * 1000)) or not directory.is_alive(state.owner)

@@ -72,7 +72,7 @@ class TransactionOwner:
 
     def _take_over(self) -> TransactionState:
         self._alive = self._filesystem.lock(self._directory.owner(self._owner), readable=True)
-        self._alive.try_acquire()  # with the id's lock, so nobody takes it for a dead owner's
+        self._alive.try_acquire()  # with the id's lock: another process would take it for a dead owner's
         state = TransactionState(
             self._manager.next_producer_id(), 0, Status.EMPTY, self._owner, self._timeout_ms, self._now_ms()
         )
@@ -121,7 +121,7 @@ class TransactionOwner:
         """Called for each append, with the partition's lock: this very transaction is still ongoing.
 
         ``ProducerFenced``, ``TransactionAborted``. Without this check, a fenced producer could write to a
-        partition that no later transaction touches, and nobody would end that transaction.
+        partition that no later transaction touches, and that transaction would stay open.
         """
         found = self._file.read()
         if found is None or found.owner != self._owner:

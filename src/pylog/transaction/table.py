@@ -2,7 +2,7 @@
 
 A process reads on from where it stopped. Only commits are remembered: a transaction that is over
 and has no record of its commit is aborted. A commit is forgotten after its CompleteCommit, which its
-owner writes once all of its markers are durable. So whoever was told "no record" must look for the
+owner writes once all of its markers are durable. So a reader that finds no record must look for the
 marker again: the CompleteCommit may have come between its two looks.
 """
 
@@ -31,7 +31,7 @@ from pylog.transaction.state import Status
 logger = logging.getLogger("pylog.transaction")
 
 TIMEOUT_MS = 30_000
-PATIENCE_MS = 50  # of those who need not decide now: a process that is stopped must not stop them, too
+PATIENCE_MS = 50  # of a process that need not decide now: one that is stopped must not stop it, too
 _CONFIG = TopicConfig()._asdict()  # independent of the log's defaults
 
 
@@ -102,8 +102,8 @@ class TransactionTable:
     ) -> Found | None:
         """The same, after what a writer has left in the middle of an append is taken in, or cut.
 
-        The caller holds the id's lock. So if there is no such record now, there will be none: nobody else
-        writes it. ``DeliveryTimeout``.
+        The caller holds the id's lock. So if there is no such record now, there will be none, since only
+        a holder of the lock writes it. ``DeliveryTimeout``.
         """
         topic = self._topic()
         if topic is not None:
@@ -116,21 +116,21 @@ class TransactionTable:
 
         The next writer takes in the whole batches there.
         """
-        found = None
-        with self._lock:
-            for log in self._logs():
-                for decision, end_offset in _unpublished(log):
-                    if decision.status is Status.PREPARE_COMMIT and (decision.producer_id, decision.epoch) == (
-                        producer_id, epoch,
-                    ):  # fmt: skip
-                        found = found or Found(decision, log, end_offset)
-            return self.commit_of(producer_id, epoch) or found  # in this order: it may have been published meanwhile
+        unpublished: dict[tuple[int, int], Found] = {}
+        for log in self._logs():
+            for decision, end_offset in _unpublished(log):
+                if decision.status is Status.PREPARE_COMMIT:
+                    name = decision.producer_id, decision.epoch
+                    unpublished.setdefault(name, Found(decision, log, end_offset))
+        # In this order: it may have been published meanwhile.
+        return self.commit_of(producer_id, epoch) or unpublished.get((producer_id, epoch))
 
     def unfinished_commits(self, transactional_id: str) -> list[Found]:
         """The commits of an id whose markers may not be durable."""
         with self._lock:
             self._catch_up()
-            return [found for found in self._commits.values() if found.decision.transactional_id == transactional_id]
+            commits = list(self._commits.values())
+        return [found for found in commits if found.decision.transactional_id == transactional_id]
 
     def transactional_id(self, producer_id: int) -> str | None:
         """Whose producer id this is, or was; None if no transactional producer ever had it."""
