@@ -150,7 +150,10 @@ def tell(pipe: int, what: dict[str, object]) -> None:
 
 
 class Process(NamedTuple):
+    """A worker. ``serial`` is no other's, also if the system uses a process id again."""
+
     number: int
+    serial: int
     pid: int
     pipe: int
 
@@ -178,8 +181,9 @@ class Controller:
         )
         self.hidden_max_s = 0.0
         self.sent = [0] * PARTITIONS
-        self.owners: dict[int, int] = {}  # producer id: process id
-        self.died_at: dict[int, float] = {}  # by process id
+        self.owners: dict[int, int] = {}  # producer id: serial
+        self.died_at: dict[int, float] = {}  # by serial
+        self.started = 0
         self.log = Log(self.directory)
         for topic in ("in", "out", "positions"):
             self.log.create_topic(topic, partitions=PARTITIONS)
@@ -211,7 +215,8 @@ class Controller:
             os._exit(status)
         os.close(sender)
         os.set_blocking(receiver, False)
-        return Process(number, pid, receiver)
+        self.started += 1
+        return Process(number, self.started, pid, receiver)
 
     def disturb(self) -> None:
         """Let them work for a while; then kill one, or stop one beyond its timeout."""
@@ -238,7 +243,7 @@ class Controller:
     def kill(self, process: Process) -> None:
         os.kill(process.pid, signal.SIGKILL)
         os.waitpid(process.pid, 0)
-        self.died_at[process.pid] = time.monotonic()
+        self.died_at[process.serial] = time.monotonic()
         self.listen(process)
         os.close(process.pipe)
         self.figures["kills"] += 1
@@ -250,23 +255,33 @@ class Controller:
             self.feed()
             for process in list(self.workers.values()):
                 self.listen(process)
-            for process, goes_on_at in list(self.stopped):
-                if time.monotonic() >= goes_on_at:
-                    self.stopped.remove((process, goes_on_at))
-                    os.kill(process.pid, signal.SIGCONT)
-                    self.wait_for_its_end(process)
+            for process in self.continued():
+                self.wait_for_its_end(process)
             self.look_for_hidden()
             select.select([], [], [], min(max(left, 0), 0.02))
 
+    def continued(self, *, all_now: bool = False) -> list[Process]:
+        """Let those go on that were stopped for long enough. All of them: one may hold a lock that another waits for."""
+        if not any(all_now or time.monotonic() >= goes_on_at for _, goes_on_at in self.stopped):
+            return []
+        found = [process for process, _ in self.stopped]
+        self.stopped.clear()
+        for process in found:
+            os.kill(process.pid, signal.SIGCONT)
+        return found
+
     def wait_for_its_end(self, process: Process) -> None:
         """It is fenced, and ends at its next call. Or it was stopped before it had taken the id: then its successor ends."""
+        if process.number not in self.workers:  # its successor was killed, perhaps before it had taken the id
+            self.kill(process)
+            return
         until = time.monotonic() + 60
         while time.monotonic() < until:
             for each in (process, *self.workers.values()):
                 self.listen(each)
             for each, other in ((process, None), (self.workers.get(process.number), process)):
                 if each is not None and os.waitpid(each.pid, os.WNOHANG)[0]:
-                    self.died_at[each.pid] = time.monotonic()
+                    self.died_at[each.serial] = time.monotonic()
                     self.listen(each)
                     os.close(each.pipe)
                     if other is not None:
@@ -288,7 +303,7 @@ class Controller:
         for line in _lines(process.pipe):
             told = json.loads(line)
             if "owner" in told:
-                self.owners[told["owner"]] = process.pid
+                self.owners[told["owner"]] = process.serial
             elif "problem" in told:
                 self.problems.append(f"worker {process.number}: {told['problem']}")
             else:
@@ -330,10 +345,8 @@ class Controller:
     def drain(self) -> None:
         """Nobody is disturbed any more: the workers come to the end of the input."""
         until = time.monotonic() + self.settings.drain_s
-        for process, _ in self.stopped:
-            os.kill(process.pid, signal.SIGCONT)
+        for process in self.continued(all_now=True):
             self.wait_for_its_end(process)
-        self.stopped.clear()
         while not self.is_failed:
             for process in self.workers.values():
                 self.listen(process)

@@ -1,7 +1,7 @@
-"""Makes records durable through files that are open for reading: for those who may not write.
+"""Makes records durable through files that are open for reading: without permission to write.
 
 A reader must not act on a decision that a power failure may take back. Its writer may be dead, and
-no other writer may come. The system syncs a file for everybody who can open it.
+no other writer may come. The system syncs a file for every process that can open it.
 """
 
 from __future__ import annotations
