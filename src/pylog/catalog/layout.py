@@ -54,7 +54,7 @@ class Layout:
 
     def named_producer(self, name: str) -> str:
         """The lock file of a named producer, whose name was checked."""
-        return f"{self.named_producers}/{encoded_group(name)}"
+        return f"{self.named_producers}/{encoded_group(name)}.lock"
 
     def offsets_checkpoint(self, number: int) -> str:
         """The checkpoint of one partition of the offsets topic."""
