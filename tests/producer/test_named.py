@@ -272,6 +272,25 @@ def test_what_was_sent_before_a_failure_was_known_fails_with_it(faulty: tuple[Lo
         assert send(producer, 1, 2, 8) == [0, 1, 2]
 
 
+def test_a_batch_that_was_opened_after_a_failed_one_fails_too(faulty: tuple[Log, Faulty]) -> None:
+    log, filesystem = faulty
+    value = b"x" * 100
+    with Producer(log, name="a", linger_ms=60_000, batch_bytes=250) as producer:
+        failures = [full]
+
+        def hook(happening: str, path: str) -> None:
+            if happening == "pwrite" and path.endswith(".log") and failures:
+                raise failures.pop()(path)
+
+        filesystem.hook = hook
+        first = producer.send("t", value, sequence=1)
+        second = producer.send("t", value, sequence=2)  # the batch of the first is full: it is written, and fails
+        assert isinstance(first.exception(), NotAppended)
+        assert isinstance(second.exception(), OutOfOrderSequence)
+        again = [producer.send("t", value, sequence=sequence) for sequence in (1, 2)]
+        assert [delivery.result().offset for delivery in again] == [0, 1]
+
+
 def test_a_batch_whose_sync_failed_is_known_and_not_appended_again(faulty: tuple[Log, Faulty]) -> None:
     log, filesystem = faulty
     with Producer(log, name="a", linger_ms=60_000) as producer:

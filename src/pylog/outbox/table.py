@@ -16,7 +16,6 @@ they are sent after them.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +26,6 @@ from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.database import Database, check_table
 from pylog.errors import ConfigError, SerializationError
 from pylog.model import Header
-from pylog.storage import OsFileSystem
 
 TABLE = "pylog_outbox"
 """The table's name, unless another one is given."""
@@ -110,9 +108,9 @@ class Outbox:
         database.change(_CREATE.format(table=name, **types))
         index = f"{name.rpartition('.')[2]}_batch"
         database.change(f"CREATE INDEX IF NOT EXISTS {index} ON {name} (batch, id)")
+        drawn = "lower(hex(randomblob(16)))" if database.is_sqlite else "replace(gen_random_uuid()::text, '-', '')"
         database.change(
-            f"INSERT INTO {name} (id, batch, topic, timestamp_ms) VALUES (0, 0, ?, 0) ON CONFLICT (id) DO NOTHING",  # noqa: S608
-            str(uuid.UUID(bytes=OsFileSystem().random_bytes(16), version=4)),
+            f"INSERT INTO {name} (id, batch, topic, timestamp_ms) VALUES (0, 0, {drawn}, 0) ON CONFLICT (id) DO NOTHING"  # noqa: S608
         )
 
 

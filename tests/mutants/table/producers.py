@@ -43,7 +43,7 @@ MUTANTS = (
         "        if buffer.next_sequence not in (batch.previous_sequence + 1, batch.next_sequence):\n",
         "        if False:\n",
         "the failed batch counts as sent, and is lost",
-        ("tests/producer/test_named.py::test_what_was_sent_before_a_failure_was_known_fails_with_it",),
+        ("tests/producer/test_named.py::test_a_batch_that_was_opened_after_a_failed_one_fails_too",),
     ),
     Mutant(
         "a repeat succeeds before it is durable",
