@@ -269,6 +269,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         ``InvalidPartition``, ``DeliveryTimeout`` if another process holds the partition's lock.
         """
         sender = self._sender_of_sequences()
+        self._topics.refresh()  # the topic may have been created again
         return sender.last_sequence(self._topics.buffer(self._find(topic), partition))
 
     def _find_to_send(self, topic: str) -> TopicBuffers:
