@@ -285,7 +285,7 @@ class Fetcher:
         return bool(fetched.batches)
 
     def _mark(self, assigned: AssignedPartition, partition: PartitionLog) -> None:
-        """Write markers that nobody else does: without them every reader must ask about these transactions."""
+        """Write markers that their owner leaves out: without them every reader must ask about these transactions."""
         if partition.writer is None:
             return
         assigned.look_again = True

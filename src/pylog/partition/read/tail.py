@@ -45,7 +45,7 @@ class Tail:
         """What may be read after the last stable offset of ``state``.
 
         Raises what the question about a transaction raises: ``CorruptSegment`` if the table is damaged. And what a
-        scan met, if ``offset`` is where nobody knows which transactions there are.
+        scan met, if ``offset`` is in a part that could not be scanned.
         """
         end = visible_end(state, READ_UNCOMMITTED, visibility)
         if end <= state.last_stable_offset:
@@ -74,7 +74,7 @@ class Tail:
         return known
 
     def _scanned(self, known: OpenTransactions, state: CommitState) -> OpenTransactions:
-        """``known``, with what follows up to the log's end. Damage is passed over: a reader meets it where it is.
+        """``known``, with what follows up to the log's end. Damage is skipped: a reader meets it where it is.
 
         ``FileNotFoundError`` if the files have changed meanwhile: take the state again.
         """

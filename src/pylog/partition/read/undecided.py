@@ -64,7 +64,7 @@ class OpenTransactions:
         return made
 
     def check(self, offset: int) -> None:
-        """``CorruptSegment`` inside of a damaged part: a transaction may be there that nobody knows."""
+        """``CorruptSegment`` inside of a damaged part: an unknown transaction may be there."""
         for start, end, damage in self.damaged:
             if start < offset < end:
                 raise CorruptSegment(str(damage), **damage.facts)
