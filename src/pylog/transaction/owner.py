@@ -80,8 +80,12 @@ class TransactionOwner:
             raise
 
     def _take_over(self) -> TransactionState:
-        self._alive = self._filesystem.lock(self._directory.owner(self._owner), readable=True)
-        self._alive.try_acquire()  # with the id's lock, so it is not taken for a dead owner's
+        path = self._directory.owner(self._owner)
+        self._alive = self._filesystem.lock(
+            path, readable=True
+        )  # with the id's lock: it is not taken for a dead owner's
+        if not self._alive.try_acquire():
+            raise StorageError(f"{path} was made just now, and another process has locked it", path=path)
         state = TransactionState(
             self._manager.next_producer_id(), 0, Status.EMPTY, self._owner, self._timeout_ms, self._now_ms()
         )

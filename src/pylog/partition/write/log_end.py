@@ -54,6 +54,7 @@ class LogEnd:
         self._segment: SegmentWriter | None = None
         self._state: CommitState | None = None
         self.producers = ProducerStates()
+        self.has_open_transactions = False  # after the last append here
         self._snapshot_position = 0
         self._inner_snapshots: list[int] = []  # in the active segment, rising: of any process
 
@@ -225,6 +226,7 @@ class LogEnd:
         """Make everything up to the segment's end visible. No record is before ``least_timestamp_ms``."""
         end, open_offset = segment.next_offset, self.producers.first_open_offset
         stable = end if open_offset is None else max(open_offset, state.log_start_offset)
+        self.has_open_transactions = open_offset is not None
         self._state = grant.publish(state.advanced(segment.size_bytes, end, stable, least_timestamp_ms))
         since_bytes = segment.size_bytes - self._snapshot_position
         if (

@@ -178,7 +178,7 @@ class PartitionWriter:
     @property
     def has_open_transactions(self) -> bool:
         """Whether a transaction was open after the last append here. Takes no lock."""
-        return self._end.producers.first_open_offset is not None
+        return self._end.has_open_transactions
 
     def open_transactions(self, timeout_ms: int) -> list[tuple[int, int, int]]:
         """Producer id, epoch and first offset of every transaction without a marker."""
