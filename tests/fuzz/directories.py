@@ -259,7 +259,7 @@ def _append(path: Path) -> str:
         for topic in log.topics()[:2]:
             partition = log.partition(topic, 0)
             end = partition.append([ProducerRecord(b"appended", b"k")]).base_offset
-            (record,) = partition.read(end, max_records=1, max_bytes=1 << 20)
+            (record,) = partition.read(end, max_records=1, max_bytes=1 << 20, isolation_level="read_uncommitted")
             require(record.value == b"appended", "what was appended is not what is read")
             partition.log.roll()
         log.manager.next_producer_id()
