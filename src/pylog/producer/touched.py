@@ -19,6 +19,7 @@ class TouchedPartitions:
 
     def __init__(self, syncs_at_once: int = SYNCS_AT_ONCE) -> None:
         self._syncs_at_once = syncs_at_once
+        self._pool: ThreadPoolExecutor | None = None  # kept: to start threads takes longer than a sync of a fast disk
         self.clear()
 
     def clear(self) -> None:
@@ -45,10 +46,19 @@ class TouchedPartitions:
         if min(len(syncs), self._syncs_at_once) <= 1:
             for log, end in syncs:
                 log.sync(end)
-        else:
-            with ThreadPoolExecutor(min(len(syncs), self._syncs_at_once)) as pool:
-                for done in [pool.submit(log.sync, end) for log, end in syncs]:
-                    done.result()
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._syncs_at_once - 1, "pylog-commit")
+        others = [self._pool.submit(log.sync, end) for log, end in syncs[1:]]
+        syncs[0][0].sync(syncs[0][1])
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        """End the threads."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
 
     def mark(self, owner: TransactionOwner, outcome: Outcome) -> None:
         """Write the markers that are missing, and tell the owner. After an error, call it again."""

@@ -192,6 +192,7 @@ class ProducerTransactions:
                 self._reset()
                 self._decided = None
                 self._touched.clear()
+                self._touched.close()
                 owner.close()
 
     # For the sender
