@@ -23,6 +23,7 @@ from benchmarks.workloads import (
     size,
     spark,
     spark_stream,
+    transactions,
 )
 
 _MODULES = (
@@ -36,6 +37,7 @@ _MODULES = (
     latency,
     groups,
     outbox,
+    transactions,
     opening,
     compression,
     memory,
