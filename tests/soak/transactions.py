@@ -233,11 +233,11 @@ class Controller:
         os.kill(process.pid, signal.SIGSTOP)
         if self.rng.random() < 0.5:  # another one takes its id; this one goes on later, and is fenced
             self.figures["successors of stopped ones"] += 1
-            self.look_on(self.rng.choice((0.05, 1.0)))
+            self.look_on(self.rng.choice((0.05, 1.0)), lets_stopped_go_on=False)
             self.stopped.append((process, time.monotonic() + 2 * TIMEOUT_MS / 1000))
             self.workers[at] = self.start(process.number)
         else:
-            self.look_on(2 * TIMEOUT_MS / 1000)
+            self.look_on(2 * TIMEOUT_MS / 1000, lets_stopped_go_on=False)
             os.kill(process.pid, signal.SIGCONT)
 
     def kill(self, process: Process) -> None:
@@ -248,15 +248,19 @@ class Controller:
         os.close(process.pipe)
         self.figures["kills"] += 1
 
-    def look_on(self, seconds: float) -> None:
-        """Feed, listen, and read like others do."""
+    def look_on(self, seconds: float, *, lets_stopped_go_on: bool = True) -> None:
+        """Feed, listen, and read like others do.
+
+        While the caller keeps one worker stopped, others must not be let go on: they could wait for its lock.
+        """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.feed()
             for process in list(self.workers.values()):
                 self.listen(process)
-            for process in self.continued():
-                self.wait_for_its_end(process)
+            if lets_stopped_go_on:
+                for process in self.continued():
+                    self.wait_for_its_end(process)
             self.look_for_hidden()
             select.select([], [], [], min(max(left, 0), 0.02))
 
