@@ -85,7 +85,7 @@ class TransactionOwner:
     def _take_over(self) -> TransactionState:
         self._file = StateFile(self._filesystem.open_appendable(self._directory.state, create=True), self._manager.boot)
         path = self._directory.owner(self._owner)
-        # Locked with the id's lock held, so nobody takes it for a dead owner's.
+        # Locked while the id's lock is held: no other process takes it for a dead owner's.
         self._alive = self._filesystem.lock(path, readable=True)
         if not self._alive.try_acquire():
             raise StorageError(f"{path} was made just now, and another process has locked it", path=path)
