@@ -11,7 +11,7 @@ producer's own affair.
 from __future__ import annotations
 
 import logging
-import threading
+import threading  # two threads may send and commit
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
