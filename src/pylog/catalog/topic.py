@@ -29,7 +29,7 @@ INTERNAL_TOPICS = frozenset({
     "__cluster_metadata",
     "__remote_log_metadata",
 })  # fmt: skip
-"""Kafka's own. pylog creates only the first: a broker would take others for its own state."""
+"""Kafka's own. pylog creates only the first two: a broker would take others for its own state."""
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # murmur2 is Kafka's
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")

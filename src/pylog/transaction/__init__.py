@@ -1,6 +1,6 @@
 """Transactions: several partitions, and a group's offsets, all or none.
 
-There is no coordinator process. docs/design.md, "Transactions", has the protocol. From the bottom:
+There is no coordinator process. docs/transactions.md has the protocol. From the bottom:
 
 state.py       the pure table of states and legal moves
 records.py     the records of ``__transaction_state``, in Kafka's layout
