@@ -372,7 +372,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         ``offsets`` are the next to read of each partition, as for ``Consumer.commit``, and
         ``group_metadata`` is ``consumer.group_metadata()``, or the name of a group without members.
         They are appended and checked by ``commit_transaction``, which raises ``CommitFailed`` if
-        the member does not own the partitions any more: abort, and poll again.
+        the member does not own the partitions any more: abort, and read the records again.
         """
         self._of_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
 
