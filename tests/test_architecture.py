@@ -236,6 +236,14 @@ def about_call(room: str, function: ast.expr, paths: bool) -> str | None:
 FILES = sorted(str(file.relative_to(PACKAGE)) for suffix in ("py", "pyx") for file in PACKAGE.rglob(f"*.{suffix}"))
 
 
+def test_the_head_of_the_package_lists_the_rooms_in_the_order_that_is_checked() -> None:
+    head = re.findall(r"^#   ((?:\w+  )*\w+) {3,}\w", (PACKAGE / "__init__.py").read_text(), re.MULTILINE)
+    built = {path.stem for path in PACKAGE.iterdir() if path.suffix in ("", ".py") and not path.stem.startswith("__")}
+    lines = [[room for room in re.findall(r"\w+", line) if room in built] for line in HOUSE.splitlines()]
+    assert [line.split("  ") for line in head] == [line for line in lines if line]
+    assert built <= HEIGHT.keys()
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_keeps_the_rules_of_the_house(file: str) -> None:
     expect_none(violations(file, (PACKAGE / file).read_text()), RULES)
