@@ -6,7 +6,10 @@ import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tests.findings import expect_none
 from tests.test_architecture import PACKAGE, imports
+
+CUT_IT = "Each imports the next, and the last the first. Move what both need below both, or pass it as an argument"
 
 Graph = Mapping[str, Iterable[str]]
 
@@ -75,11 +78,11 @@ GRAPH = import_graph(SOURCES)
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    assert circles(GRAPH) == []
+    expect_none(map(" -> ".join, circles(GRAPH)), CUT_IT)
 
 
 def test_no_room_imports_itself_by_way_of_others() -> None:
-    assert circles(between_rooms(GRAPH)) == []
+    expect_none(map(" -> ".join, circles(between_rooms(GRAPH))), CUT_IT)
 
 
 def test_a_circle_is_found_wherever_its_imports_stand() -> None:

@@ -12,8 +12,9 @@ In short::
 
 # General layout, from what a program uses down to the foundations. A line may use lines below it.
 #
-#   cli  spark  testing  outbox     the command line; Spark's source; a pytest plugin; records of one's database
+#   cli  spark  testing  outbox     the command line; Spark's source and sink; a pytest plugin; an outbox
 #   log  producer  consumer         the public face; batching and sending; fetching and iterating
+#   transaction                     states, decisions and owners of transactions
 #   group                           members, assignments and committed offsets of consumer groups
 #   manager                         one open log: partitions, waiting, producer ids, opening, checks
 #   partition  catalog              appending and reading under one lock; topics and their settings
@@ -21,7 +22,7 @@ In short::
 #   index                           from offsets and times to positions
 #   arrow                           decoded columns as Arrow record batches, tables as rows to send
 #   codec  storage                  bytes and records (compiled if possible); the operating system
-#   clock  checks  database         time; what a caller may pass; a connection to the application's database
+#   clock  turn  checks  database   time; locks of threads; what a caller may pass; the application's database
 #   interrupts                      separates a signal handler's exceptions from pylog's own
 #   model  limits                   values that all rooms use; sizes and times of several rooms
 #   errors                          what can go wrong, and the remedy

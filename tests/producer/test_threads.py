@@ -125,7 +125,7 @@ class Watched(list[Any]):
     """A list that lets other threads run whenever an item is taken."""
 
     def __getitem__(self, index: Any) -> Any:
-        time.sleep(0)
+        time.sleep(0)  # noqa: TID251 - it only switches threads
         return super().__getitem__(index)
 
 
