@@ -157,14 +157,17 @@ class Sender:
         """The batches that are not in the log yet."""
         return [batch for batch in list(self._incomplete.batches) if batch.state < APPENDED]
 
-    def give_up(self, reason: Callable[[], PylogError] | None = None) -> None:
-        """Fail every batch that is not in the log and that no other thread is writing now."""
+    def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None:
+        """Fail every batch that is not in the log.
+
+        Those of a partition to which another thread is still writing after ``wait_s`` are left.
+        """
         for buffer in dict.fromkeys(self._incomplete.batches.values()):
             turn = buffer.writing
             if turn.is_mine():
                 continue
             try:
-                if turn.take(timeout=0):
+                if turn.take(timeout=wait_s):
                     self._give_up(buffer, reason)
             finally:
                 try:  # see turn.py

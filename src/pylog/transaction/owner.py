@@ -231,8 +231,8 @@ class TransactionOwner:
         for found in self._table.unfinished_commits(self.transactional_id):
             producer_id, epoch, partitions = found.decision.producer_id, found.decision.epoch, found.decision.partitions
             marked = []
+            found.sync()  # else its records, and its offsets, might count later and not now
             try:
-                found.sync()
                 for name in partitions:
                     with suppress(TopicNotFound, InvalidPartition):
                         log = self._manager.partition(*name)
