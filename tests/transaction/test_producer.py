@@ -19,6 +19,7 @@ from pylog.errors import (
     StorageFull,
     TransactionAborted,
 )
+from pylog.storage import write_atomically
 from pylog.testing.machine import Killed, Process, Step
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.owner import UNFINISHED_MAX
@@ -452,6 +453,18 @@ def test_a_transaction_of_one_batch_after_an_abort_is_written_once() -> None:
         else:
             owner.producer.commit_transaction()
     assert stage.read()[0] == ["T0", "T2", "T4"]
+
+
+def test_a_log_whose_producer_ids_begin_as_kafkas_do_hides_nothing_after_a_loss_of_power() -> None:
+    """As those of earlier versions do. The power takes all that was not synced, and leaves the record."""
+    stage = Stage()
+    write_atomically(stage.machine.process().filesystem, "/log/.pylog/producer-ids", b"5000\n")
+    owner = stage.owner()
+    owner.begin({1: "T1"})
+    owner.log.manager.partition("t", 1).sync(1)
+    stage.lose_power()
+    assert stage.read()[1] == []
+    assert stage.append(1) == []
 
 
 def test_outcomes_of_what_no_table_knows() -> None:

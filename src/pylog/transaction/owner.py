@@ -29,6 +29,7 @@ from pylog.errors import (
 )
 from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
+from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.storage import FileLock, while_holding
@@ -86,10 +87,7 @@ class TransactionOwner:
         )  # with the id's lock: it is not taken for a dead owner's
         if not self._alive.try_acquire():
             raise StorageError(f"{path} was made just now, and another process has locked it", path=path)
-        state = TransactionState(
-            self._manager.next_producer_id(), 0, Status.EMPTY, self._owner, self._timeout_ms, self._now_ms()
-        )
-        self._append(state, frozenset())
+        state = self._with_new_id()
         self._file.publish(state)  # from here on, the table decides what the owner before has left
         for owner in self._directory.owners():
             if owner != self._owner and not self._directory.is_alive(owner):
@@ -123,9 +121,7 @@ class TransactionOwner:
         state = self._mine()
         begun = state.begun(self._now_ms())
         if begun is None:  # no epoch is left
-            state = state._replace(producer_id=self._manager.next_producer_id(), epoch=0, status=Status.EMPTY)
-            self._append(state, frozenset())
-            begun = state.begun(self._now_ms())
+            begun = self._with_new_id().begun(self._now_ms())
             assert begun is not None
         self._started_ms = self._clock.now_ms()
         self._state = self._file.publish(begun)
@@ -290,6 +286,16 @@ class TransactionOwner:
         state = self._file.read()
         if state is None or state.owner != self._owner:
             raise self._fenced(state)
+        return state
+
+    def _with_new_id(self) -> TransactionState:
+        """EMPTY, with a producer id that the table knows as this transactional id's."""
+        state = TransactionState(
+            self._manager.next_producer_id(), 0, Status.EMPTY, self._owner, self._timeout_ms, self._now_ms()
+        )
+        found = self._append(state, frozenset())
+        if state.producer_id < LIKE_KAFKA_BELOW:
+            found.sync()  # nobody decides for an id like Kafka's which the table does not know
         return state
 
     def _move(self, state: TransactionState) -> None:
