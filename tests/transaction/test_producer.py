@@ -12,6 +12,8 @@ import pytest
 
 from pylog import Delivery, Log, Producer
 from pylog.errors import (
+    Closed,
+    ConfigError,
     InvalidTransactionState,
     OutcomeUnknown,
     ProducerFenced,
@@ -422,6 +424,31 @@ def test_a_record_outside_of_a_transaction_is_refused() -> None:
             ends()
     owner.producer.close()
     assert stage.read()[0] == ["T1"]
+
+
+def test_a_closed_producer_does_not_fence_its_successor() -> None:
+    stage = Stage()
+    owner = stage.owner()
+    owner.producer.close()
+    successor = stage.owner()
+    calls = (
+        Producer.init_transactions,
+        Producer.begin_transaction,
+        Producer.commit_transaction,
+        Producer.abort_transaction,
+    )
+    for call in (*calls, lambda producer: producer.send("t", b"late")):
+        with pytest.raises(Closed):
+            call(owner.producer)
+    owner.producer.close()
+    successor.commit({0: "T1"})
+    assert stage.read()[0] == ["T1"]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 0.9, 1 << 31])
+def test_a_timeout_that_no_transaction_can_have_is_refused(timeout_ms: float) -> None:
+    with Stage().machine.process().open_log("/log") as log, pytest.raises(ConfigError):
+        Producer(log, transactional_id="app", transaction_timeout_ms=timeout_ms)
 
 
 def test_closing_the_log_aborts_an_open_transaction() -> None:

@@ -185,6 +185,7 @@ class ProducerTransactions:
         with self._turn("close"):
             owner = self._owner
             if owner is None:
+                self.state = State.CLOSED
                 return
             try:
                 if self.state is State.IN_TRANSACTION:
@@ -195,7 +196,7 @@ class ProducerTransactions:
                 logger.warning("%r: other processes abort what it has left: %s", self._transactional_id, error)
             finally:
                 self._owner = None
-                self.state = State.NEW
+                self.state = State.CLOSED
                 self._reset()
                 self._decided = None
                 self._touched.clear()
