@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError
+from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError, TransactionAborted
 from pylog.interrupts import own
 from pylog.producer.batch import (
     APPENDED,
@@ -373,8 +373,11 @@ class Sender:
             self.metrics.count(batch, error)
         if error is not None:
             topic, partition = batch.topic_partition
-            logger.warning("batch of %d records to %s-%d failed: %s: %s",
-                           batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
+            level = (
+                logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
+            )  # an abort may be wanted
+            logger.log(level, "batch of %d records to %s-%d failed: %s: %s",
+                       batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
 
     def _note_failure(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError) -> None:
         buffer.topic.is_stale = True

@@ -347,8 +347,9 @@ class TransactionOwner:
     def _aborted(self, found: TransactionState) -> TransactionAborted | InvalidTransactionState:
         if found.status in ABORTS:
             return TransactionAborted(
-                f"the transaction of {self.transactional_id!r} was aborted: it appended nothing for {self._timeout_ms} ms "
-                "(transaction_timeout_ms); call abort_transaction, and repeat its work",
+                f"the transaction of {self.transactional_id!r} was aborted by another thread or process, for example since it "
+                f"appended nothing for {self._timeout_ms} ms (transaction_timeout_ms); call abort_transaction, and "
+                "repeat its work",
                 transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms,
             )  # fmt: skip
         return InvalidTransactionState(
