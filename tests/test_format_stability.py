@@ -163,9 +163,8 @@ def test_what_this_version_writes_is_still_the_same_to_the_byte(tmp_path: Path) 
     assert now.keys() == then.keys()
     recorded, is_recorded = b'"retention_ms": 604800000', b'"retention_ms": -1'  # which is read as it is written now
     then = {name: data.replace(recorded, is_recorded) for name, data in then.items()}
-    compressed = tuple(
-        f"codec-{codec}-0/" for codec in make_golden.CODECS if codec != "none"
-    )  # their libraries' choice
+    # The libraries choose these bytes.
+    compressed = tuple(f"codec-{codec}-0/" for codec in make_golden.CODECS if codec != "none")
     shorter = () if COMPILED else (".seal",)  # the readable codec leaves out the least times
     different = [name for name in now if now[name] != then[name]]
     assert [name for name in different if not name.startswith(compressed) and not name.endswith(shorter)] == []

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.rivals import RIVALS, raw_file
@@ -16,6 +17,7 @@ from benchmarks.workloads.pylog_log import NAME
 from pylog import Log, Producer
 
 MANY = 10_000
+PLAIN = "pylog, not idempotent"
 RAW_PIECE_BYTES = 1 << 20
 _RATE = Value(NAME, "records_per_s")
 
@@ -93,8 +95,15 @@ WORKLOADS = [
     Workload(
         "append_send",
         "one thread sends records of 100 bytes one by one, into the page cache",
-        (pylog_log.WRITES, *(Contender(name, rival.WRITING, rival.writes) for name, rival in RIVALS.items())),
         (
+            pylog_log.WRITES,
+            Contender(
+                PLAIN, "the same with enable_idempotence=False", partial(pylog_log.writes, enable_idempotence=False)
+            ),
+            *(Contender(name, rival.WRITING, rival.writes) for name, rival in RIVALS.items()),
+        ),
+        (
+            Figure("the same without idempotence", _RATE, Value(PLAIN, "records_per_s"), at_least=0.95),
             Figure("LMDB", _RATE, Value("LMDB", "records_per_s"), at_least=2),
             Figure("SQLite", _RATE, Value("SQLite", "records_per_s"), at_least=7),
         ),

@@ -36,14 +36,14 @@ def iterate(log: Log, count: int) -> None:
 
 
 @contextmanager
-def writes(place: Path, scale: Scale) -> Iterator[Measure]:
+def writes(place: Path, scale: Scale, *, enable_idempotence: bool = True) -> Iterator[Measure]:
     """``send`` for every record, and ``flush``."""
     keys_ = keys(scale.of(500_000))
 
     def measure() -> Sample:
         with fresh(place) as directory, Log(directory / "log") as log:
             log.create_topic(TOPIC)
-            with Producer(log, acks=1) as producer:
+            with Producer(log, acks=1, enable_idempotence=enable_idempotence) as producer:
                 took = seconds(lambda: send_all(producer, keys_))
         return {"records_per_s": len(keys_) / took}
 

@@ -138,9 +138,8 @@ def main() -> None:
     parser.add_argument("--airports", nargs="+", choices=AIRPORTS, default=list(AIRPORTS))
     parser.add_argument("--totals", type=Path, metavar="FILE", help="write what was counted, as JSON")
     arguments = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(143)
-    )  # by way of the display, which leaves the terminal as it was
+    # The display ends first, and restores the terminal.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         board = watch(arguments.directory, arguments.airports)
     except PylogError as error:

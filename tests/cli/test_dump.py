@@ -299,9 +299,8 @@ def test_commits_of_kafkas_are_decoded(pylog: Run) -> None:
         "group": "golden-group", "topic": "codec-none", "partition": 0, "committed_offset": 10, "leader_epoch": -1,
         "metadata": "", "commit_timestamp_ms": first["commit_timestamp_ms"], "topic_id": first["topic_id"],
     }  # fmt: skip
-    latest = {
-        (item["group"], item["topic"], item["partition"]): item for item in found if item["offset"] != 6
-    }  # aborted
+    # The one at offset 6 was aborted.
+    latest = {(item["group"], item["topic"], item["partition"]): item for item in found if item["offset"] != 6}
     wanted = [json.loads(line) for line in (KAFKA / "expected" / "groups.jsonl").read_text().splitlines()]
     for row in wanted:
         item = latest.pop((row["group"], row["topic"], row["partition"]))

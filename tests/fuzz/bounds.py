@@ -158,9 +158,8 @@ def run(root: Path) -> Iterator[dict[str, object]]:
         place.write_bytes(data)
         size = len(data)
         del data
-        ways = (
-            directories.STEPS[:2] if name in DECOMPRESSED else directories.STEPS
-        )  # seconds each: the others go the same way
+        # A step takes seconds, and the other steps read the file in the same way.
+        ways = directories.STEPS[:2] if name in DECOMPRESSED else directories.STEPS
         for step in ways:
             yield {"name": name, "file_bytes": size, "step": step.__name__.strip("_"), **measured(step, log_path)}
         shutil.rmtree(log_path)

@@ -202,9 +202,8 @@ def run_time_index(data: bytes) -> str:
     _require_everything_found({_TIMES: data}, closed=False)
     reader = TimedSegmentReader(Files({_LOG: right_log(), _TIMES: data}), "d", BASE, closed=False, dense=False)
     said = []
-    for time in range(
-        TS0 - 10, TS0 + 10 * BATCHES, 231
-    ):  # Kafka's directories, where the index may lead behind the first one
+    # In Kafka's directories the index may lead to a batch after the first one.
+    for time in range(TS0 - 10, TS0 + 10 * BATCHES, 231):
         found = reader.first_batch_since(time, BASE, len(right_log()))
         require(found is None or found.max_timestamp_ms >= time, "an older batch")
         said.append("nothing" if found is None else "a batch")

@@ -264,9 +264,8 @@ def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_
     assert (again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (25, 26)
     again.close()
     assert list(verify_partition(OtherBoot(2), str(tmp_path), TP)) == []
-    cut_before(
-        tmp_path, 20, 25
-    )  # and the power took it again: nothing is left of epoch 1, whose number is not used anew
+    # And the power took it again: nothing is left of epoch 1, whose number is not used anew.
+    cut_before(tmp_path, 20, 25)
     again = open_partition(tmp_path, OtherBoot(3))
     assert (again.leader_epoch, again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (2, 25, 25)
     again.append(one("y"), acks=1)

@@ -200,9 +200,8 @@ def test_a_child_that_a_callback_forked_does_not_write_what_its_parents_thread_w
         log.create_topic("t", partitions=3)
         producer = Producer(log, acks=1, linger_ms=20)
         sent = [producer.send("t", b"%d" % number, partition=number) for number in range(3)]
-        sent[0].add_done_callback(
-            lambda _: children.append(os.fork())
-        )  # in the linger thread, which comes to the others
+        # It forks in the linger thread, which writes the other two.
+        sent[0].add_done_callback(lambda _: children.append(os.fork()))
         while not all(delivery.done() for delivery in sent) or not children:
             threading.Event().wait(0.01)
         assert os.waitpid(children[0], 0)[1] == 0  # it has ended: nothing was left for it to do

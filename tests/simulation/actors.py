@@ -70,9 +70,8 @@ class Actor:
             self.process.kill()
         except TopicNotFound as error:
             topic = self.world.ledger.topics.get(error.facts["topic"])
-            if topic is None or topic.must_be_there(
-                power_lost=False
-            ):  # else whoever was to create it may have died, or failed
+            # Else the process that was to create it may have died, or failed.
+            if topic is None or topic.must_be_there(power_lost=False):
                 self.world.errors.append(error)
         except (PylogError, KeyboardInterrupt, MemoryError) as error:
             self.world.errors.append(error)

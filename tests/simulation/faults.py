@@ -49,14 +49,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
 }
 RAISED: dict[str, type[BaseException]] = {"KeyboardInterrupt": KeyboardInterrupt, "MemoryError": MemoryError}
 FILESYSTEM_BEHAVIOURS = ("dirty", "clean", "lost")
-IN_A_ROW = (
-    "EIO",
-    "ENOSPC",
-    "short",
-    "torn",
-    "KeyboardInterrupt",
-    *FILESYSTEM_BEHAVIOURS,
-)  # others are met as one of these
+# Code meets all others as one of these.
+IN_A_ROW = ("EIO", "ENOSPC", "short", "torn", "KeyboardInterrupt", *FILESYSTEM_BEHAVIOURS)
 _REPAIRS = 3  # of what each kill has left, each with other errors
 
 

@@ -327,9 +327,8 @@ class Controller:
                 if not self.append(number, timeout_ms=5000):
                     self.problems.append(f"partition {number} takes no record in the end")
                 self.read_all(number)
-            report = self.log.verify(
-                TOPIC
-            )  # a deletion that was cut off leaves a topic's directory, which verify would name
+            # A deletion that was cut off leaves a topic's directory, which verify would name.
+            report = self.log.verify(TOPIC)
         self.problems += [f"verify: {problem}" for problem in report.problems[:20]]
         self.take_all()
         self.history.close()

@@ -98,10 +98,11 @@ def copy_some(log: Log, producer: Producer, positions: dict[int, int], rng: rand
     """One transaction."""
     source = rng.choice(list(positions))
     records = list(islice(log.partition("in", source).scan(positions[source]), rng.randint(1, 100)))
+    producer.begin_transaction()
     if not records:
+        producer.commit_transaction()  # it notices that it is fenced, also without input
         time.sleep(0.005)
         return
-    producer.begin_transaction()
     for record in records:
         producer.send("out", b"%d %d" % (source, record.offset), partition=(record.offset * 3 + source) % PARTITIONS)
         if rng.random() < 0.02:
@@ -291,7 +292,7 @@ class Controller:
                     if other is not None:
                         self.workers[process.number] = other
                     return
-            self.feed()  # it notices only with its next transaction
+            self.feed()
             time.sleep(0.005)
         self.problems.append("a worker that was stopped, and has a successor, does not end, nor does that")
         self.kill(process)

@@ -114,9 +114,8 @@ class Worker:
         assert failpoint is not None
         self.say("failpoint", self.number, failpoint.act, failpoint.moment, failpoint.place, path)
         if failpoint.act in SIGNALS:
-            signal.pthread_kill(
-                threading.get_ident(), SIGNALS[failpoint.act]
-            )  # this thread first, not one step further
+            # The signal reaches this thread before its next step.
+            signal.pthread_kill(threading.get_ident(), SIGNALS[failpoint.act])
         elif self.fork():
             raise ForkedHandle("the child goes on with its own; what it was forked in the midst of is its parent's")
 
@@ -140,9 +139,8 @@ class Worker:
             work = self.prepared(log)
             while self.left:
                 self.left -= 1
-                with suppress(
-                    ForkedHandle, LogLocked
-                ):  # the child of a fork in its midst; somebody stopped holds a lock
+                # This is the child of a fork in the middle of it, or a stopped process holds a lock.
+                with suppress(ForkedHandle, LogLocked):
                     work()
                 if self.number != before and self.orders.role in READING:
                     # What it reads it reads as another process; what it writes with, it goes on with.

@@ -278,8 +278,9 @@ def test_a_lost_state_file_leads_to_no_other_outcome(damage: str) -> None:
         owner.begin(BOTH)
         filesystem = stage.machine.process().filesystem
         path = "/log/.pylog/transactions/app/state"
-        if damage == "removed":
+        if damage == "removed":  # with its directory
             filesystem.remove(path)
+            filesystem.remove("/log/.pylog/transactions/app/lock")
         else:
             file = filesystem.open_appendable(path)
             file.truncate(0)

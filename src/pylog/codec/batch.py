@@ -341,9 +341,8 @@ def write_header(
     base_sequence: int,
 ) -> None:
     """Fill in the header of ``count`` new records: base offset 0, no leader epoch, and the CRC."""
-    reason = _check_producer(
-        attributes, producer_id, producer_epoch, base_sequence, count
-    )  # the rest is not the caller's
+    # The caller does not choose the other fields.
+    reason = _check_producer(attributes, producer_id, producer_epoch, base_sequence, count)
     if reason is not None:
         raise ConfigError(reason)
     HEADER_STRUCT.pack_into(

@@ -201,6 +201,7 @@ class ProducerTransactions:
                 self._decided = None
                 self._touched.clear()
                 self._touched.close()
+                self._offsets.close()
                 owner.close()
 
     # For the sender

@@ -6,7 +6,7 @@ from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.directories import make_directory_durably, sync_name
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile, Watch
 from pylog.storage.fork import after_fork_in_child
-from pylog.storage.locked import SLEEP_MAX_S, acquire, while_holding
+from pylog.storage.locked import SLEEP_MAX_S, acquire, holding, while_holding
 from pylog.storage.os_filesystem import NETWORK_FILESYSTEMS, OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
 from pylog.storage.permissions import PRIVATE_MODE, SHARED_GROUP_MODE
@@ -29,6 +29,7 @@ __all__ = [
     "acquire",
     "after_fork_in_child",
     "fspath",
+    "holding",
     "latest_slot",
     "make_directory_durably",
     "read_whole",

@@ -42,31 +42,43 @@ def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Calla
 def while_holding(
     filesystem: FileSystem, clock: Clock, path: str, work: Callable[[], T], timeout_s: float = _TIMEOUT_S
 ) -> T:
-    """Call ``work`` while holding the lock on ``path``. ``LogLocked`` if it is not free in time.
+    """Call ``work`` while holding the lock on ``path``, which is opened for it. See ``holding``."""
+    lock = filesystem.lock(path)
+    try:
+        return holding(lock, path, filesystem, clock, work, timeout_s)
+    finally:
+        lock.close()
+
+
+def holding(
+    lock: FileLock,
+    path: str,
+    filesystem: FileSystem,
+    clock: Clock,
+    work: Callable[[], T],
+    timeout_s: float = _TIMEOUT_S,
+) -> T:
+    """Call ``work`` while holding ``lock``, whose file is ``path``. ``LogLocked`` if it is not free in time.
 
     Any exception releases the lock, also a signal handler's, and even if a caller keeps it.
     ``ForkedHandle`` if a signal handler forked and ``work``, the parent's, failed in the child.
     """
     holder = filesystem.process_id()
-    lock = filesystem.lock(path)
     try:
-        try:
-            if not acquire(lock, clock, timeout_s):
-                raise LogLocked(
-                    f"{path} stayed locked for {timeout_s:g} s; find out which process holds it, and whether it is stopped",
-                    path=path,
-                    timeout_s=timeout_s,
-                )
-            return work()
-        except own(Exception) as error:
-            if filesystem.process_id() != holder:
-                raise ForkedHandle(
-                    f"this thread held {path} when a signal handler forked; the parent process continues, and in the child "
-                    f"the work failed: {error}",
-                    path=path,
-                ) from error
-            raise
-        finally:
-            lock.release()
+        if not acquire(lock, clock, timeout_s):
+            raise LogLocked(
+                f"{path} stayed locked for {timeout_s:g} s; find out which process holds it, and whether it is stopped",
+                path=path,
+                timeout_s=timeout_s,
+            )
+        return work()
+    except own(Exception) as error:
+        if filesystem.process_id() != holder:
+            raise ForkedHandle(
+                f"this thread held {path} when a signal handler forked; the parent process continues, and in the child "
+                f"the work failed: {error}",
+                path=path,
+            ) from error
+        raise
     finally:
-        lock.close()
+        lock.release()

@@ -35,6 +35,8 @@ from pylog.transaction.owner import TransactionOwner
 
 logger = logging.getLogger("pylog.transaction")
 
+LOCKS_MAX = 8  # of groups, kept open between two transactions
+
 Touch = Callable[[PartitionLog], object]
 
 
@@ -62,13 +64,21 @@ class TransactionOffsets:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._written: set[OffsetsPartition] = set()  # since the last ``checkpoint_if_due``
+        self._locks: dict[str, GroupLock] = {}  # by group: kept open for the next transaction
         self.clear()
 
     def clear(self) -> None:
         """Begin with the next transaction."""
+        if len(self._locks) > LOCKS_MAX:
+            self.close()
         self._claims: dict[str, dict[str, _Claim]] = {}  # by group and member
         self._unsent: set[tuple[str, str]] = set()
         self._sequences: dict[int, int] = {}  # the next one, by partition of ``__consumer_offsets``
+
+    def close(self) -> None:
+        """Close the files of the groups. The next use opens them again."""
+        while self._locks:
+            self._locks.popitem()[1].close()
 
     def __bool__(self) -> bool:
         return bool(self._claims)
@@ -168,15 +178,14 @@ class TransactionOffsets:
 
     def _holding(self, group: str, decide: Callable[[], object]) -> None:
         directory, claims = self._directory(group), self._claims[group]
-        lock = GroupLock(directory)
-        try:
-            before = read_group(directory)
-            members = [before.members[claim] for claim in claims if claim in before.members]
-            beat = partial(_beat, directory, members)  # a member that waits to commit counts as alive
-            lock.holding(partial(self._decide, group, decide, lock), while_waiting=beat)
-            beat()
-        finally:
-            lock.close()
+        if group not in self._locks:
+            self._locks[group] = GroupLock(directory)
+        lock = self._locks[group]
+        before = lock.state.read()
+        members = [before.members[claim] for claim in claims if claim in before.members]
+        beat = partial(_beat, directory, members)  # a member that waits to commit counts as alive
+        lock.holding(partial(self._decide, group, decide, lock), while_waiting=beat)
+        beat()
 
     def _decide(self, group: str, decide: Callable[[], object], lock: GroupLock, state: StateFile) -> None:
         groups, found = self._manager.part(GroupAdmin), state.read()

@@ -11,6 +11,7 @@ producer's own affair.
 from __future__ import annotations
 
 import logging
+import threading  # two threads may send and commit
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
@@ -32,7 +33,7 @@ from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
-from pylog.storage import FileLock, while_holding
+from pylog.storage import FileLock, holding, while_holding
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
 from pylog.transaction.state import ABORTS, COMMITS, LATENESS, OWNER_BYTES, Status, TransactionState
@@ -72,6 +73,8 @@ class TransactionOwner:
         self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
         self._alive: FileLock | None = None
+        self._lock = self._filesystem.lock(self._directory.lock)
+        self._lock_is_used = threading.Lock()  # two uses of one descriptor would not exclude each other
         self._file: StateFile
         try:
             self._state = self._holding(self._take_over)
@@ -81,10 +84,10 @@ class TransactionOwner:
             raise
 
     def _take_over(self) -> TransactionState:
+        self._file = StateFile(self._filesystem.open_appendable(self._directory.state, create=True), self._manager.boot)
         path = self._directory.owner(self._owner)
-        self._alive = self._filesystem.lock(
-            path, readable=True
-        )  # with the id's lock: it is not taken for a dead owner's
+        # Locked while the id's lock is held: no other process takes it for a dead owner's.
+        self._alive = self._filesystem.lock(path, readable=True)
         if not self._alive.try_acquire():
             raise StorageError(f"{path} was made just now, and another process has locked it", path=path)
         state = self._with_new_id()
@@ -255,19 +258,17 @@ class TransactionOwner:
 
     def _holding(self, work: Callable[[], T]) -> T:
         def checked() -> T:
-            self._reopen()
+            if not self._lock.is_in_place():  # the id's directory was removed: its next owner has another lock
+                raise self._fenced(None)
             return work()
 
         self.check_held()
-        return while_holding(self._filesystem, self._clock, self._directory.lock, checked)
-
-    def _reopen(self) -> None:
-        """Use the state file that others see. It may have been removed, and made again by the next owner."""
+        if not self._lock_is_used.acquire(blocking=False):  # by another thread, or further up the stack
+            return while_holding(self._filesystem, self._clock, self._directory.lock, checked)
         try:
-            file = self._filesystem.open_appendable(self._directory.state, create=self._alive is None)
-        except own(FileNotFoundError) as error:
-            raise self._fenced(None) from error
-        self._file = StateFile(file, self._manager.boot)  # a thread that reads the one before keeps it open
+            return holding(self._lock, self._directory.lock, self._filesystem, self._clock, checked)
+        finally:
+            self._lock_is_used.release()
 
     def _publish_decision(self, state: TransactionState) -> None:
         """Publish what the table has durably. If that fails, others still find it in the table."""
@@ -364,6 +365,7 @@ class TransactionOwner:
                 self._filesystem.remove(self._directory.owner(self._owner))
         if self._alive is not None:
             self._alive.close()
+        self._lock.close()
 
 
 def _is_durable(marked: tuple[PartitionLog, int]) -> bool:

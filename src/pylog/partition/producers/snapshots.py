@@ -146,8 +146,8 @@ def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
 
     For the snapshot that will be all that is left of earlier producers. Nothing happens if none can be read.
     """
-    if is_whole(filesystem, directory, offset):
-        states = read(filesystem, directory, offset)
+    states = _read_if_whole(filesystem, directory, offset)
+    if states is not None:
         write_atomically(filesystem, file_path(directory, offset, SNAPSHOT), states.encode())
 
 
@@ -166,11 +166,14 @@ def unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_
 
 def is_whole(filesystem: FileSystem, directory: str, offset: int) -> bool:
     """Whether there is a snapshot of this offset that can be read."""
+    return _read_if_whole(filesystem, directory, offset) is not None
+
+
+def _read_if_whole(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates | None:
     try:
-        read(filesystem, directory, offset)
+        return read(filesystem, directory, offset)
     except own(CorruptSegment, FormatVersionError, FileNotFoundError):
-        return False
-    return True
+        return None
 
 
 def remove(filesystem: FileSystem, directory: str, offsets: Iterable[int]) -> None:

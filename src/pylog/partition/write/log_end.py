@@ -118,10 +118,8 @@ class LogEnd:
         elif size < state.written_end:
             logger.warning(
                 "%r has %d bytes, %d were published: it was cut from outside; recovering",
-                segment.file.path,
-                size,
-                state.written_end,
-            )
+                segment.file.path, size, state.written_end,
+            )  # fmt: skip
             self._recover(grant, state)
 
     def _attach(self, grant: Grant, state: CommitState) -> None:
@@ -177,10 +175,8 @@ class LogEnd:
         scan = self._adopt_up_to(segment, size, check_crc=True)
         logger.info(
             "%r: a writer died here; %d bytes adopted, %d cut",
-            segment.file.path,
-            scan.position - state.written_end,
-            size - scan.position,
-        )
+            segment.file.path, scan.position - state.written_end, size - scan.position,
+        )  # fmt: skip
         grant.check()
         self._state = None  # the segment is ahead: after an error the next use attaches again
         segment.cut(scan.position, scan.next_offset)

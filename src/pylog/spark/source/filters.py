@@ -65,9 +65,8 @@ class Wanted(NamedTuple):
         if isinstance(_positive(it), ds.IsNull | ds.IsNotNull):
             if column not in _NEVER_NULL:
                 return self, False
-            return self if isinstance(it, ds.IsNotNull) or it == ds.Not(ds.IsNull((column,))) else self._replace(
-                offsets=()
-            ), True
+            finds_all = isinstance(it, ds.IsNotNull) or it == ds.Not(ds.IsNull((column,)))
+            return self if finds_all else self._replace(offsets=()), True
         if column in ("topic", "partition") and _is_of(it, str if column == "topic" else int):
             return self._replace(of_partition=(*self.of_partition, it)), True
         if column == "offset" and _is_of(it, int):
