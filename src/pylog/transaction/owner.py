@@ -296,7 +296,7 @@ class TransactionOwner:
         )
         found = self._append(state, frozenset())
         if state.producer_id < LIKE_KAFKA_BELOW:
-            found.sync()  # nobody decides for an id like Kafka's which the table does not know
+            found.sync()  # else a transaction of an id like Kafka's would never be decided
         return state
 
     def _move(self, state: TransactionState) -> None:
