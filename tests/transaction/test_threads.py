@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -83,6 +84,36 @@ def test_a_record_of_an_aborted_transaction_is_not_in_the_next_one(
         producer.commit_transaction()
     assert values_of(log, 0) == ["T2"]
     assert all(each.exception() is not None for each in deliveries)
+
+
+def test_what_is_visible_is_what_was_committed_while_another_thread_flushes(
+    log: Log, producer: Producer, seed: int
+) -> None:
+    """250 transactions, half of them aborted. Each value names its transaction."""
+    random, is_over, committed = Random(seed), threading.Event(), set[str]()
+
+    def flush() -> None:
+        while not is_over.is_set():
+            producer.flush()
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    try:
+        for number in range(250):
+            producer.begin_transaction()
+            values = [f"{number} {index}" for index in range(random.choice((1, 2, 5, 20)))]
+            for value in values:
+                producer.send("t", value.encode(), partition=random.randrange(3))
+            if random.random() < 0.5:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                committed.update(values)
+    finally:
+        is_over.set()
+        thread.join()
+    found = [value for number in range(3) for value in values_of(log, number)]
+    assert sorted(found) == sorted(committed), f"seed {seed}"
 
 
 def test_an_abort_that_another_thread_keeps_from_its_end_can_be_repeated(

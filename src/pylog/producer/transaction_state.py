@@ -51,7 +51,7 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
 
 def failed(transactional_id: str, error: PylogError) -> PylogError:
     """The error of a transaction that can only be aborted, after ``error`` of one of its records."""
-    if isinstance(error, ProducerFenced | CommitFailed):
+    if isinstance(error, ProducerFenced | CommitFailed | TransactionAborted):
         return error
     told = TransactionAborted(
         f"a record of the transaction was not appended ({error}); call abort_transaction, and repeat its work",

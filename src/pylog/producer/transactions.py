@@ -170,6 +170,7 @@ class ProducerTransactions:
         self._refuse_records()
         with self._identity_lock:
             self._is_sealed = True
+            self.error = self.error or aborted(self._transactional_id)  # of what other threads are about to write
         reason = partial(aborted, self._transactional_id)
         sender.give_up(reason)
         if self._is_started:
@@ -335,7 +336,7 @@ class ProducerTransactions:
                 self._touched.appended(partition.log.topic_partition, end_offset)
         except own(PylogError) as error:
             self.error = error
-            raise failed(self._transactional_id, error) from error
+            raise failed(self._transactional_id, error)  # noqa: B904 - it may be this one
         self.error = None
 
     def _commit_ongoing(self, owner: TransactionOwner) -> None:
