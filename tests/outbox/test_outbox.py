@@ -145,6 +145,23 @@ def test_a_later_relay_begins_with_the_batch_that_was_numbered_and_not_sent(log:
     assert values(log) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "wrong", ["headers = 'no JSON'", "headers = '7'", 'headers = \'[["h", "no digits"]]\'', "value = 'text'"]
+)
+def test_a_row_that_was_not_written_by_the_outbox_is_named(log: Log, tmp_path: Path, wrong: str) -> None:
+    connection = Sqlite(tmp_path / "x.db").connect()
+    add(connection, 1, 2)
+    connection.execute(f"UPDATE {TABLE} SET {wrong} WHERE id = 2")
+    connection.commit()
+    with pytest.raises(SerializationError) as caught:
+        relay(log, connection)
+    assert caught.value.facts["row"] == 2
+    connection.execute(f"DELETE FROM {TABLE} WHERE id = 2")
+    connection.commit()
+    assert relay(log, connection) == 1
+    assert values(log) == [1]
+
+
 def test_rows_are_deleted_after_the_log_has_them_and_not_before(
     log: Log, database: Base, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from random import Random
 
 import pytest
@@ -18,29 +16,6 @@ pytestmark = pytest.mark.slow
 T0 = TopicPartition("t", 0)
 RECORDS = 4
 PLACES = ("/groups", "/transactions", "__consumer_offsets", "__transaction_state")
-
-
-class OneByOne:
-    """In place of a pool of threads, whose waits no schedule knows."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def __enter__(self) -> OneByOne:  # noqa: PYI034 - typing.Self came with Python 3.11
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def submit(self, work: Callable[..., object], *arguments: object) -> Future[object]:
-        done: Future[object] = Future()
-        done.set_result(work(*arguments))
-        return done
-
-
-@pytest.fixture(autouse=True)
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylog.producer.transactions.ThreadPoolExecutor", OneByOne, raising=False)
 
 
 class InCommits(Schedule):

@@ -246,6 +246,56 @@ def without_the_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OpenTransactions, "without_committed", lambda _, undecided: undecided)
 
 
+def dead_in_the_append_of_its_decision(stage: Stage) -> None:
+    """The decision is in the table's file, whole, and not published."""
+    owner = stage.owner()
+    owner.begin({0: "T1", 1: "T1"})
+    kill_at(owner, "pwrite", "/__transaction_state-0/.commit")
+    with pytest.raises(Killed):
+        owner.producer.commit_transaction()
+
+
+def a_writer_decides_what_a_reader_saw_otherwise() -> str:
+    stage = Stage()
+    dead_in_the_append_of_its_decision(stage)
+    before = stage.read()
+    stage.append(0)
+    after = stage.read()
+    return "" if before == after and before[0] == before[1] == ["T1"] else f"torn: {before}, after a writer {after}"
+
+
+def without_taking_in_what_the_owner_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit_of(table: TransactionTable, _: str, producer_id: int, epoch: int, __: int = 0) -> Found | None:
+        return table.commit_of(producer_id, epoch)
+
+    monkeypatch.setattr(TransactionTable, "settled_commit_of", commit_of)
+
+
+def a_decision_is_published_between_two_looks_of_a_reader() -> str:
+    """Another producer's append to the table publishes what the dead owner has left there."""
+    stage = Stage()
+    dead_in_the_append_of_its_decision(stage)
+    unpublished_commit_of = TransactionTable._unpublished_commit_of
+    to_do = [lambda: stage.owner("another")]
+
+    def interrupted(self: TransactionTable, producer_id: int, epoch: int) -> Found | None:
+        while to_do:
+            to_do.pop()()
+        return unpublished_commit_of(self, producer_id, epoch)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(TransactionTable, "_unpublished_commit_of", interrupted)
+        found = stage.read()
+    return "" if found[0] == found[1] == ["T1"] else f"T1, which is committed, was skipped: {found}"
+
+
+def with_the_published_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_commit_of(table: TransactionTable, producer_id: int, epoch: int) -> Found | None:
+        return table.commit_of(producer_id, epoch) or table._unpublished_commit_of(producer_id, epoch)
+
+    monkeypatch.setattr(TransactionTable, "last_commit_of", last_commit_of)
+
+
 RULES: list[tuple[Scenario, TakeOut]] = [
     (an_epoch_that_was_lost_with_the_power_is_used_again, without_new_producer_ids),
     (a_fenced_producer_writes_to_a_partition_no_later_transaction_touches, without_a_look_under_the_lock),
@@ -255,6 +305,8 @@ RULES: list[tuple[Scenario, TakeOut]] = [
     (a_damaged_table_decides, without_regard_to_damage),
     (an_owner_commits_and_goes_on_between_two_looks_of_a_reader, with_the_table_first),
     (the_table_forgets_a_commit_between_two_looks_of_a_reader, without_the_second_look),
+    (a_writer_decides_what_a_reader_saw_otherwise, without_taking_in_what_the_owner_left),
+    (a_decision_is_published_between_two_looks_of_a_reader, with_the_published_ones_first),
 ]
 every_rule = pytest.mark.parametrize(("scenario", "take_out"), RULES, ids=[each.__name__ for each, _ in RULES])
 

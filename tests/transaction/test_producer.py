@@ -12,6 +12,8 @@ import pytest
 
 from pylog import Delivery, Log, Producer
 from pylog.errors import (
+    Closed,
+    ConfigError,
     InvalidTransactionState,
     OutcomeUnknown,
     ProducerFenced,
@@ -19,6 +21,7 @@ from pylog.errors import (
     StorageFull,
     TransactionAborted,
 )
+from pylog.storage import write_atomically
 from pylog.testing.machine import Killed, Process, Step
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.owner import UNFINISHED_MAX
@@ -292,6 +295,19 @@ def test_a_lost_state_file_leads_to_no_other_outcome(damage: str) -> None:
         assert stage.read() == {0: [], 1: [], 2: [], 3: []}
 
 
+def test_an_owner_whose_state_file_alone_was_removed_is_fenced_by_the_next_one() -> None:
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin(BOTH)
+    stage.machine.process().filesystem.remove("/log/.pylog/transactions/app/state")
+    later = stage.owner()
+    with pytest.raises(ProducerFenced):
+        owner.producer.commit_transaction()
+    later.commit({2: "T2"})
+    stage.owner().commit({3: "T3"})
+    assert stage.read() == {0: [], 1: [], 2: ["T2"], 3: ["T3"]}
+
+
 # Readers without permission to write
 
 
@@ -424,6 +440,31 @@ def test_a_record_outside_of_a_transaction_is_refused() -> None:
     assert stage.read()[0] == ["T1"]
 
 
+def test_a_closed_producer_does_not_fence_its_successor() -> None:
+    stage = Stage()
+    owner = stage.owner()
+    owner.producer.close()
+    successor = stage.owner()
+    calls = (
+        Producer.init_transactions,
+        Producer.begin_transaction,
+        Producer.commit_transaction,
+        Producer.abort_transaction,
+    )
+    for call in (*calls, lambda producer: producer.send("t", b"late")):
+        with pytest.raises(Closed):
+            call(owner.producer)
+    owner.producer.close()
+    successor.commit({0: "T1"})
+    assert stage.read()[0] == ["T1"]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 0.9, 1 << 31])
+def test_a_timeout_that_no_transaction_can_have_is_refused(timeout_ms: float) -> None:
+    with Stage().machine.process().open_log("/log") as log, pytest.raises(ConfigError):
+        Producer(log, transactional_id="app", transaction_timeout_ms=timeout_ms)
+
+
 def test_closing_the_log_aborts_an_open_transaction() -> None:
     stage = Stage()
     owner = stage.owner()
@@ -453,6 +494,18 @@ def test_a_transaction_of_one_batch_after_an_abort_is_written_once() -> None:
         else:
             owner.producer.commit_transaction()
     assert stage.read()[0] == ["T0", "T2", "T4"]
+
+
+def test_a_log_whose_producer_ids_begin_as_kafkas_do_hides_nothing_after_a_loss_of_power() -> None:
+    """As those of earlier versions do. The power takes all that was not synced, and leaves the record."""
+    stage = Stage()
+    write_atomically(stage.machine.process().filesystem, "/log/.pylog/producer-ids", b"5000\n")
+    owner = stage.owner()
+    owner.begin({1: "T1"})
+    owner.log.manager.partition("t", 1).sync(1)
+    stage.lose_power()
+    assert stage.read()[1] == []
+    assert stage.append(1) == []
 
 
 def test_outcomes_of_what_no_table_knows() -> None:

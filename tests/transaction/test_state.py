@@ -7,21 +7,16 @@ import pytest
 from pylog.partition.read.undecided import Outcome
 from pylog.transaction.state import EPOCH_MAX, LATENESS, OWNER_BYTES, Status, TransactionState
 
-OWNER, OTHER = b"a" * OWNER_BYTES, b"b" * OWNER_BYTES
+OWNER = b"a" * OWNER_BYTES
 LEGAL = {
     (Status.EMPTY, Status.ONGOING),
-    (Status.EMPTY, Status.EMPTY),
     (Status.ONGOING, Status.ONGOING),
     (Status.ONGOING, Status.PREPARE_COMMIT),
     (Status.ONGOING, Status.PREPARE_ABORT),
     (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT),
-    (Status.PREPARE_COMMIT, Status.EMPTY),
     (Status.PREPARE_ABORT, Status.COMPLETE_ABORT),
-    (Status.PREPARE_ABORT, Status.EMPTY),
     (Status.COMPLETE_COMMIT, Status.ONGOING),
-    (Status.COMPLETE_COMMIT, Status.EMPTY),
     (Status.COMPLETE_ABORT, Status.ONGOING),
-    (Status.COMPLETE_ABORT, Status.EMPTY),
 }
 
 

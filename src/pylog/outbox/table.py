@@ -25,6 +25,7 @@ from pylog.clock import Clock, SystemClock
 from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.database import Database, check_table
 from pylog.errors import ConfigError, SerializationError
+from pylog.interrupts import own
 from pylog.model import Header
 
 TABLE = "pylog_outbox"
@@ -158,16 +159,24 @@ class OutboxTable:
         return batch
 
     def rows(self, after: int, until: int) -> list[OutboxRow]:
-        """The records of the batches after the first and up to the second, in order."""
+        """The records of the batches after the first and up to the second, in order. ``SerializationError``."""
         found = self._database.query(
             "SELECT id, topic, partition_number, timestamp_ms, key, value, headers "  # noqa: S608
             f"FROM {self._table} WHERE batch > ? AND batch <= ? AND id > 0 ORDER BY batch, id",
             after, until,
         )  # fmt: skip
-        return [
-            OutboxRow(id_, topic, number, at_ms, _bytes(key), _bytes(value), decoded_headers(headers))
-            for id_, topic, number, at_ms, key, value, headers in found
-        ]
+        return [self._decoded(*row) for row in found]
+
+    def _decoded(
+        self, id_: int, topic: str, number: int | None, at_ms: int, key: Any, value: Any, headers: str | None
+    ) -> OutboxRow:
+        try:
+            return OutboxRow(id_, topic, number, at_ms, _bytes(key), _bytes(value), decoded_headers(headers))
+        except own(TypeError, ValueError) as error:
+            raise SerializationError(
+                f"row {id_} of {self._table} is not as Outbox.add writes it: {error}; correct the row, or delete it",
+                row=id_,
+            ) from error
 
     def delete(self, until: int) -> int:
         """Delete the records of batches up to this one, which are in the log. Not committed yet."""

@@ -284,10 +284,13 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         try:
             if self._transactions is not None:
                 self._transactions.require_open()
-            return self._topics.find(topic if isinstance(topic, str) else check_topic_name(topic))
+            return self._find_known(topic)
         except own(PylogError) as error:
             error.__suppress_context__ = True
             raise
+
+    def _find_known(self, topic: str) -> TopicBuffers:
+        return self._topics.find(topic if isinstance(topic, str) else check_topic_name(topic))
 
     def send_many(
         self,
@@ -341,7 +344,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """
         from pylog.arrow.rows import rows_of
 
-        if self._named is not None:
+        if self._named is not None or self._transactions is not None:
             self._find_to_send(topic)
         return self._table.send(topic, rows_of(table))
 
@@ -351,7 +354,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """Take the ``transactional_id`` over. Call it once, before the first transaction.
 
         An earlier producer with the id is fenced: its calls raise ``ProducerFenced``, and what it
-        has not committed is aborted. ``LogLocked`` if a process that changes the id is stopped.
+        has not committed is aborted. ``LogLocked`` if a process that changes the id is stopped,
+        ``OutcomeUnknown`` if its last commit cannot be made durable: call it again.
         """
         self._of_transactions("init_transactions").init()
 
@@ -388,7 +392,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         self._of_transactions("commit_transaction").commit(self._sender)
 
     def abort_transaction(self) -> None:
-        """Abort. No reader with ``read_committed`` ever sees a record of the transaction."""
+        """Abort. No reader with ``read_committed`` ever sees a record of the transaction.
+
+        ``LogLocked`` if another thread is still writing one after 30 s: call it again.
+        """
         self._of_transactions("abort_transaction").abort(self._sender)
 
     @contextmanager
@@ -418,7 +425,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     def partitions_for(self, topic: str) -> set[int]:
         """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError`` as for ``send``."""
         self._topics.refresh()
-        return set(range(len(self._find(topic).buffers)))
+        return set(range(len(self._find_known(topic).buffers)))
 
     def flush(self, timeout: float | None = None) -> None:
         """Write everything sent before. Returns once all is acknowledged or failed.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError
+from pylog.errors import DeliveryTimeout, OutcomeUnknown, OutOfOrderSequence, PylogError, TransactionAborted
 from pylog.interrupts import own
 from pylog.producer.batch import (
     APPENDED,
@@ -157,14 +157,17 @@ class Sender:
         """The batches that are not in the log yet."""
         return [batch for batch in list(self._incomplete.batches) if batch.state < APPENDED]
 
-    def give_up(self, reason: Callable[[], PylogError] | None = None) -> None:
-        """Fail every batch that is not in the log and that no other thread is writing now."""
+    def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None:
+        """Fail every batch that is not in the log.
+
+        Those of a partition to which another thread is still writing after ``wait_s`` are left.
+        """
         for buffer in dict.fromkeys(self._incomplete.batches.values()):
             turn = buffer.writing
             if turn.is_mine():
                 continue
             try:
-                if turn.take(timeout=0):
+                if turn.take(timeout=wait_s):
                     self._give_up(buffer, reason)
             finally:
                 try:  # see turn.py
@@ -370,8 +373,11 @@ class Sender:
             self.metrics.count(batch, error)
         if error is not None:
             topic, partition = batch.topic_partition
-            logger.warning("batch of %d records to %s-%d failed: %s: %s",
-                           batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
+            level = (
+                logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
+            )  # an abort may be wanted
+            logger.log(level, "batch of %d records to %s-%d failed: %s: %s",
+                       batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
 
     def _note_failure(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError) -> None:
         buffer.topic.is_stale = True

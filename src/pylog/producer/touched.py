@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor  # syncs of several partitions at once
+from collections.abc import Callable
+from functools import partial
 
-from pylog.errors import TopicNotFound
+from pylog.errors import ForkedHandle, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
+from pylog.producer.sync_threads import SyncThreads
 from pylog.transaction.owner import TransactionOwner
 
 SYNCS_AT_ONCE = 16
@@ -18,8 +20,7 @@ class TouchedPartitions:
     """Of one transaction. Threads that append add to it, until the commit has stopped them."""
 
     def __init__(self, syncs_at_once: int = SYNCS_AT_ONCE) -> None:
-        self._syncs_at_once = syncs_at_once
-        self._pool: ThreadPoolExecutor | None = None  # kept: to start threads takes longer than a sync of a fast disk
+        self._threads = SyncThreads(syncs_at_once - 1)
         self.clear()
 
     def clear(self) -> None:
@@ -42,23 +43,25 @@ class TouchedPartitions:
 
     def sync(self) -> None:
         """Make the transaction's records durable. ``OutcomeUnknown``."""
-        syncs = [(log, self._ends[name]) for name, log in self._logs.items() if name in self._ends]
-        if min(len(syncs), self._syncs_at_once) <= 1:
-            for log, end in syncs:
-                log.sync(end)
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._syncs_at_once - 1, "pylog-commit")
-        others = [self._pool.submit(log.sync, end) for log, end in syncs[1:]]
-        syncs[0][0].sync(syncs[0][1])
-        for other in others:
-            other.result()
+        syncs = [partial(log.sync, self._ends[name]) for name, log in self._logs.items() if name in self._ends]
+        if syncs:
+            self._threads.run(syncs, self._check_for_fork())
+
+    def _check_for_fork(self) -> Callable[[], None]:
+        filesystem = next(iter(self._logs.values())).directory.filesystem
+        process_id = filesystem.process_id()
+
+        def check() -> None:
+            if filesystem.process_id() != process_id:
+                raise ForkedHandle(
+                    "this commit is the parent process's: a signal handler has forked in the middle of it"
+                )
+
+        return check
 
     def close(self) -> None:
         """End the threads."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=False)
+        self._threads.close()
 
     def mark(self, owner: TransactionOwner, outcome: Outcome) -> None:
         """Write the markers that are missing, and tell the owner. After an error, call it again."""

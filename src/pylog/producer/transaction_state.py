@@ -7,13 +7,21 @@
 | IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction``    |
 | COMMITTING    |       |      | yes    |       | READY. The decision may be in the table: repeat it  |
 | FENCED        |       |      |        |       | ``close``                                           |
+| CLOSED        |       |      |        |       |                                                     |
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from pylog.errors import CommitFailed, InvalidTransactionState, ProducerFenced, PylogError, TransactionAborted
+from pylog.errors import (
+    Closed,
+    CommitFailed,
+    InvalidTransactionState,
+    ProducerFenced,
+    PylogError,
+    TransactionAborted,
+)  # fmt: skip
 
 
 class State(Enum):
@@ -24,6 +32,7 @@ class State(Enum):
     IN_TRANSACTION = "has an open transaction"
     COMMITTING = "is committing: only commit_transaction can be repeated"
     FENCED = "is fenced: another producer has its transactional_id"
+    CLOSED = "is closed"
 
 
 def refused(transactional_id: str, state: State, call: str) -> PylogError:
@@ -33,6 +42,8 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
             f"{call}: another producer with transactional_id={transactional_id!r} has taken over; close this one",
             transactional_id=transactional_id,
         )
+    if state is State.CLOSED:
+        return Closed(f"{call}: the producer {state.value}", transactional_id=transactional_id)
     return InvalidTransactionState(
         f"{call}: this producer {state.value}", transactional_id=transactional_id, state=state.name
     )
@@ -40,7 +51,7 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
 
 def failed(transactional_id: str, error: PylogError) -> PylogError:
     """The error of a transaction that can only be aborted, after ``error`` of one of its records."""
-    if isinstance(error, ProducerFenced | CommitFailed):
+    if isinstance(error, ProducerFenced | CommitFailed | TransactionAborted):
         return error
     told = TransactionAborted(
         f"a record of the transaction was not appended ({error}); call abort_transaction, and repeat its work",

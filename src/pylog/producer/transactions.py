@@ -48,12 +48,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.producer")
 
+PATIENCE_S = 30.0
+"""How long an abort waits for a thread that is still writing records of the transaction."""
+
 
 class Sender(Protocol):
     """What it uses of the sender."""
 
     def flush(self, timeout_s: float | None) -> bool: ...
-    def give_up(self, reason: Callable[[], PylogError] | None = None) -> None: ...
+    def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None: ...
     def forget_identity(self) -> None: ...
     def unsent_batches(self) -> list[ProducerBatch]: ...
 
@@ -167,9 +170,14 @@ class ProducerTransactions:
         self._refuse_records()
         with self._identity_lock:
             self._is_sealed = True
-        sender.give_up(partial(aborted, self._transactional_id))
+            self.error = self.error or aborted(self._transactional_id)  # of what other threads are about to write
+        reason = partial(aborted, self._transactional_id)
+        sender.give_up(reason)
         if self._is_started:
             owner.abort(self._touched.names())
+        # A thread that was writing is refused now. What waits after its batch must not be in the next transaction.
+        sender.give_up(reason, PATIENCE_S)
+        self._require_none_unsent(sender, "abort_transaction")
         self._may_be_one_batch = False
         self._end(sender, Outcome.ABORTED)
 
@@ -178,6 +186,7 @@ class ProducerTransactions:
         with self._turn("close"):
             owner = self._owner
             if owner is None:
+                self.state = State.CLOSED
                 return
             try:
                 if self.state is State.IN_TRANSACTION:
@@ -188,7 +197,7 @@ class ProducerTransactions:
                 logger.warning("%r: other processes abort what it has left: %s", self._transactional_id, error)
             finally:
                 self._owner = None
-                self.state = State.NEW
+                self.state = State.CLOSED
                 self._reset()
                 self._decided = None
                 self._touched.clear()
@@ -228,16 +237,12 @@ class ProducerTransactions:
         if owner is None or self._is_of_another(batch):
             raise aborted(self._transactional_id)
         self._touched.add(partition)
-        require_ongoing = None
+        append = partial(partition.append_batch, data, timeout_ms=timeout_ms, min_timestamp_ms=batch.min_timestamp_ms)
         if identity.is_transactional:
             owner.keep_alive()
-            require_ongoing = partial(owner.require_ongoing, identity.id, identity.epoch)
-        result = partition.append_batch(
-            data,
-            timeout_ms=timeout_ms,
-            min_timestamp_ms=batch.min_timestamp_ms,
-            require_ongoing=require_ongoing,
-        )
+            result = append(require_ongoing=partial(owner.require_ongoing, identity.id, identity.epoch))
+        else:  # the append is the commit, in whatever thread: no other producer takes over between the check and it
+            result = owner.holding(append)
         self._touched.appended(batch.topic_partition, result.last_offset + 1)
         return result
 
@@ -283,7 +288,7 @@ class ProducerTransactions:
     def _commit_one_batch(self, sender: Sender, owner: TransactionOwner, batch: ProducerBatch) -> None:
         try:
             self.state = State.COMMITTING
-            owner.holding(lambda: sender.flush(None))
+            sender.flush(None)
         finally:
             if not self._is_only_batch_built and self.state is State.COMMITTING:
                 self._only_batch, self.state = None, State.IN_TRANSACTION
@@ -296,7 +301,7 @@ class ProducerTransactions:
         if self.error is not None:
             self._only_batch, self.state = None, State.IN_TRANSACTION
             raise failed(self._transactional_id, self.error)
-        self._require_all_written(sender)
+        self._require_none_unsent(sender, "commit_transaction")
         self._touched.sync()
         self._touched.clear()
 
@@ -308,12 +313,13 @@ class ProducerTransactions:
         if sender.unsent_batches():  # of a thread that has sent something during the flush
             sender.flush(None)
         self._require_no_failure()
-        self._require_all_written(sender)
+        self._require_none_unsent(sender, "commit_transaction")
 
-    def _require_all_written(self, sender: Sender) -> None:
+    def _require_none_unsent(self, sender: Sender, call: str) -> None:
         if sender.unsent_batches():
             raise LogLocked(
-                "commit_transaction: a signal handler called it while this thread was writing a record; call it again later",
+                f"{call}: a record is still being written, by another thread or by this one, which a signal handler has "
+                "interrupted; call it again later",
                 transactional_id=self._transactional_id,
             )
 
@@ -330,7 +336,7 @@ class ProducerTransactions:
                 self._touched.appended(partition.log.topic_partition, end_offset)
         except own(PylogError) as error:
             self.error = error
-            raise failed(self._transactional_id, error) from error
+            raise failed(self._transactional_id, error)  # noqa: B904 - it may be this one
         self.error = None
 
     def _commit_ongoing(self, owner: TransactionOwner) -> None:

@@ -30,6 +30,7 @@ from pylog.errors import (
 )
 from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
+from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.storage import FileLock, holding, while_holding
@@ -76,23 +77,30 @@ class TransactionOwner:
         self._lock_is_used = threading.Lock()  # two uses of one descriptor would not exclude each other
         self._file: StateFile
         try:
+            if self._holding(self._removes_lock):
+                self._lock.close()
+                self._lock = self._filesystem.lock(self._directory.lock)
             self._state = self._holding(self._take_over)
             self._finish_others()
         except BaseException:
             self.close()
             raise
 
-    def _take_over(self) -> TransactionState:
+    def _removes_lock(self) -> bool:
+        """If an owner lives whose state file was removed, remove its lock too: it sees only then that it is fenced."""
         self._file = StateFile(self._filesystem.open_appendable(self._directory.state, create=True), self._manager.boot)
+        if self._file.read() is not None or not any(map(self._directory.is_alive, self._directory.owners())):
+            return False
+        self._filesystem.remove(self._directory.lock)
+        return True
+
+    def _take_over(self) -> TransactionState:
         path = self._directory.owner(self._owner)
         # Locked while the id's lock is held: no other process takes it for a dead owner's.
         self._alive = self._filesystem.lock(path, readable=True)
         if not self._alive.try_acquire():
             raise StorageError(f"{path} was made just now, and another process has locked it", path=path)
-        state = TransactionState(
-            self._manager.next_producer_id(), 0, Status.EMPTY, self._owner, self._timeout_ms, self._now_ms()
-        )
-        self._append(state, frozenset())
+        state = self._with_new_id()
         self._file.publish(state)  # from here on, the table decides what the owner before has left
         for owner in self._directory.owners():
             if owner != self._owner and not self._directory.is_alive(owner):
@@ -126,9 +134,7 @@ class TransactionOwner:
         state = self._mine()
         begun = state.begun(self._now_ms())
         if begun is None:  # no epoch is left
-            state = state._replace(producer_id=self._manager.next_producer_id(), epoch=0, status=Status.EMPTY)
-            self._append(state, frozenset())
-            begun = state.begun(self._now_ms())
+            begun = self._with_new_id().begun(self._now_ms())
             assert begun is not None
         self._started_ms = self._clock.now_ms()
         self._state = self._file.publish(begun)
@@ -234,8 +240,8 @@ class TransactionOwner:
         for found in self._table.unfinished_commits(self.transactional_id):
             producer_id, epoch, partitions = found.decision.producer_id, found.decision.epoch, found.decision.partitions
             marked = []
+            found.sync()  # else its records, and its offsets, might count later and not now
             try:
-                found.sync()
                 for name in partitions:
                     with suppress(TopicNotFound, InvalidPartition):
                         log = self._manager.partition(*name)
@@ -293,6 +299,16 @@ class TransactionOwner:
             raise self._fenced(state)
         return state
 
+    def _with_new_id(self) -> TransactionState:
+        """EMPTY, with a producer id that the table knows as this transactional id's."""
+        state = TransactionState(
+            self._manager.next_producer_id(), 0, Status.EMPTY, self._owner, self._timeout_ms, self._now_ms()
+        )
+        found = self._append(state, frozenset())
+        if state.producer_id < LIKE_KAFKA_BELOW:
+            found.sync()  # else a transaction of an id like Kafka's would never be decided
+        return state
+
     def _move(self, state: TransactionState) -> None:
         self.check_held()
         self._state = self._file.publish(state)
@@ -342,8 +358,9 @@ class TransactionOwner:
     def _aborted(self, found: TransactionState) -> TransactionAborted | InvalidTransactionState:
         if found.status in ABORTS:
             return TransactionAborted(
-                f"the transaction of {self.transactional_id!r} was aborted: it appended nothing for {self._timeout_ms} ms "
-                "(transaction_timeout_ms); call abort_transaction, and repeat its work",
+                f"the transaction of {self.transactional_id!r} was aborted by another thread or process, for example since it "
+                f"appended nothing for {self._timeout_ms} ms (transaction_timeout_ms); call abort_transaction, and "
+                "repeat its work",
                 transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms,
             )  # fmt: skip
         return InvalidTransactionState(

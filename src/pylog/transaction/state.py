@@ -9,7 +9,9 @@
 | ONGOING         | ONGOING         | its owner: it still appends; or ``start`` was interrupted        |
 | PREPARE_COMMIT  | COMPLETE_COMMIT | its owner, after the markers                                     |
 | PREPARE_ABORT   | COMPLETE_ABORT  | its owner, after the markers                                     |
-| any but ONGOING | EMPTY           | a new owner, which fences the one before; the epoch rises        |
+
+A new owner, which fences the one before, begins with EMPTY and a producer id of its own, whatever the
+state was: from then on the table alone decides what the one before has left.
 
 The numbers are those of Kafka's ``TransactionState``.
 """
@@ -42,12 +44,12 @@ COMMITS = frozenset({Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT})
 ABORTS = frozenset({Status.PREPARE_ABORT, Status.COMPLETE_ABORT})
 
 _MOVES = {
-    Status.EMPTY: {Status.ONGOING, Status.EMPTY},
+    Status.EMPTY: {Status.ONGOING},
     Status.ONGOING: {Status.PREPARE_COMMIT, Status.PREPARE_ABORT, Status.ONGOING},
-    Status.PREPARE_COMMIT: {Status.COMPLETE_COMMIT, Status.EMPTY},
-    Status.PREPARE_ABORT: {Status.COMPLETE_ABORT, Status.EMPTY},
-    Status.COMPLETE_COMMIT: {Status.ONGOING, Status.EMPTY},
-    Status.COMPLETE_ABORT: {Status.ONGOING, Status.EMPTY},
+    Status.PREPARE_COMMIT: {Status.COMPLETE_COMMIT},
+    Status.PREPARE_ABORT: {Status.COMPLETE_ABORT},
+    Status.COMPLETE_COMMIT: {Status.ONGOING},
+    Status.COMPLETE_ABORT: {Status.ONGOING},
 }
 
 
@@ -86,13 +88,6 @@ class TransactionState(NamedTuple):
         if self.epoch >= EPOCH_MAX:
             return None
         return self._replace(epoch=self.epoch + 1, status=Status.ONGOING, active_ms=now_ms)
-
-    def owned_by(self, owner: bytes, timeout_ms: int, now_ms: int) -> TransactionState | None:
-        """EMPTY, of a new owner, with the next epoch; None as in ``begun``."""
-        self._check(Status.EMPTY)
-        if self.epoch >= EPOCH_MAX:
-            return None
-        return TransactionState(self.producer_id, self.epoch + 1, Status.EMPTY, owner, timeout_ms, now_ms)
 
     def _check(self, status: Status) -> None:
         if status not in _MOVES[self.status]:
