@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pylog.catalog import check_topic_name
-from pylog.checks import require_count
+from pylog.checks import refuse_decisions, require_count
 from pylog.clock import Clock, SystemClock
 from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.database import Database, check_table
@@ -87,6 +87,7 @@ class Outbox:
         driver's errors, for example if the table is missing.
         """
         check_topic_name(topic)
+        refuse_decisions(topic, "add")
         for field, data in (("key", key), ("value", value)):
             if data is not None and not isinstance(data, bytes):
                 raise SerializationError(f"{field} is {type(data).__name__}, expected bytes or None", field=field)
