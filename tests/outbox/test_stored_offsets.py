@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from pylog.database import Database
 from pylog.errors import CommitFailed, ConfigError
 from pylog.outbox import StoredOffsets
 from tests.consumer.interrupts import Interrupt, interrupt_at
-from tests.outbox.databases import Base
+from tests.outbox.databases import Base, Sqlite
 
 ROOMS = re.compile("pylog/(database|consumer/stored_offsets)")
 ONE = TopicPartition("t", 0)
@@ -171,6 +173,24 @@ def test_an_exception_at_any_place_of_a_transaction_passes_over_no_record(
         if passed[0] < step:
             break
     assert step > 20
+
+
+def test_effects_that_are_no_transaction_are_refused(log: Log, tmp_path: Path) -> None:
+    """A rollback left them, and the records were read again."""
+    base = Sqlite(tmp_path / "automatic.db")
+    with sqlite3.connect(base.path, isolation_level=None) as automatic, reader(log) as consumer:
+        offsets = consumer.offsets_in(automatic, name="n")
+        consumer.assign([ONE])
+        with pytest.raises(ConfigError, match="autocommit"), offsets.transaction():
+            raise AssertionError("the body ran")
+        for _ in range(2):
+            automatic.execute("BEGIN")
+            assert failed_work(consumer, offsets) == [0, 1, 2, 3]
+        for _ in range(3):
+            automatic.execute("BEGIN")
+            work(consumer, offsets, automatic)
+    automatic.close()
+    assert done(base) == list(range(10))
 
 
 def test_of_two_consumers_with_the_same_records_the_second_to_save_fails_and_continues_after_the_first(

@@ -110,7 +110,9 @@ class StoredOffsets:
         """Save and commit after the body. An exception rolls back, and the records are read again.
 
         If the rollback, or reading the stored positions after it, fails too, the next one begins with it.
+        ``ConfigError`` if the connection commits each statement by itself, and no transaction is open.
         """
+        self._database.require_transaction()
         if self._is_open or self._is_astray:
             self._undo()
         self._is_open = True
