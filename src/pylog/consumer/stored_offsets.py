@@ -61,7 +61,7 @@ class StoredOffsets:
         self._starts: dict[TopicPartition, Position] = {}  # of partitions without a stored position
         self._left: dict[TopicPartition, Position] = {}  # given up since the last save
         self._is_open = False  # a ``transaction`` has begun, and neither committed nor rolled back
-        self._is_astray = False  # a ``restore`` has failed: the consumer may be after the database
+        self._is_ahead = False  # a ``restore`` has failed: the consumer may be after the database
 
     @staticmethod
     def create_table(connection: Any, *, table: str = OFFSETS_TABLE) -> None:
@@ -76,9 +76,9 @@ class StoredOffsets:
         durable on return. ``CommitFailed`` if another consumer has saved further positions, or if
         ``restore`` has failed: roll back, then call ``restore``.
         """
-        if self._is_astray:
+        if self._is_ahead:
             raise CommitFailed(
-                f"restore() has failed, so the positions of {self._name!r} would pass over records whose effects were rolled "
+                f"restore() has failed, so the positions of {self._name!r} would skip records whose effects were rolled "
                 "back: roll back, then call restore() again",
                 name=self._name,
             )
@@ -95,7 +95,7 @@ class StoredOffsets:
 
         If it fails, for example since the database is locked, repeat it: until then ``save`` is refused.
         """
-        self._is_astray = True
+        self._is_ahead = True
         found = self._read()
         self._left.clear()
         for name, position in self._current().items():
@@ -103,7 +103,7 @@ class StoredOffsets:
             target = self._starts.get(name) if stored is None or stored.topic_id != position.topic_id else stored
             if target is not None:
                 self._move(name, target.offset)
-        self._is_astray = False
+        self._is_ahead = False
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -113,7 +113,7 @@ class StoredOffsets:
         ``ConfigError`` if the connection commits each statement by itself, and no transaction is open.
         """
         self._database.require_transaction()
-        if self._is_open or self._is_astray:
+        if self._is_open or self._is_ahead:
             self._undo()
         self._is_open = True
         try:

@@ -179,6 +179,7 @@ class ProducerTransactions:
             owner = self._owner
             if owner is None:
                 return
+            is_settled = self.state is not State.COMMITTING and self._may_be_one_batch
             try:
                 if self.state is State.IN_TRANSACTION:
                     self._abort(sender)
@@ -193,7 +194,7 @@ class ProducerTransactions:
                 self._decided = None
                 self._touched.clear()
                 self._touched.close()
-                owner.close()
+                owner.close(is_settled=is_settled)
 
     # For the sender
 
