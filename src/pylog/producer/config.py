@@ -79,6 +79,8 @@ class ProducerConfig:
         self.on_delivery = _callable_or_none("on_delivery", on_delivery)
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = int(_milliseconds("transaction_timeout_ms", transaction_timeout_ms))
+        if self.transaction_timeout_ms > INT32_MAX:
+            raise _wrong("transaction_timeout_ms", transaction_timeout_ms, f"at most {INT32_MAX} milliseconds")
         self.name = name
         # Records of a transaction wait for its commit: readers do not see them before.
         self.lingers = transactional_id is None and self.linger_ms > 0
