@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
-from pylog.errors import ConfigError
+from pylog.errors import ConfigError, InvalidTopicName
 from pylog.interrupts import own
 from pylog.kafka_names import NO_REPLICAS, NO_SERVER, NO_USERS, refuse_positional
 from pylog.model import TopicPartition
+
+TRANSACTIONS_TOPIC = "__transaction_state"
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -52,6 +54,15 @@ def _wrong(option: str, expected: str, value: object) -> ConfigError:
     except own(ValueError):  # Python does not write numbers of some thousand digits
         shown = "a number of thousands of digits"
     return ConfigError(f"{option} must be {expected}, not {shown}", option=option, value=value)
+
+
+def refuse_decisions(topic: object, call: str) -> None:
+    """``InvalidTopicName`` for the topic that says which transactions are committed: only those write it."""
+    if topic == TRANSACTIONS_TOPIC:
+        raise InvalidTopicName(
+            f"{call}: {TRANSACTIONS_TOPIC} says which transactions of this log are committed: it is only read; take another",
+            name=topic,
+        )
 
 
 def require_seconds(option: str, value: object) -> None:

@@ -89,16 +89,23 @@ class Database:
 
     def require_transactions(self) -> None:
         """``ConfigError`` if each statement of this connection is a transaction of its own."""
-        connection = self.connection
-        level = getattr(connection, "isolation_level", "")
-        is_automatic = getattr(connection, "autocommit", False) is True or (self.is_sqlite and level is None)
-        if self._is_alchemys:
-            is_automatic = str(connection.get_execution_options().get("isolation_level")).upper() == "AUTOCOMMIT"
-        if is_automatic:
+        if self._is_automatic():
             raise ConfigError(
                 "the connection commits each statement by itself (autocommit); open it with transactions",
                 option="connection",
             )
+
+    def require_transaction(self) -> None:
+        """The same, unless the application has begun one."""
+        if self._is_alchemys or self.is_idle():
+            self.require_transactions()
+
+    def _is_automatic(self) -> bool:
+        connection = self.connection
+        if self._is_alchemys:
+            return str(connection.get_execution_options().get("isolation_level")).upper() == "AUTOCOMMIT"
+        level = getattr(connection, "isolation_level", "")
+        return getattr(connection, "autocommit", False) is True or (self.is_sqlite and level is None)
 
 
 def is_connection(value: object) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pylog.catalog import TopicDescription, check_topic_name
-from pylog.checks import OfOneProcess, partition_of, require_bool, require_bools, require_several
+from pylog.checks import OfOneProcess, partition_of, refuse_decisions, require_bool, require_bools, require_several
 from pylog.clock import Clock
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.manager import LogManager
@@ -141,6 +141,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         the topic for 30 s: it still exists (try again), or it is gone, and the next opening for
         writing removes the rest, as after ``StorageFull``, ``StorageError``.
         """
+        refuse_decisions(name, "delete_topic")
         self.manager.delete_topic(name)
 
     def alter_topic(self, name: str, **config: Unpack[TopicOptions]) -> TopicDescription:
@@ -174,7 +175,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
         Returns the log start offset. Durable on return. ``OffsetOutOfRange`` beyond the end.
         """
-        return self.manager.partition(*partition_of(topic_partition)).delete_before(before)
+        name = partition_of(topic_partition)
+        refuse_decisions(name.topic, "delete_records")
+        return self.manager.partition(*name).delete_before(before)
 
     # Groups
 

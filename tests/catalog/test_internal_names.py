@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from pylog import Consumer, Log, Producer, TopicPartition
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.catalog.topic import INTERNAL_TOPICS
+from pylog.checks import TRANSACTIONS_TOPIC
 from pylog.errors import InvalidTopicName, TopicExists
+from pylog.outbox import Outbox
 from pylog.storage import OsFileSystem
 from pylog.testing import produce_all
 from tests.partition.logs import values
@@ -40,16 +44,39 @@ def test_the_first_commit_creates_the_topic_of_commits(tmp_log_dir: Path) -> Non
 
 
 def test_a_topic_of_such_a_name_that_is_there_goes_on(tmp_log_dir: Path) -> None:
+    name = "__share_group_state"
     with Log(tmp_log_dir) as log:
-        log.manager.create_topic("__transaction_state", internal=True)  # as an earlier version created it for users
+        log.manager.create_topic(name, internal=True)  # as an earlier version created it for users
     with Log(tmp_log_dir) as log:
-        produce_all(log, "__transaction_state", [b"v"])
-        assert values(log.partition("__transaction_state", 0).read(0)) == ["v"]
-        assert log.add_partitions("__transaction_state", 2).partitions == 2
-        assert log.create_topic("__transaction_state", if_not_exists=True).partitions == 2
-        log.delete_topic("__transaction_state")
+        produce_all(log, name, [b"v"])
+        assert values(log.partition(name, 0).read(0)) == ["v"]
+        assert log.add_partitions(name, 2).partitions == 2
+        assert log.create_topic(name, if_not_exists=True).partitions == 2
+        log.delete_topic(name)
         with pytest.raises(InvalidTopicName):
-            log.create_topic("__transaction_state")
+            log.create_topic(name)
+
+
+def test_only_transactions_change_the_topic_of_their_decisions(tmp_log_dir: Path) -> None:
+    """One record in it, and no transaction of the log could begin; without it, committed ones were hidden."""
+    with Log(tmp_log_dir) as log, Producer(log, transactional_id="a") as transactions, Producer(log) as producer:
+        log.create_topic("t")
+        transactions.init_transactions()
+        with closing(sqlite3.connect(":memory:")) as connection:
+            for call in (
+                lambda: producer.send(TRANSACTIONS_TOPIC, b"v"),
+                lambda: producer.send_many(TRANSACTIONS_TOPIC, [b"v"]),
+                lambda: log.partition(TRANSACTIONS_TOPIC, 0).append([ProducerRecord(b"v")]),
+                lambda: log.delete_topic(TRANSACTIONS_TOPIC),
+                lambda: log.delete_records(TopicPartition(TRANSACTIONS_TOPIC, 0), 1),
+                lambda: Outbox(connection).add(TRANSACTIONS_TOPIC, b"v"),
+            ):
+                with pytest.raises(InvalidTopicName, match="which transactions of this log are committed"):
+                    call()
+        with transactions.transaction():
+            transactions.send("t", b"v")
+            transactions.flush()
+        assert log.transactions() == ["a"]
 
 
 class Drawing(OsFileSystem):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shutil import rmtree
 
 import pytest
 
@@ -113,3 +114,10 @@ def test_a_dead_owner_is_gone_and_its_transaction_stays_listed_until_somebody_en
     assert (described.state, described.has_owner) == ("Ongoing", False)
     assert described.open_in == {TopicPartition("orders", 0): 0, TopicPartition("totals", 0): 0}
     transactions.forget_parent()
+
+
+def test_abort_says_that_nothing_is_ongoing_after_the_power_took_the_state(log: Log, owner: Producer) -> None:
+    """It raised the system's own FileNotFoundError."""
+    rmtree(log.path / ".pylog" / "transactions")
+    with pytest.raises(InvalidTransactionState, match="unknown since the machine was booted"):
+        log.abort_transaction("billing 1")

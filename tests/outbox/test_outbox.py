@@ -13,7 +13,16 @@ import pytest
 
 from pylog import Consumer, Log, Record
 from pylog.database import Database
-from pylog.errors import ConfigError, InvalidTopicName, ProducerFenced, SerializationError, TopicNotFound
+from pylog.errors import (
+    ConfigError,
+    InvalidPartition,
+    InvalidTimestamp,
+    InvalidTopicName,
+    ProducerFenced,
+    PylogError,
+    SerializationError,
+    TopicNotFound,
+)
 from pylog.outbox import TABLE, Outbox, relay
 from pylog.outbox.relay import POSITION, _Relay
 from pylog.outbox.table import OutboxTable
@@ -143,23 +152,6 @@ def test_a_later_relay_begins_with_the_batch_that_was_numbered_and_not_sent(log:
     assert database.waiting() == [1, None, None]
     assert relay(log, database.connect) == 3
     assert values(log) == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "wrong", ["headers = 'no JSON'", "headers = '7'", 'headers = \'[["h", "no digits"]]\'', "value = 'text'"]
-)
-def test_a_row_that_was_not_written_by_the_outbox_is_named(log: Log, tmp_path: Path, wrong: str) -> None:
-    connection = Sqlite(tmp_path / "x.db").connect()
-    add(connection, 1, 2)
-    connection.execute(f"UPDATE {TABLE} SET {wrong} WHERE id = 2")
-    connection.commit()
-    with pytest.raises(SerializationError) as caught:
-        relay(log, connection)
-    assert caught.value.facts["row"] == 2
-    connection.execute(f"DELETE FROM {TABLE} WHERE id = 2")
-    connection.commit()
-    assert relay(log, connection) == 1
-    assert values(log) == [1]
 
 
 def test_rows_are_deleted_after_the_log_has_them_and_not_before(
@@ -319,6 +311,81 @@ def test_a_relay_needs_transactions_and_its_table(log: Log, tmp_path: Path) -> N
     automatic.close()
     with pytest.raises(ConfigError, match="row 0"):
         relay(log, lambda: sqlite3.connect(tmp_path / "app.db"))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ("value = 'text'", SerializationError),
+        ("value = 17", SerializationError),  # was sent as 17 zeros
+        ("key = 1.5", SerializationError),
+        ("headers = '{'", SerializationError),
+        ("headers = x'ff'", SerializationError),
+        ("headers = 17", SerializationError),
+        ("headers = '[[\"a\"]]'", SerializationError),
+        ('headers = \'[["a", "zz"]]\'', SerializationError),
+        (f"headers = '{'[' * 100_000}'", SerializationError),
+        ("topic = x'ff'", InvalidTopicName),
+        ("partition_number = 0.5", InvalidPartition),
+        ("timestamp_ms = 'x'", InvalidTimestamp),
+    ],
+)
+def test_a_row_of_another_programs_types_is_named_and_nothing_is_sent(
+    log: Log, tmp_path: Path, change: str, kind: type[PylogError]
+) -> None:
+    """SQLite keeps whatever type was written."""
+    base = Sqlite(tmp_path / "app.db")
+    connection = base.connect()
+    add(connection, 1, 2)
+    connection.execute(f"UPDATE {TABLE} SET {change} WHERE id = 2")
+    connection.commit()
+    for _ in range(2):
+        with pytest.raises(kind) as caught:
+            relay(log, base.connect)
+        assert caught.value.row == 2
+    assert values(log) == []
+    connection.execute(f"DELETE FROM {TABLE} WHERE id = 2")
+    connection.commit()
+    assert relay(log, base.connect) == 1
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "change", ["batch = 'x'", "batch = NULL", "batch = 1.5", f"batch = {2**63 - 1}", "topic = x'ff'"]
+)
+def test_a_changed_row_0_is_told_of(log: Log, tmp_path: Path, change: str) -> None:
+    base = Sqlite(tmp_path / "app.db")
+    connection = base.connect()
+    add(connection, 1)
+    connection.execute(f"UPDATE {TABLE} SET {change} WHERE id = 0")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match="row 0"):
+        relay(log, base.connect)
+
+
+@pytest.mark.parametrize("headers", [5, [5], ["ab"], [("a",)], [("a", "b")]])
+def test_headers_that_are_no_pairs_are_refused(database: Base, headers: Any) -> None:
+    connection = database.connect()
+    with pytest.raises(SerializationError):
+        Outbox(connection).add(TOPIC, b"1", headers=headers)
+    connection.close()
+
+
+def test_without_a_transaction_nothing_is_added(tmp_path: Path) -> None:
+    """The record was there at once, whatever became of the application's other changes."""
+    base = Sqlite(tmp_path / "app.db")
+    automatic = sqlite3.connect(tmp_path / "app.db", isolation_level=None)
+    with pytest.raises(ConfigError, match="autocommit"):
+        add(automatic, 1)
+    automatic.execute("BEGIN")
+    add(automatic, 2)
+    automatic.rollback()
+    automatic.execute("BEGIN")
+    add(automatic, 3)
+    automatic.commit()
+    automatic.close()
+    assert base.query(f"SELECT value FROM {TABLE} WHERE id > 0") == [(b"3",)]
 
 
 # PostgreSQL: ids become visible out of order

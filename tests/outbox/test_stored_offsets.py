@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +16,10 @@ from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.database import Database
 from pylog.errors import CommitFailed, ConfigError
 from pylog.outbox import StoredOffsets
-from tests.outbox.databases import Base
+from tests.consumer.interrupts import Interrupt, interrupt_at
+from tests.outbox.databases import Base, Sqlite
 
+ROOMS = re.compile("pylog/(database|consumer/stored_offsets)")
 ONE = TopicPartition("t", 0)
 
 
@@ -98,6 +104,93 @@ def test_an_exception_rolls_back_and_the_records_are_read_again(log: Log, databa
         while work(consumer, offsets, connection):
             pass
     assert done(database) == list(range(10))
+
+
+def test_what_a_failed_restore_has_left_is_undone_before_the_next_transaction(
+    log: Log, database: Base, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer stayed after the records whose effects were rolled back, and their positions were saved."""
+
+    def locked(*_: object) -> None:
+        raise TimeoutError("database is locked")
+
+    with reader(log) as consumer:
+        offsets = consumer.offsets_in(connection, name="n")
+        consumer.assign([ONE])
+        work(consumer, offsets, connection)
+        for failing in ("query", "rollback"):
+            with monkeypatch.context() as patched, suppress(TimeoutError), offsets.transaction():
+                assert len(consumer.poll(timeout=0)) == 4
+                Database(connection).change("INSERT INTO done (number) VALUES (-1)")
+                patched.setattr(Database, failing, locked)
+                raise ZeroDivisionError
+        while work(consumer, offsets, connection):
+            pass
+    assert done(database) == list(range(10))
+
+
+def test_nothing_is_saved_after_a_failed_restore(
+    log: Log, connection: Any, database: Base, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reader(log) as consumer:
+        offsets = consumer.offsets_in(connection, name="n")
+        consumer.assign([ONE])
+        consumer.poll(timeout=0)
+        connection.rollback()
+        with monkeypatch.context() as patched, suppress(TypeError):
+            patched.setattr(Database, "query", None)
+            offsets.restore()
+        consumer.poll(timeout=0)
+        with pytest.raises(CommitFailed, match="restore"):
+            offsets.save()
+        connection.rollback()
+        offsets.restore()
+        while work(consumer, offsets, connection):
+            pass
+    assert done(database) == list(range(10))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["commits", "rolls back"])
+def test_an_exception_at_any_place_of_a_transaction_passes_over_no_record(
+    log: Log, database: Base, connection: Any, fails: bool
+) -> None:
+    for step in count(1, 2):
+        with reader(log) as consumer:
+            offsets = consumer.offsets_in(connection, name=f"n{step}")
+            consumer.assign([ONE])
+            Database(connection).change("DELETE FROM done")
+            connection.commit()
+            with suppress(Interrupt, ZeroDivisionError), interrupt_at(step, ROOMS) as passed:
+                work(consumer, offsets, connection)
+                with offsets.transaction():
+                    consumer.poll(timeout=0)
+                    if fails:
+                        raise ZeroDivisionError
+                    raise Interrupt
+            while work(consumer, offsets, connection):
+                pass
+        assert done(database) == list(range(10)), f"place {step}"
+        if passed[0] < step:
+            break
+    assert step > 20
+
+
+def test_effects_that_are_no_transaction_are_refused(log: Log, tmp_path: Path) -> None:
+    """A rollback left them, and the records were read again."""
+    base = Sqlite(tmp_path / "automatic.db")
+    with sqlite3.connect(base.path, isolation_level=None) as automatic, reader(log) as consumer:
+        offsets = consumer.offsets_in(automatic, name="n")
+        consumer.assign([ONE])
+        with pytest.raises(ConfigError, match="autocommit"), offsets.transaction():
+            raise AssertionError("the body ran")
+        for _ in range(2):
+            automatic.execute("BEGIN")
+            assert failed_work(consumer, offsets) == [0, 1, 2, 3]
+        for _ in range(3):
+            automatic.execute("BEGIN")
+            work(consumer, offsets, automatic)
+    automatic.close()
+    assert done(base) == list(range(10))
 
 
 def test_of_two_consumers_with_the_same_records_the_second_to_save_fails_and_continues_after_the_first(

@@ -60,6 +60,8 @@ class StoredOffsets:
         self._stored: dict[TopicPartition, Position | None] = {}  # what the database must have at the next save
         self._starts: dict[TopicPartition, Position] = {}  # of partitions without a stored position
         self._left: dict[TopicPartition, Position] = {}  # given up since the last save
+        self._is_open = False  # a ``transaction`` has begun, and neither committed nor rolled back
+        self._is_ahead = False  # a ``restore`` has failed: the consumer may be after the database
 
     @staticmethod
     def create_table(connection: Any, *, table: str = OFFSETS_TABLE) -> None:
@@ -71,9 +73,15 @@ class StoredOffsets:
 
         Positions of partitions that were given up since the last save are written, too: this
         transaction may have the effects of their records. The records before a position are
-        durable on return. ``CommitFailed`` if another consumer has saved further positions: roll
-        back, then call ``restore``.
+        durable on return. ``CommitFailed`` if another consumer has saved further positions, or if
+        ``restore`` has failed: roll back, then call ``restore``.
         """
+        if self._is_ahead:
+            raise CommitFailed(
+                f"restore() has failed, so the positions of {self._name!r} would skip records whose effects were rolled "
+                "back: roll back, then call restore() again",
+                name=self._name,
+            )
         wanted = {**self._left, **self._current()}
         changed = {name: position for name, position in wanted.items() if self._stored.get(name) != position}
         for name, position in sorted(changed.items()):
@@ -83,7 +91,11 @@ class StoredOffsets:
         self._left.clear()
 
     def restore(self) -> None:
-        """After a rollback: continue where the database is, in all assigned partitions."""
+        """After a rollback: continue where the database is, in all assigned partitions.
+
+        If it fails, for example since the database is locked, repeat it: until then ``save`` is refused.
+        """
+        self._is_ahead = True
         found = self._read()
         self._left.clear()
         for name, position in self._current().items():
@@ -91,18 +103,32 @@ class StoredOffsets:
             target = self._starts.get(name) if stored is None or stored.topic_id != position.topic_id else stored
             if target is not None:
                 self._move(name, target.offset)
+        self._is_ahead = False
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Save and commit after the body. An exception rolls back, and the records are read again."""
+        """Save and commit after the body. An exception rolls back, and the records are read again.
+
+        If the rollback, or reading the stored positions after it, fails too, the next one begins with it.
+        ``ConfigError`` if the connection commits each statement by itself, and no transaction is open.
+        """
+        self._database.require_transaction()
+        if self._is_open or self._is_ahead:
+            self._undo()
+        self._is_open = True
         try:
             yield
             self.save()
             self._database.commit()
         except BaseException:
-            self._database.rollback()
-            self.restore()
+            self._undo()
             raise
+        self._is_open = False
+
+    def _undo(self) -> None:
+        self._database.rollback()
+        self.restore()
+        self._is_open = False
 
     # For the consumer
 
@@ -127,12 +153,14 @@ class StoredOffsets:
 
     def _read(self) -> dict[TopicPartition, Position]:
         was_idle = self._database.is_idle()
-        rows = self._database.query(
-            f"SELECT topic, partition_number, topic_id, next_offset FROM {self._table} WHERE name = ?",  # noqa: S608
-            self._name,
-        )
-        if was_idle:
-            self._database.rollback()  # else a read would leave a transaction open until the application's next one
+        try:
+            rows = self._database.query(
+                f"SELECT topic, partition_number, topic_id, next_offset FROM {self._table} WHERE name = ?",  # noqa: S608
+                self._name,
+            )
+        finally:
+            if was_idle:
+                self._database.rollback()  # else a read would leave a transaction open until the application's next one
         return {TopicPartition(topic, number): Position(id_, offset) for topic, number, id_, offset in rows}
 
     def _save(self, name: TopicPartition, stored: Position | None, position: Position) -> None:

@@ -21,6 +21,7 @@ from pylog.catalog import (
     check_topic_name,
     no_such_partition,
 )
+from pylog.checks import refuse_decisions
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
@@ -181,11 +182,13 @@ class LogManager:
     def topic_to_send_to(self, name: str) -> TopicDescription:
         """The topic. Created if unknown and the log was opened with ``auto_create_topics=True``."""
         try:
-            return self.describe_topic(name)
+            found = self.describe_topic(name)
         except own(TopicNotFound):
             if not self.auto_create_topics or self.read_only:
                 raise
-        return self.create_topic(name, if_not_exists=True)
+            return self.create_topic(name, if_not_exists=True)
+        refuse_decisions(name, "send")
+        return found
 
     def catalog_version(self) -> int:
         """A number that changes when any process changes a topic. Costs one stat."""

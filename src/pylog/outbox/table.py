@@ -16,11 +16,11 @@ they are sent after them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pylog.catalog import check_topic_name
-from pylog.checks import require_count
+from pylog.checks import refuse_decisions, require_count
 from pylog.clock import Clock, SystemClock
 from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.database import Database, check_table
@@ -84,10 +84,13 @@ class Outbox:
         """Add one record. It is sent if the transaction commits, and only then.
 
         ``partition`` defaults to the topic's hash of the key, ``timestamp_ms`` to the current time.
-        ``SerializationError`` for other types, ``InvalidTopicName``, ``ConfigError``; and the
+        ``SerializationError`` for other types, ``InvalidTopicName``, ``ConfigError`` (also if the
+        connection commits each statement by itself, and no transaction is open); and the
         driver's errors, for example if the table is missing.
         """
+        self._database.require_transaction()
         check_topic_name(topic)
+        refuse_decisions(topic, "add")
         for field, data in (("key", key), ("value", value)):
             if data is not None and not isinstance(data, bytes):
                 raise SerializationError(f"{field} is {type(data).__name__}, expected bytes or None", field=field)
@@ -130,7 +133,14 @@ class OutboxTable:
                 f"{self._table} has no row 0, which Outbox.create_table makes: create the table with it",
                 table=self._table,
             )
-        return str(rows[0][0]), int(rows[0][1])
+        uuid, batch = rows[0]
+        if not isinstance(uuid, str) or not isinstance(batch, int) or not 0 <= batch < INT64_MAX - 1:
+            raise ConfigError(
+                f"row 0 of {self._table} has the topic {uuid!r:.80} and the batch {batch!r:.80}, expected a uuid and a number: "
+                "another program has changed it; restore it from a backup of the database",
+                table=self._table, uuid=uuid, batch=batch,
+            )  # fmt: skip
+        return uuid, batch
 
     def has_new(self, after: int) -> bool:
         """Whether a row is not numbered yet, or has a batch after this one."""
@@ -165,18 +175,18 @@ class OutboxTable:
             f"FROM {self._table} WHERE batch > ? AND batch <= ? AND id > 0 ORDER BY batch, id",
             after, until,
         )  # fmt: skip
-        return [self._decoded(*row) for row in found]
-
-    def _decoded(
-        self, id_: int, topic: str, number: int | None, at_ms: int, key: Any, value: Any, headers: str | None
-    ) -> OutboxRow:
-        try:
-            return OutboxRow(id_, topic, number, at_ms, _bytes(key), _bytes(value), decoded_headers(headers))
-        except own(TypeError, ValueError) as error:
-            raise SerializationError(
-                f"row {id_} of {self._table} is not as Outbox.add writes it: {error}; correct the row, or delete it",
-                row=id_,
-            ) from error
+        return [
+            OutboxRow(
+                id_,
+                topic,
+                number,
+                at_ms,
+                _bytes(id_, "key", key),
+                _bytes(id_, "value", value),
+                decoded_headers(id_, headers),
+            )
+            for id_, topic, number, at_ms, key, value, headers in found
+        ]
 
     def delete(self, until: int) -> int:
         """Delete the records of batches up to this one, which are in the log. Not committed yet."""
@@ -198,24 +208,43 @@ class OutboxTable:
             self._database.change("PRAGMA synchronous = FULL")
 
 
-def _bytes(data: Any) -> bytes | None:
-    return data if data is None or isinstance(data, bytes) else bytes(data)
+def _bytes(row: int, field: str, data: object) -> bytes | None:
+    """A column of bytes, as its driver gives it. SQLite keeps what was written: text, or a number."""
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise SerializationError(f"row {row}: its {field} is {type(data).__name__}, expected bytes", row=row, field=field)
 
 
 def encoded_headers(headers: Sequence[Header] | Mapping[str, bytes | None]) -> str | None:
     """Headers as JSON: pairs of a name and hexadecimal digits, or null. None if there are none."""
+    if not isinstance(headers, Iterable):
+        raise SerializationError(f"headers are pairs of a name and bytes or None, got {headers!r:.80}", field="headers")
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
     if not pairs:
         return None
     for pair in pairs:
-        if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], bytes | None):
+        if not (
+            isinstance(pair, Sequence)
+            and len(pair) == 2
+            and isinstance(pair[0], str)
+            and isinstance(pair[1], bytes | None)
+        ):
             raise SerializationError(
                 f"a header is a pair of a name and bytes or None, got {pair!r:.80}", field="headers"
             )
     return json.dumps([[name, None if data is None else data.hex()] for name, data in pairs])
 
 
-def decoded_headers(text: str | None) -> tuple[Header, ...]:
+def decoded_headers(row: int, text: str | None) -> tuple[Header, ...]:
+    """The headers of a row. ``SerializationError`` if they are not what ``encoded_headers`` writes."""
     if text is None:
         return ()
-    return tuple((name, None if data is None else bytes.fromhex(data)) for name, data in json.loads(text))
+    try:
+        return tuple((name, None if data is None else bytes.fromhex(data)) for name, data in json.loads(text))
+    except own(ValueError, TypeError, RecursionError) as error:
+        raise SerializationError(
+            f"row {row}: its headers are {text!r:.80}, expected a JSON array of pairs, of a name and hexadecimal digits or null",
+            row=row, field="headers",
+        ) from error  # fmt: skip

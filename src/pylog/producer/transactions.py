@@ -188,6 +188,7 @@ class ProducerTransactions:
             if owner is None:
                 self.state = State.CLOSED
                 return
+            is_settled = self.state is not State.COMMITTING and self._may_be_one_batch
             try:
                 if self.state is State.IN_TRANSACTION:
                     self._abort(sender)
@@ -203,7 +204,7 @@ class ProducerTransactions:
                 self._touched.clear()
                 self._touched.close()
                 self._offsets.close()
-                owner.close()
+                owner.close(is_settled=is_settled)
 
     # For the sender
 

@@ -54,6 +54,7 @@ class TransactionAdmin:
         """See ``Log.abort_transaction``."""
         self._manager.require_writable()
         _, directory = self._found(transactional_id)
+        directory.make()  # a power failure may have taken it, and a copy of the log need not have it
         state = while_holding(
             self._manager.filesystem, self._manager.clock, directory.lock, lambda: self._abort(directory)
         )

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from pylog.errors import (
     Closed,
+    CorruptSegment,
     ForkedHandle,
     InvalidPartition,
     InvalidTransactionState,
@@ -38,7 +39,7 @@ from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
 from pylog.transaction.state import ABORTS, COMMITS, LATENESS, OWNER_BYTES, Status, TransactionState
 from pylog.transaction.state_file import StateFile
-from pylog.transaction.table import PATIENCE_MS, Found, TransactionTable
+from pylog.transaction.table import PATIENCE_MS, TIMEOUT_MS, Found, TransactionTable
 
 logger = logging.getLogger("pylog.transaction")
 
@@ -102,11 +103,34 @@ class TransactionOwner:
             raise StorageError(f"{path} was made just now, and another process has locked it", path=path)
         state = self._with_new_id()
         self._file.publish(state)  # from here on, the table decides what the owner before has left
-        for owner in self._directory.owners():
-            if owner != self._owner and not self._directory.is_alive(owner):
+        others = [owner for owner in self._directory.owners() if owner != self._owner]
+        if others:
+            self._take_in_batches()
+        for owner in others:
+            if not self._directory.is_alive(owner):
                 with suppress(FileNotFoundError, StorageError):  # the next owner tries again
                     self._filesystem.remove(self._directory.owner(owner))
         return state
+
+    def _take_in_batches(self) -> None:
+        """Publish what an owner before has written and did not publish: a transaction that is one batch.
+
+        Else the next append would publish it, after this producer's program has looked how far the one before came.
+        """
+        for topic in self._manager.topics():
+            with suppress(TopicNotFound, InvalidPartition, CorruptSegment):
+                for number in self._manager.describe_topic(topic).numbers:
+                    log = self._manager.partition(topic, number)
+                    if self._has_left_batches(log):
+                        log.settle(TIMEOUT_MS)
+
+    def _has_left_batches(self, log: PartitionLog) -> bool:
+        with suppress(FileNotFoundError):  # a roll, which publishes first
+            return any(
+                self._table.transactional_id(view.header.producer_id) == self.transactional_id
+                for view in log.unpublished_batches()
+            )
+        return False
 
     @property
     def transactional_id(self) -> str:
@@ -368,10 +392,13 @@ class TransactionOwner:
             transactional_id=self.transactional_id, status=found.status.name,
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Free the lock file: what is ongoing counts as left by a dead owner from here on."""
+    def close(self, *, is_settled: bool = True) -> None:
+        """Free the lock file: what is ongoing counts as left by a dead owner from here on.
+
+        Unless all is settled, the file stays, and the next owner looks what this one has left.
+        """
         with suppress(FileNotFoundError, StorageError):
-            if self._process_id == self._filesystem.process_id():
+            if is_settled and self._process_id == self._filesystem.process_id():
                 self._filesystem.remove(self._directory.owner(self._owner))
         if self._alive is not None:
             self._alive.close()

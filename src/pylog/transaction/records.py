@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
+from pylog.checks import TRANSACTIONS_TOPIC
 from pylog.codec.messages import INT16, INT32, read_string, read_unsigned, slice_of, string
 from pylog.errors import CorruptRecord
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.transaction.state import Status
-
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 _KEY_VERSION = 0
 _VERSION, _FLEXIBLE_VERSION = 0, 1

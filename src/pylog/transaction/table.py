@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from pylog.catalog import TopicConfig, TopicDescription
+from pylog.checks import TRANSACTIONS_TOPIC
 from pylog.codec.batch import BatchView
 from pylog.codec.format import INT64_MAX
 from pylog.codec.messages import hash_code
@@ -25,7 +26,7 @@ from pylog.model import ProducerRecord
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.write.batch_input import encoded_batch
 from pylog.storage import after_fork_in_child
-from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, decode, encode_key, encode_value
+from pylog.transaction.records import Decision, decode, encode_key, encode_value
 from pylog.transaction.state import Status
 
 logger = logging.getLogger("pylog.transaction")
