@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pylog.testing.checker.anomaly import Finding
-from pylog.testing.checker.index import IS_ACKNOWLEDGED, IS_REFUSED, NO_OFFSET, NO_OPERATION, Index, PartitionIndex
+from pylog.testing.checker.index import Index
+from pylog.testing.checker.partition_index import IS_ACKNOWLEDGED, IS_REFUSED, NO_OFFSET, NO_OPERATION, PartitionIndex
 
 Located = Iterator[tuple[str, int]]
 
@@ -60,9 +61,12 @@ def aborted_read(partition: PartitionIndex) -> Located:
 
 
 def precommitted_read(index: Index) -> Iterator[Finding]:
-    """A transaction read a value that it had sent itself."""
-    for process, name, value in index.own_reads:
-        yield Finding(f"process {process} read value {value} in the transaction that sent it", name)
+    """A value was read before its transaction was to be committed, also by that transaction."""
+    for process, name, number in index.early_reads:
+        partition = index.partitions[name]
+        if partition.outcome[number] != IS_REFUSED:
+            value = partition.values[number]
+            yield Finding(f"process {process} read value {value} before the commit of its transaction", name)
 
 
 def corrupt_value(partition: PartitionIndex) -> Located:
@@ -99,11 +103,13 @@ def torn_batch(partition: PartitionIndex) -> Located:
 
 def torn_transaction(index: Index) -> Iterator[Finding]:
     """Only a part of a transaction's records is in the final log."""
-    for records in index.transactions.values():
+    for node, records in index.transactions.records.items():
         there: set[bool] = set()
         for name, number in records:
             partition = index.partitions[name]
             offset = max(partition.first_at[number], partition.final_at[number])
+            if offset == NO_OFFSET and partition.gone_to() > index.transactions.deleted_to[node][name]:
+                continue  # it may have been deleted before anybody saw it
             if partition.has_final and not NO_OFFSET < offset < partition.gone_to():
                 there.add(partition.final_at[number] != NO_OFFSET)
         if len(there) == 2:
@@ -112,7 +118,7 @@ def torn_transaction(index: Index) -> Iterator[Finding]:
 
 
 def retention_early(partition: PartitionIndex) -> Located:
-    """The log begins after the greatest offset up to which any process asked to delete."""
+    """The log begins after a record that no process asked to delete."""
     first, deleted_to = partition.final_from, partition.deleted_to
-    if first > deleted_to:
+    if any(deleted_to <= offset < first for offset in partition.at):
         yield f"the log begins at offset {first}; nothing from offset {deleted_to} on was to go", first
