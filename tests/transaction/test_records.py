@@ -77,6 +77,14 @@ def test_version_1_is_read() -> None:
     assert decode(KEY, without) == DECISION._replace(partitions=frozenset())
 
 
+def test_of_a_client_that_raises_the_epoch_with_each_decision_the_epoch_is_that_of_the_batches() -> None:
+    value = FLEXIBLE[:-11] + bytes.fromhex("020008ffffffffffffffff02020002")  # ClientTransactionVersion 2, tag 2
+    assert decode(KEY, value) == DECISION._replace(epoch=8)
+    assert decode(KEY, value[:-1] + b"\1") == DECISION
+    ongoing = value[:16] + bytes([Status.ONGOING]) + value[17:]
+    assert decode(KEY, ongoing) == DECISION._replace(status=Status.ONGOING)
+
+
 @given(DECISIONS)
 def test_what_is_written_is_read(decision: Decision) -> None:
     assert decode(encode_key(decision.transactional_id), encode_value(decision)) == decision

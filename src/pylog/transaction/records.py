@@ -1,6 +1,9 @@
 """The records of ``__transaction_state``: Kafka's ``TransactionLogKey`` and ``TransactionLogValue``.
 
 Written in version 0, which every Kafka reads; versions 0 and 1 are read.
+
+With transactions of version 2 ("client transaction version", a tag of version 1) Kafka raises the
+epoch with each decision: the record of a decision has the epoch after that of its batches.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ _VERSION, _FLEXIBLE_VERSION = 0, 1
 _FRONT = Struct(">hqhib")  # version, producer id, epoch, timeout, status
 _BACK = Struct(">qq")  # last update, start
 _STATUSES = frozenset(Status)
+_DECIDED = _STATUSES - {Status.EMPTY, Status.ONGOING}
+_CLIENT_VERSION_TAG, _RAISES_EPOCH = 2, 2
 
 
 class Decision(NamedTuple):
-    """One record: where the transaction of a producer id and epoch stands."""
+    """One record: where the transaction of a producer id and epoch, those of its batches, stands."""
 
     transactional_id: str
     producer_id: int
@@ -72,10 +77,14 @@ def decode(key: bytes | None, value: bytes | None) -> Decision | None:
             raise CorruptRecord(f"a transaction of version {version}, known are 0 and 1", version=version)
         partitions, at = _partitions(value, _FRONT.size, is_flexible=version == _FLEXIBLE_VERSION)
         update_ms, start_ms = _BACK.unpack_from(value, at)
+        tags, _ = _tags(value, at + _BACK.size) if version == _FLEXIBLE_VERSION else ({}, at)
+        client_version = INT16.unpack(tags[_CLIENT_VERSION_TAG])[0] if _CLIENT_VERSION_TAG in tags else 0
     except own(struct.error, UnicodeDecodeError, IndexError) as error:
         raise CorruptRecord(f"a record of {TRANSACTIONS_TOPIC} is damaged: {error}", key=key, value=value) from error
     if status not in _STATUSES:
         return None
+    if client_version >= _RAISES_EPOCH and status in _DECIDED and epoch > 0:
+        epoch -= 1
     return Decision(
         transactional_id, producer_id, epoch, timeout_ms, Status(status), frozenset(partitions), update_ms, start_ms
     )
@@ -95,7 +104,7 @@ def _partitions(data: bytes, at: int, *, is_flexible: bool) -> tuple[Iterable[To
             found.append(TopicPartition(topic, INT32.unpack_from(data, at)[0]))
             at += INT32.size
         if is_flexible:
-            at = _skip_tags(data, at)
+            _, at = _tags(data, at)
     return found, at
 
 
@@ -107,10 +116,13 @@ def _count(data: bytes, at: int, is_flexible: bool) -> tuple[int, int]:
     return max(INT32.unpack_from(data, at)[0], 0), at + INT32.size
 
 
-def _skip_tags(data: bytes, at: int) -> int:
+def _tags(data: bytes, at: int) -> tuple[dict[int, bytes], int]:
+    """Tagged fields by their numbers."""
+    found = {}
     count, at = read_unsigned(data, at)
     for _ in range(min(count, len(data))):
-        _, at = read_unsigned(data, at)
+        tag, at = read_unsigned(data, at)
         size, at = read_unsigned(data, at)
+        found[tag] = slice_of(data, at, size)
         at += size
-    return at
+    return found, at
