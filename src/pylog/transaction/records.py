@@ -26,12 +26,11 @@ _VERSION, _FLEXIBLE_VERSION = 0, 1
 _FRONT = Struct(">hqhib")  # version, producer id, epoch, timeout, status
 _BACK = Struct(">qq")  # last update, start
 _STATUSES = frozenset(Status)
-_DECIDED = _STATUSES - {Status.EMPTY, Status.ONGOING}
 _CLIENT_VERSION_TAG, _RAISES_EPOCH = 2, 2
 
 
 class Decision(NamedTuple):
-    """One record: where the transaction of a producer id and epoch, those of its batches, stands."""
+    """One record: where the transaction of a producer id and epoch stands."""
 
     transactional_id: str
     producer_id: int
@@ -41,6 +40,12 @@ class Decision(NamedTuple):
     partitions: frozenset[TopicPartition]
     update_ms: int
     start_ms: int
+    raises_epoch: bool = False  # ``epoch`` is the one after that of the batches
+
+    @property
+    def transaction(self) -> tuple[int, int]:
+        """The producer id and epoch of its batches."""
+        return self.producer_id, self.epoch - self.raises_epoch
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -83,11 +88,11 @@ def decode(key: bytes | None, value: bytes | None) -> Decision | None:
         raise CorruptRecord(f"a record of {TRANSACTIONS_TOPIC} is damaged: {error}", key=key, value=value) from error
     if status not in _STATUSES:
         return None
-    if client_version >= _RAISES_EPOCH and status in _DECIDED and epoch > 0:
-        epoch -= 1
+    raises_epoch = client_version >= _RAISES_EPOCH and status not in (Status.EMPTY, Status.ONGOING)
     return Decision(
-        transactional_id, producer_id, epoch, timeout_ms, Status(status), frozenset(partitions), update_ms, start_ms
-    )
+        transactional_id, producer_id, epoch, timeout_ms, Status(status), frozenset(partitions), update_ms, start_ms,
+        raises_epoch,
+    )  # fmt: skip
 
 
 def _partitions(data: bytes, at: int, *, is_flexible: bool) -> tuple[Iterable[TopicPartition], int]:
