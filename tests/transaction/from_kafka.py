@@ -15,7 +15,7 @@ OPEN_OFFSET, OPEN_PRODUCER_ID, OPEN_ID = 5, 1013, "open-left"
 KEPT = "partition.metadata"
 
 
-def adopt(root: Path, topics: Iterable[str], *, segments: int | None = None) -> None:
+def take_files(root: Path, topics: Iterable[str], *, segments: int | None = None) -> None:
     """``segments``: only the first of each topic, as if the broker had ended there."""
     with Log(root) as log:
         for topic in topics:
