@@ -83,6 +83,17 @@ def test_the_oldest_is_the_first_by_the_time_of_its_first_batch(tmp_path: Path) 
         producers[2].abort_transaction()
 
 
+def test_the_next_producer_with_the_id_does_not_own_what_the_one_before_left(tmp_path: Path) -> None:
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        die(open_one(log, "app"))
+        with producer_of(log, "app"):
+            (found,) = log.open_transactions()
+            assert (found.transactional_id, found.has_owner) == ("app", False)
+            (note,) = log.verify().notes
+            assert note.endswith("'app', which is gone: the next writer or reader ends it")
+
+
 def test_verify_counts_them_and_notes_those_that_no_producer_will_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
