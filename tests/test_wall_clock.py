@@ -33,6 +33,7 @@ ALLOWED = {
     "group/membership.py Membership._join": "when a member joined, for people to read",
     "group/admin.py GroupAdmin._reset_to": "when an offset was committed, as Kafka notes it, for people to read",
     "group/offsets.py OffsetStore.encoded": "the timestamp of the records, which have none",
+    "transaction/admin.py TransactionAdmin._described": "the age of an open transaction, for people to read",
     "transaction/offsets.py TransactionOffsets._commits": "when an offset was committed, as Kafka notes it, for people to read",
     "transaction/owner.py TransactionOwner._start": "when a transaction began, as Kafka notes it, for people to read",
     "transaction/owner.py TransactionOwner._append": "when a decision was made, as Kafka notes it, for people to read",

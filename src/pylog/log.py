@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pylog.catalog import TopicDescription, check_topic_name
-from pylog.checks import OfOneProcess, partition_of, refuse_decisions, require_bool, require_bools, require_several
+from pylog.checks import (
+    OfOneProcess,
+    partition_of,
+    refuse_decisions,
+    require_bool,
+    require_bools,
+    require_several,
+    require_whole,
+)
 from pylog.clock import Clock
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.manager import LogManager
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
     from pylog.group.descriptions import GroupDescription, OffsetChange
     from pylog.partition.verify import Problem, VerifyReport
     from pylog.transaction.admin import TransactionAdmin
-    from pylog.transaction.descriptions import TransactionDescription
+    from pylog.transaction.descriptions import OpenTransactionDescription, TransactionDescription
     from pylog.transaction.outcomes import Outcomes
 
 
@@ -230,6 +238,19 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         ``InvalidTransactionState`` if none is ongoing, ``LogLocked``, ``ReadOnlyLog``."""
         _transactions(self.manager).abort(transactional_id)
 
+    def open_transactions(self, topics: Iterable[str] = ()) -> list[OpenTransactionDescription]:
+        """Every transaction that waits for its marker in a partition of these topics, or of all,
+        the oldest first. Needs no write permission. ``TopicNotFound``."""
+        return _transactions(self.manager).open_transactions(require_several("topics", topics) or self.topics())
+
+    def abort_transaction_at(self, partition: TopicPartition, start_offset: int) -> OpenTransactionDescription:
+        """Abort the open transaction whose first record in ``partition`` is at ``start_offset``, and
+        return what it was. If no record tells its transactional id, it ends in this partition alone;
+        so end those that Kafka left open. Errors as ``abort_transaction``."""
+        return _transactions(self.manager).abort_at(
+            partition_of(partition), require_whole("start_offset", start_offset)
+        )
+
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
         """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
 
@@ -247,7 +268,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Yield what ``verify`` finds in these topics, or all. ``report`` gets only the counts."""
         wanted = require_several("topics", topics)
         names = [name if isinstance(name, str) else check_topic_name(name) for name in wanted]
-        return self.manager.find_problems(names, progress, report)
+        return _with_notes(self.manager, self.manager.find_problems(names, progress, report), report)
 
     def close(self) -> None:
         """Write what this log's producers have buffered, and close all files. May be repeated."""
@@ -264,6 +285,13 @@ def _transactions(manager: LogManager) -> TransactionAdmin:
     from pylog.transaction.admin import TransactionAdmin  # rarely needed
 
     return manager.part(TransactionAdmin)
+
+
+def _with_notes(manager: LogManager, problems: Iterator[Problem], report: VerifyReport | None) -> Iterator[Problem]:
+    """The problems; then the notes of open transactions are in the report."""
+    yield from problems
+    if report is not None and report.open_transactions:
+        report.notes += _transactions(manager).notes(report.open_transactions)
 
 
 def _outcomes(manager: LogManager) -> Outcomes:

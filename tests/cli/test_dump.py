@@ -12,6 +12,7 @@ import pytest
 
 from pylog.log import Log
 from pylog.model import ProducerRecord
+from pylog.producer import Producer
 from pylog.testing import produce_all
 from tests.cli.conftest import Run
 from tests.partition.logs import add, batch, file_of, flip, headers, headers_that_claim_everything, log_file, marker
@@ -119,7 +120,7 @@ def test_a_partition_reads_well(pylog: Run, partition_dir: Path) -> None:
         f"{partition_dir}/00000000000000000000.log: log, {log_file(partition_dir).stat().st_size} bytes",
         ", key k1, value value 1",
         "producer 77 epoch 3 sequence 0-0, transactional, crc 0x",
-        ", control ABORT, crc 0x",
+        ", control ABORT, coordinator epoch 0, crc 0x",
         "  producer 77 aborted offsets 3-4, last stable offset 5",
         "  epoch 0, start offset 0",
         "  5 batches, ",
@@ -331,3 +332,64 @@ def test_commits_and_what_was_removed_and_what_is_no_commit(pylog: Run, log: Log
         "committed_offset", "leader_epoch", "metadata", "commit_timestamp_ms", "topic_id",
     }  # fmt: skip
     assert [list(item)[-1] for item in ran.objects if item["type"] == "record"] == ["problem", "headers", "headers"]
+
+
+# States of transactions
+
+
+def test_the_states_of_kafkas_transactions_are_decoded(pylog: Run) -> None:
+    table = KAFKA / "log" / "__transaction_state-0"
+    ran = pylog("dump", table, "--transaction-log-decoder", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found = [item for item in ran.objects if item["type"] == "transaction_state"]
+    assert [item["offset"] for item in found] == list(range(106))
+    assert {item["state"] for item in found} == {
+        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
+    }  # fmt: skip
+    last = {item["transactional_id"]: item for item in found}["open-left"]
+    assert last == {
+        "type": "transaction_state", "file": last["file"], "offset": 99, "timestamp_ms": last["timestamp_ms"],
+        "transactional_id": "open-left", "producer_id": 1013, "epoch": 0, "state": "Ongoing",
+        "transaction_timeout_ms": 900_000, "partitions": [{"topic": "transactions-open", "partition": 0}],
+        "update_timestamp_ms": last["update_timestamp_ms"], "start_timestamp_ms": last["start_timestamp_ms"],
+    }  # fmt: skip
+    lines = pylog("dump", table, "--transaction-log-decoder").lines
+    assert any(line.endswith(", open-left, producer 1013 epoch 0: Ongoing, in transactions-open-0") for line in lines)
+    assert any(line.endswith(", open-left, producer 1013 epoch 0: Empty") for line in lines)
+
+
+def test_batches_and_markers_of_a_transaction_and_its_states(pylog: Run, log: Log, log_dir: Path) -> None:
+    log.create_topic("t")
+    with Producer(log, transactional_id="app\x1b") as producer:
+        producer.init_transactions()
+        for commit in (True, False):
+            producer.begin_transaction()
+            producer.send("t", b"v").result()
+            producer.commit_transaction() if commit else producer.abort_transaction()
+    batches = [item for item in pylog("dump", log_dir / "t-0", "--json").objects if item["type"] == "batch"]
+    assert [(item["transactional"], item["control_type"], item["coordinator_epoch"]) for item in batches] == [
+        (True, None, None), (True, "COMMIT", 0), (True, None, None), (True, "ABORT", 0),
+    ]  # fmt: skip
+    table = log_dir / "__transaction_state-0"
+    states = [
+        line.partition(": ")[2]
+        for line in pylog("dump", table, "--transaction-log-decoder").lines
+        if "app\\x1b" in line
+    ]
+    assert states == ["Empty", "PrepareCommit, in t-0", "PrepareAbort, in t-0"]
+
+
+def test_records_that_are_no_state_of_a_transaction(pylog: Run, log: Log, log_dir: Path) -> None:
+    log.create_topic("t")
+    key, dead = b"\0\0\0\1a", bytes(2) + bytes(14) + b"\6" + bytes(20)  # a status that pylog never writes
+    records = [ProducerRecord(b"v", b"\0"), ProducerRecord(None, key), ProducerRecord(dead, key)]
+    log.partition("t", 0).append(records, acks=1)
+    ran = pylog("dump", log_dir / "t-0", "--transaction-log-decoder", "--json")
+    assert ran.code == 0
+    assert [list(item)[-1] for item in ran.objects if item["type"] == "record"] == ["problem", "headers", "headers"]
+
+
+def test_two_decoders_are_one_too_many(pylog: Run, log_dir: Path) -> None:
+    code, out, err = pylog("dump", log_dir, "--offsets-decoder", "--transaction-log-decoder")
+    assert (code, out) == (2, "")
+    assert "name one" in err

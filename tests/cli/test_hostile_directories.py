@@ -29,6 +29,7 @@ GROUP_COMMANDS = (
     ("groups", "describe", "g"),
     ("groups", "reset", "g", "--to-earliest"),
     ("dump", "{log}", "--offsets-decoder"),
+    ("dump", "{log}", "--transaction-log-decoder"),
     ("verify",),
     ("consume", "t", "--group", "g", "--from-beginning"),
     ("groups", "reset", "g", "--shift-by", "-1", "--execute"),

@@ -320,13 +320,14 @@ def test_options_of_kafkas_tools_are_answered_with_those_here(pylog: Run, comman
 
 
 def test_an_option_that_the_command_has_gets_no_hint(pylog: Run) -> None:
-    ran = pylog("groups", "reset", "--topic", "t")
-    assert (ran.code, "Kafka's" in ran.err) == (2, False)
+    for command in (("groups", "reset"), ("transactions", "abort")):
+        ran = pylog(*command, "--topic", "t")
+        assert (ran.code, "Kafka's" in ran.err) == (2, False)
 
 
 def test_every_option_with_a_hint_is_none_of_the_commands_it_is_for() -> None:
     taken = {option for parser in parsers(_parser()) for action in parser._actions for option in action.option_strings}
-    assert {*HINTS} & taken == {"--topic"}, "of pylog groups reset"
+    assert {*HINTS} & taken == {"--topic"}, "of pylog groups reset and transactions abort"
 
 
 def test_a_refused_option_of_a_topic_speaks_of_commands(pylog: Run) -> None:

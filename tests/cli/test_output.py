@@ -16,7 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.cli.formats import record_fields, text_format
-from pylog.cli.output import bytes_field, count_text, json_line, print_table, safe, safe_bytes, size_text, time_text
+from pylog.cli.output import (
+    bytes_field,
+    count_text,
+    duration_text,
+    json_line,
+    print_table,
+    safe,
+    safe_bytes,
+    size_text,
+    time_text,
+)
 from pylog.log import Log
 from pylog.model import ProducerRecord, Record
 from tests.cli.conftest import Run, environment
@@ -248,3 +258,14 @@ def test_a_table_has_numbers_to_the_right_and_safe_cells(capsys: pytest.CaptureF
     assert capsys.readouterr().out.splitlines() == ["SIZE  NAME", "   1  -", "   -  -"]
     print_table(("NAME",), [])
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0.0 s"), (4249, "4.2 s"), (119_900, "119.9 s"), (180_000, "3.0 min"), (3 * 3_600_000, "3.0 h"),
+        (31 * 86_400_000, "31.0 d"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_the_unit_that_suits_it(duration_ms: int, text: str) -> None:
+    assert duration_text(duration_ms) == text

@@ -35,6 +35,7 @@ def test_a_good_log_is_code_0(pylog: Run, filled: Log) -> None:
         {
             "type": "summary", "problems": 0, "not_checked": 0, "partitions": 3, "segments": 3, "unsealed_segments": 0,
             "batches": 7, "records": 7, "size_bytes": size, "unfinished_bytes": 0, "notes": [],
+            "open_transactions": 0,
         }
     ]  # fmt: skip
 

@@ -149,12 +149,15 @@ class Broker:
     def produce(self, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> list[tuple[int, int]]:
         """Send with one new Java producer, as Kafka makes it by default; partition and offset acknowledged of each."""
         lines = "".join(f"{'-' if key is None else key.hex()} {value.hex()}\n" for key, value in records)
-        command = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", self._classpath]
-        sent = subprocess.run(
-            [*command, "Produce", self.address, topic], input=lines, capture_output=True, text=True, timeout=120
-        )
-        assert sent.returncode == 0, sent.stderr
-        return [(int(partition), int(offset)) for partition, offset in map(str.split, sent.stdout.splitlines())]
+        sent = self.run("Produce", self.address, topic, stdin=lines)
+        return [(int(partition), int(offset)) for partition, offset in map(str.split, sent)]
+
+    def run(self, *command: str, stdin: str = "") -> list[str]:
+        """The lines that one of Kafka's tools, or of the helpers in scripts/kafka_oracle, prints."""
+        java = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", self._classpath]
+        done = subprocess.run([*java, *command], input=stdin, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
 
     def read(self, topic: str, partitions: int = 1) -> list[list[Any]]:
         """All records of each partition, as a Kafka consumer reads them."""
@@ -172,6 +175,15 @@ class Broker:
         finally:
             consumer.close()
         return found
+
+    def committed(self, group: str, topic: str) -> int | None:
+        """What this group has committed in partition 0."""
+        consumer = KafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False)
+        try:
+            found: int | None = consumer.committed(KafkaPartition(topic, 0))
+            return found
+        finally:
+            consumer.close()
 
     def read_as_group(self, topic: str, group: str, count: int) -> list[Any]:
         """So many records, from where this group's commits say, as a member of the classic protocol gets them."""

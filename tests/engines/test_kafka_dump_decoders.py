@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from pylog import Log, OffsetAndMetadata, Producer, ProducerRecord, TopicPartition
+from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, decode
+from pylog.transaction.state import Status
 from tests.engines.broker import classpath
+from tests.transaction.story import GROUP, Batch, Story, at_random, commit_abort_commit, story
+from tests.transaction.views import TOPIC
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -68,3 +74,65 @@ def test_kafka_s_dump_decodes_the_decisions(log_dir: Path) -> None:
     committed = next(value for _, value in found if value["transactionStatus"] == COMMIT)
     partitions = [{"topic": "__consumer_offsets", "partitionIds": [0]}, {"topic": "out", "partitionIds": [0]}]
     assert committed["transactionPartitions"] == partitions
+
+
+# Commit, abort, commit of one producer beside another one
+
+
+@pytest.fixture
+def it(tmp_path: Path, seed: int) -> Iterator[Story]:
+    with Log(tmp_path / "log") as log:
+        log.create_topic(TOPIC)
+        with story(log) as it:
+            commit_abort_commit(it)
+            at_random(it, Random(seed), 30)
+            yield it
+
+
+def test_kafka_s_dump_shows_every_batch_and_marker_as_it_was_written(it: Story) -> None:
+    lines = dumped(it.log.path, TOPIC, "--print-data-log")
+    found: list[Batch] = []
+    for line in lines:
+        words = dict(re.findall(r"(\w+): (\S+)", line))
+        if "baseOffset" in words:
+            assert words["isvalid"] == "true"
+            assert (words["isTransactional"] == "true") == (words["producerId"] != "-1")
+            numbers = (int(words[name]) for name in ("producerId", "producerEpoch", "baseSequence"))
+            found.append(Batch(int(words["baseOffset"]), (), *numbers))
+        elif "endTxnMarker" in words:
+            assert words["coordinatorEpoch"] == "0"
+            found[-1] = found[-1]._replace(marker=words["endTxnMarker"])
+        elif "payload" in words:
+            found[-1] = found[-1]._replace(values=(*found[-1].values, words["payload"]))
+    assert found == [each._replace(transaction=None) for each in it.batches]
+
+
+def test_kafka_s_dump_shows_the_offsets_that_transactions_have_committed(it: Story) -> None:
+    found = payloads(dumped(it.log.path, "__consumer_offsets", "--offsets-decoder"))
+    assert [key for key, _ in found] == [{"group": GROUP, "topic": TOPIC, "partition": 0}] * len(found)
+    assert [value["offset"] for _, value in found] == it.committed_offsets
+
+
+def test_kafka_s_dump_shows_the_table_as_pylog_reads_it(it: Story) -> None:
+    found = payloads(dumped(it.log.path, TRANSACTIONS_TOPIC, "--transaction-log-decoder"))
+    records = it.log.partition(TRANSACTIONS_TOPIC, 0).scan()
+    written = [decode(record.key, record.value) for record in records]
+    assert found == [as_kafka_prints(each) for each in written if each is not None]
+    assert len(found) == len(written)
+
+
+def as_kafka_prints(decision: Decision) -> tuple[dict[str, object], dict[str, object]]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in sorted(decision.partitions):
+        by_topic.setdefault(topic, []).append(number)
+    partitions = [{"topic": topic, "partitionIds": numbers} for topic, numbers in by_topic.items()]
+    value = {
+        "producerId": decision.producer_id,
+        "producerEpoch": decision.epoch,
+        "transactionTimeoutMs": decision.timeout_ms,
+        "transactionStatus": int(decision.status),
+        "transactionPartitions": None if decision.status is Status.EMPTY else partitions,
+        "transactionLastUpdateTimestampMs": decision.update_ms,
+        "transactionStartTimestampMs": decision.start_ms,
+    }
+    return {"transactionalId": decision.transactional_id}, value

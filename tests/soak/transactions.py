@@ -362,7 +362,7 @@ class Controller:
         if not undecided.is_blocked:
             return
         now = time.monotonic()
-        for producer_id, epoch, first_offset in partition.reader.open_transactions():
+        for producer_id, epoch, first_offset, _ in partition.reader.open_transactions():
             died_at = self.died_at.get(self.owners.get(producer_id, 0))
             if died_at is None or log.manager.part(Outcomes).outcome(producer_id, epoch) is not Outcome.UNDECIDED:
                 continue

@@ -218,7 +218,7 @@ def test_an_owner_that_commits_and_dies_between_two_questions_is_not_taken_for_o
         if not open_:  # nobody has looked
             assert partition.read(0) == []
             open_ = partition.log.reader.open_transactions()
-        ((producer_id, epoch, _),) = open_
+        ((producer_id, epoch, *_),) = open_
         dies_at(monkeypatch, where, name, producer, commit=True, before=before)
         assert other.manager.part(Outcomes).outcome(producer_id, epoch) is not Outcome.ABORTED
         monkeypatch.undo()

@@ -51,6 +51,7 @@ DECISIONS = st.builds(
     st.frozensets(st.builds(TopicPartition, NAMES, st.integers(0, 2**31 - 1)), max_size=8),
     st.integers(-1, 2**63 - 1),
     st.integers(-1, 2**63 - 1),
+    st.just(False),
 )
 
 
@@ -75,6 +76,18 @@ def test_version_1_is_read() -> None:
     assert decode(KEY, FLEXIBLE) == DECISION
     without = FLEXIBLE[:17] + b"\0" + FLEXIBLE[-27:]  # a null array
     assert decode(KEY, without) == DECISION._replace(partitions=frozenset())
+
+
+def test_of_a_client_that_raises_the_epoch_with_each_decision_the_epoch_is_that_of_the_batches() -> None:
+    value = FLEXIBLE[:-11] + bytes.fromhex("020008ffffffffffffffff02020002")  # ClientTransactionVersion 2, tag 2
+    decided = decode(KEY, value)
+    assert decided == DECISION._replace(raises_epoch=True)
+    assert decided is not None
+    assert decided.transaction == (DECISION.producer_id, DECISION.epoch - 1)
+    assert DECISION.transaction == (DECISION.producer_id, DECISION.epoch)
+    assert decode(KEY, value[:-1] + b"\1") == DECISION
+    ongoing = value[:16] + bytes([Status.ONGOING]) + value[17:]
+    assert decode(KEY, ongoing) == DECISION._replace(status=Status.ONGOING)
 
 
 @given(DECISIONS)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pylog.cli.dumped_records import Item, Render, committed_item, record_item
+from pylog.cli.dumped_records import Item, Render, committed_item, decision_item, record_item
 from pylog.cli.exits import OK, PROBLEM, UsageError
 from pylog.cli.options import Commands, json_option
 from pylog.cli.output import count_text, print_answer, time_text
@@ -39,6 +39,11 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--offsets-decoder", action="store_true", help="the records of __consumer_offsets, as what was committed"
     )
+    parser.add_argument(
+        "--transaction-log-decoder",
+        action="store_true",
+        help="the records of __transaction_state, as states of transactions",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -46,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from pylog.storage import OsFileSystem
 
     filesystem = OsFileSystem()
-    render = committed_item if arguments.offsets_decoder else record_item if arguments.records else None
+    render = _render(arguments)
     damaged = False
     for given in arguments.paths:
         for path in _files(filesystem, given):
@@ -55,6 +60,16 @@ def _run(arguments: argparse.Namespace) -> int:
                 text, kind = item.pop("text"), item.pop("type")
                 print_answer(arguments.json, {"type": kind, "file": path, **item}, text)
     return PROBLEM if damaged else OK
+
+
+def _render(arguments: argparse.Namespace) -> Render | None:
+    if arguments.offsets_decoder and arguments.transaction_log_decoder:
+        raise UsageError("--offsets-decoder and --transaction-log-decoder are for different topics: name one")
+    if arguments.offsets_decoder:
+        return committed_item
+    if arguments.transaction_log_decoder:
+        return decision_item
+    return record_item if arguments.records else None
 
 
 def _files(filesystem: FileSystem, path: str) -> Iterator[str]:
@@ -220,7 +235,10 @@ def _batch_text(fields: Item) -> str:
     if fields["transactional"]:
         parts.append("transactional")
     if fields["control"]:
+        coordinator = fields["coordinator_epoch"]
         parts.append(f"control {fields['control_type'] or 'without a record'}")
+        if coordinator is not None:
+            parts.append(f"coordinator epoch {coordinator}")
     if fields["delete_horizon_ms"] is not None:
         parts.append(f"delete horizon {time_text(fields['delete_horizon_ms'])}")
     return ", ".join([*parts, f"crc {fields['crc']:#010x}"])

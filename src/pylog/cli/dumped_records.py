@@ -1,4 +1,4 @@
-"""How ``dump`` shows a record: as it is, or as a group's commit (``--offsets-decoder``)."""
+"""How ``dump`` shows a record: as it is, or decoded (``--offsets-decoder``, ``--transaction-log-decoder``)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def committed_item(record: Record) -> Item:
         name = None if record.key is None else decode_key(record.key)
         committed = None if name is None or record.value is None else decode_value(record.value)
     except CorruptRecord as damage:
-        item = record_item(record)
-        return {**item, "text": f"{item['text']} ({damage})", "problem": str(damage)}
+        return _damaged(record, damage)
     if name is None:
         return record_item(record)
     group, partition = name
@@ -56,6 +55,44 @@ def committed_item(record: Record) -> Item:
         "commit_timestamp_ms": committed and committed.timestamp_ms,
         "topic_id": committed and committed.topic_id,
     }
+
+
+def decision_item(record: Record) -> Item:
+    """The state of a transactional id. Others as they are, with the ``problem`` if damaged."""
+    from pylog.transaction.records import decode
+
+    try:
+        decision = decode(record.key, record.value)
+    except CorruptRecord as damage:
+        return _damaged(record, damage)
+    if decision is None:  # a tombstone, or a state that only Kafka has
+        return record_item(record)
+    partitions = [each._asdict() for each in sorted(decision.partitions)]
+    text = (
+        f"{_head(record)}, {decision.transactional_id}, producer {decision.producer_id} epoch {decision.epoch}: "
+        f"{decision.status.kafka_name}"
+    )
+    if partitions:
+        text += f", in {', '.join(f'{topic}-{number}' for topic, number in sorted(decision.partitions))}"
+    return {
+        "type": "transaction_state",
+        "text": text,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "transactional_id": decision.transactional_id,
+        "producer_id": decision.producer_id,
+        "epoch": decision.epoch,
+        "state": decision.status.kafka_name,
+        "transaction_timeout_ms": decision.timeout_ms,
+        "partitions": partitions,
+        "update_timestamp_ms": decision.update_ms,
+        "start_timestamp_ms": decision.start_ms,
+    }
+
+
+def _damaged(record: Record, damage: CorruptRecord) -> Item:
+    item = record_item(record)
+    return {**item, "text": f"{item['text']} ({damage})", "problem": str(damage)}
 
 
 def _head(record: Record) -> str:

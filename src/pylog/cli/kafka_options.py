@@ -33,6 +33,6 @@ HINTS: Mapping[str, str] = {
 def hints(argv: Sequence[str], problem: str) -> str:
     """What to add to ``problem``, a parser's error: a hint for each option of Kafka's."""
     options = list(dict.fromkeys(word.partition("=")[0] for word in argv))
-    if "reset" in options and "--topic" not in problem:
-        options = [option for option in options if option != "--topic"]  # pylog groups reset has it
+    if not {"reset", "abort"}.isdisjoint(options) and "--topic" not in problem:
+        options = [option for option in options if option != "--topic"]  # groups reset and transactions abort have it
     return "".join(f"; Kafka's {option}: {HINTS[option]}" for option in options if option in HINTS)

@@ -84,6 +84,14 @@ def size_text(size_bytes: int) -> str:
     return f"{size:.1f} TiB"
 
 
+def duration_text(duration_ms: int) -> str:
+    """``4.2 s``, ``3.0 min``, ``20.5 h``, ``31.0 d``"""
+    for unit, unit_ms in (("s", 1000), ("min", 60_000), ("h", 3_600_000)):
+        if duration_ms < 120 * unit_ms:
+            return f"{duration_ms / unit_ms:.1f} {unit}"
+    return f"{duration_ms / 86_400_000:.1f} d"
+
+
 def count_text(count: int, thing: str) -> str:
     """``1 batch``, ``2 batches``, ``3 records``"""
     plural = "es" if thing.endswith(("s", "ch")) else "s"

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pylog.cli.exits import OK, UsageError, code_of
 from pylog.cli.options import Commands, log_options, open_log, topic_config, whole_number
-from pylog.cli.output import complain, count_text, print_answer, print_table
-from pylog.errors import CorruptRecord, StorageError, TopicExists, TopicNotFound
+from pylog.cli.output import complain, count_text, print_answer, print_line, print_table
+from pylog.cli.transactions import open_fields, open_text
+from pylog.errors import CorruptRecord, PylogError, StorageError, TopicExists, TopicNotFound
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
+    from pylog.log import Log
+    from pylog.transaction.descriptions import OpenTransactionDescription
 
 _CONFIG_HELP = "an option of the topic, as segment.bytes=1048576 or segment_bytes=1048576; may be repeated"
 
@@ -91,19 +94,36 @@ def _describe(arguments: argparse.Namespace) -> int:
     with open_log(arguments) as log:
         for name in _shown(arguments, arguments.topics or log.topics()):
             try:
-                _print_topic(log.describe_topic(name), arguments.json)
+                topic = log.describe_topic(name)
             except (CorruptRecord, StorageError) as error:  # the other topics can still be shown
                 complain("error", str(error))
                 code = code_of(error)
+                continue
+            found, problem = _open_transactions(log, name)
+            _print_topic(topic, found, arguments.json)
+            if problem is not None:
+                complain("error", f"the open transactions of {name} are not known: {problem}")
+                code = code_of(problem)
     return code
 
 
-def _print_topic(topic: TopicDescription, as_json: bool) -> None:
+def _open_transactions(log: Log, topic: str) -> tuple[list[OpenTransactionDescription] | None, PylogError | None]:
+    """Those of a topic, or why they are not known."""
+    try:
+        return log.open_transactions([topic]), None
+    except (CorruptRecord, StorageError, TopicNotFound) as error:
+        return None, error
+
+
+def _print_topic(topic: TopicDescription, found: list[OpenTransactionDescription] | None, as_json: bool) -> None:
     here = "" if topic.present is None else f" (here: {', '.join(map(str, topic.present))})"
     text = f"{topic.name}  {count_text(topic.partitions, 'partition')}{here}  id {topic.id or '-'}"
-    print_answer(as_json, _fields(topic), text)
+    transactions = None if found is None else [open_fields(each) for each in found]
+    print_answer(as_json, {**_fields(topic), "open_transactions": transactions}, text)
     if not as_json:
         print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
+        if found:
+            print_line(f"  {count_text(len(found), 'open transaction')}, the oldest: {open_text(found[0])}")
 
 
 def _alter(arguments: argparse.Namespace) -> int:

@@ -78,11 +78,14 @@ def _print_summary(as_json: bool, report: VerifyReport, problems: int, unchecked
         print_json({
             "type": "summary", "problems": problems, "not_checked": unchecked.total(),
             **{name: value for name, value in vars(report).items() if name != "problems"},
+            "open_transactions": len(report.open_transactions),
         })  # fmt: skip
         return
     if report.unfinished_bytes:
         size = size_text(report.unfinished_bytes)
         print_line(f"{size} of an unfinished append, which the next writer adopts or cuts: no damage")
+    if report.open_transactions:
+        print_line(f"{count_text(len(report.open_transactions), 'open transaction')}: no damage")
     for note in report.notes:
         print_line(f"note: {note}")
     for missing, segments in unchecked.items():

@@ -24,3 +24,20 @@ class TransactionDescription(NamedTuple):
     transaction_timeout_ms: int
     idle_ms: int | None
     open_in: dict[TopicPartition, int]
+
+
+class OpenTransactionDescription(NamedTuple):
+    """A transaction that waits for its marker in one partition.
+
+    ``transactional_id`` is None if no record tells it. ``has_owner``: its producer lives and has begun no other one;
+    None in Kafka's directories, where only Kafka knows. ``age_ms``: by the timestamp of its first batch.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    producer_id: int
+    epoch: int
+    transactional_id: str | None
+    has_owner: bool | None
+    age_ms: int

@@ -1,6 +1,9 @@
 """The records of ``__transaction_state``: Kafka's ``TransactionLogKey`` and ``TransactionLogValue``.
 
 Written in version 0, which every Kafka reads; versions 0 and 1 are read.
+
+With transactions of version 2 ("client transaction version", a tag of version 1) Kafka raises the
+epoch with each decision: the record of a decision has the epoch after that of its batches.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ _VERSION, _FLEXIBLE_VERSION = 0, 1
 _FRONT = Struct(">hqhib")  # version, producer id, epoch, timeout, status
 _BACK = Struct(">qq")  # last update, start
 _STATUSES = frozenset(Status)
+_CLIENT_VERSION_TAG, _RAISES_EPOCH = 2, 2
 
 
 class Decision(NamedTuple):
@@ -35,6 +39,12 @@ class Decision(NamedTuple):
     partitions: frozenset[TopicPartition]
     update_ms: int
     start_ms: int
+    raises_epoch: bool = False  # ``epoch`` is the one after that of the batches
+
+    @property
+    def transaction(self) -> tuple[int, int]:
+        """The producer id and epoch of its batches."""
+        return self.producer_id, self.epoch - self.raises_epoch
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -71,13 +81,17 @@ def decode(key: bytes | None, value: bytes | None) -> Decision | None:
             raise CorruptRecord(f"a transaction of version {version}, known are 0 and 1", version=version)
         partitions, at = _partitions(value, _FRONT.size, is_flexible=version == _FLEXIBLE_VERSION)
         update_ms, start_ms = _BACK.unpack_from(value, at)
+        tags, _ = _tags(value, at + _BACK.size) if version == _FLEXIBLE_VERSION else ({}, at)
+        client_version = INT16.unpack(tags[_CLIENT_VERSION_TAG])[0] if _CLIENT_VERSION_TAG in tags else 0
     except own(struct.error, UnicodeDecodeError, IndexError) as error:
         raise CorruptRecord(f"a record of {TRANSACTIONS_TOPIC} is damaged: {error}", key=key, value=value) from error
     if status not in _STATUSES:
         return None
+    raises_epoch = client_version >= _RAISES_EPOCH and status not in (Status.EMPTY, Status.ONGOING)
     return Decision(
-        transactional_id, producer_id, epoch, timeout_ms, Status(status), frozenset(partitions), update_ms, start_ms
-    )
+        transactional_id, producer_id, epoch, timeout_ms, Status(status), frozenset(partitions), update_ms, start_ms,
+        raises_epoch,
+    )  # fmt: skip
 
 
 def _partitions(data: bytes, at: int, *, is_flexible: bool) -> tuple[Iterable[TopicPartition], int]:
@@ -94,7 +108,7 @@ def _partitions(data: bytes, at: int, *, is_flexible: bool) -> tuple[Iterable[To
             found.append(TopicPartition(topic, INT32.unpack_from(data, at)[0]))
             at += INT32.size
         if is_flexible:
-            at = _skip_tags(data, at)
+            _, at = _tags(data, at)
     return found, at
 
 
@@ -106,10 +120,13 @@ def _count(data: bytes, at: int, is_flexible: bool) -> tuple[int, int]:
     return max(INT32.unpack_from(data, at)[0], 0), at + INT32.size
 
 
-def _skip_tags(data: bytes, at: int) -> int:
+def _tags(data: bytes, at: int) -> tuple[dict[int, bytes], int]:
+    """Tagged fields by their numbers."""
+    found = {}
     count, at = read_unsigned(data, at)
     for _ in range(min(count, len(data))):
-        _, at = read_unsigned(data, at)
+        tag, at = read_unsigned(data, at)
         size, at = read_unsigned(data, at)
+        found[tag] = slice_of(data, at, size)
         at += size
-    return at
+    return found, at

@@ -39,6 +39,11 @@ class Status(IntEnum):
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
 
+    @property
+    def kafka_name(self) -> str:
+        """``PrepareCommit`` for PREPARE_COMMIT."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
 
 COMMITS = frozenset({Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT})
 ABORTS = frozenset({Status.PREPARE_ABORT, Status.COMPLETE_ABORT})

@@ -124,7 +124,7 @@ class TransactionTable:
     def _unpublished_commit_of(self, producer_id: int, epoch: int) -> Found | None:
         for log in self._logs():
             for decision, end_offset in _unpublished(log):
-                if decision.status is Status.PREPARE_COMMIT and decision[1:3] == (producer_id, epoch):
+                if decision.status is Status.PREPARE_COMMIT and decision.transaction == (producer_id, epoch):
                     return Found(decision, log, end_offset)
         return None
 
@@ -187,7 +187,7 @@ class TransactionTable:
         partition.token = token
 
     def _apply(self, log: PartitionLog, decision: Decision, end_offset: int) -> None:
-        name = decision.producer_id, decision.epoch
+        name = decision.transaction
         self._ids[decision.producer_id] = decision.transactional_id
         self._latest[decision.transactional_id] = decision
         if decision.status is Status.PREPARE_COMMIT:

@@ -27,7 +27,7 @@ from pylog.partition.read.resync import next_whole
 from pylog.partition.read.split_points import cuts, size_bytes
 from pylog.partition.read.tail import Tail
 from pylog.partition.read.times import Times
-from pylog.partition.read.undecided import AskOutcome, OpenTransaction, Undecided
+from pylog.partition.read.undecided import AskOutcome, OpenTransaction, Outcome, Undecided
 from pylog.partition.read.unindexed import aborted_by_markers, is_assessed
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
@@ -344,9 +344,7 @@ class PartitionReader:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that have no marker here, by their first offsets."""
-        tail, state = self._tail, self.published.current()
-        if tail is None or state.last_stable_offset == state.high_watermark:
-            return []
+        tail = self._tail or Tail(self, self.published.current, lambda *_: Outcome.UNDECIDED)
         return self._reread(lambda: tail.scanned(self.published.current()).all())
 
     def _aborted_among(

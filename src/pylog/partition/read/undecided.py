@@ -35,6 +35,8 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     epoch: int
     first_offset: int
+    timestamp_ms: int = -1
+    """The greatest one of its first batch."""
 
 
 class Undecided(NamedTuple):
@@ -80,7 +82,9 @@ class OpenTransactions:
             if not header.is_transactional:
                 continue
             if not header.is_control:
-                known = OpenTransaction(header.producer_id, header.producer_epoch, header.base_offset)
+                known = OpenTransaction(
+                    header.producer_id, header.producer_epoch, header.base_offset, header.max_timestamp_ms
+                )
                 self._found.setdefault(header.producer_id, known)
             elif (kind := _type_of(view)) in (ControlType.ABORT, ControlType.COMMIT):
                 ended = self._found.pop(header.producer_id, None)
@@ -94,7 +98,7 @@ class OpenTransactions:
         """What may be read of them below ``end``, by how each of them ended."""
         aborted: list[AbortedTransaction] = []
         is_unmarked = False
-        for producer_id, epoch, first_offset in self.all():
+        for producer_id, epoch, first_offset, _ in self.all():
             if first_offset >= end:
                 break
             outcome = self._outcomes.get(first_offset) or ask(producer_id, epoch)

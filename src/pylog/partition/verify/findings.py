@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pylog.model import TopicPartition
+from pylog.partition.read.undecided import OpenTransaction
+
 UNCHECKED = "unchecked"
 
 
@@ -59,7 +62,7 @@ class VerifyReport:
 
     ``unfinished_bytes`` are after the published end: an append under way, or what a crash left, which the next writer adopts
     or cuts. They are not a problem, nor are ``unsealed_segments``, closed ones without a seal. ``notes`` describe what may be a
-    problem elsewhere.
+    problem elsewhere. ``open_transactions`` wait for their marker, which is no problem either.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -71,6 +74,7 @@ class VerifyReport:
     size_bytes: int = 0
     unfinished_bytes: int = 0
     notes: list[str] = field(default_factory=list)
+    open_transactions: list[tuple[TopicPartition, OpenTransaction]] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:

@@ -18,6 +18,7 @@ from pylog.interrupts import own
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerEntry, ProducerStates
+from pylog.partition.read.undecided import OpenTransaction
 from pylog.partition.verify.findings import Finding, FirstFinding
 from pylog.partition.verify.producer_ids import ProducerIdCheck
 from pylog.segment.naming import EPOCH_CHECKPOINT, SNAPSHOT, file_path, offset_of
@@ -112,6 +113,11 @@ class History:
         if not header.is_control:
             self._producers.update(header)
         return None
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Those without a marker so far; none if what producers did is unknown."""
+        found = [] if self._producers is None else self._producers.open_transactions()
+        return sorted([OpenTransaction(*each) for each in found], key=lambda each: each.first_offset)
 
     def epoch_problem(self, header: BatchHeader) -> str | None:
         """What is wrong with the leader epoch of a batch; None if it is the checkpoint's, or there is none to compare."""

@@ -45,12 +45,14 @@ def verify_partition(
     report = VerifyReport() if report is None else report
     report.partitions += 1
     producer_ids = producer_ids or ProducerIdCheck(lambda: None, ProducerIdRange())
+    history = History(filesystem, directory, producer_ids, strict=not is_kafka)
     check = _PartitionCheck(
         filesystem, directory, home_of(topic_id, topic_partition.partition), is_kafka, report,
-        progress or (lambda _: None), batch_limit_bytes, History(filesystem, directory, producer_ids, strict=not is_kafka),
+        progress or (lambda _: None), batch_limit_bytes, history,
     )  # fmt: skip
     for finding in check.run():
         yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
+    report.open_transactions += [(topic_partition, found) for found in history.open_transactions()]
 
 
 @dataclass
