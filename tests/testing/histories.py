@@ -2,8 +2,8 @@
 
 Operations are parted by ``;``. Each is a process, a type, a function, and then: ``7@0`` (value 7 at offset 0), ``7`` (its
 offset is not known), ``?@0`` (an altered value), ``@5`` (a position), ``-`` (an unknown one), ``u:`` (of partition u from here
-on; else of t), ``sent`` and ``polled`` (of a txn), ``atomic``, ``final``, ``g3`` (of group g in generation 3), ``T=6.5`` (the
-time; else 1 ms after the operation before).
+on; else of t), ``sent``, ``polled`` and ``positions`` (of a txn: what follows; first of t), ``atomic``, ``final``, ``g3`` (of
+group g in generation 3), ``T=6.5`` (the time; else 1 ms after the operation before).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def history(text: str) -> list[Operation]:
 def _operation(words: list[str], time: float) -> Operation:
     process, kind, f, *rest = words
     fields: dict[str, Any] = {"time": time, "sent": {}, "polled": {}, "positions": {}}
-    to, name = {"send": "sent", "poll": "polled", "txn": "sent"}.get(f, "positions"), "t"
+    to, name = {"send": "sent", "poll": "polled", "begin": "sent", "txn": "sent"}.get(f, "positions"), "t"
     for word in rest:
         value, _, offset = word.partition("@")
         if word.endswith(":"):
@@ -37,8 +37,8 @@ def _operation(words: list[str], time: float) -> Operation:
                 fields["polled"].setdefault(name, [])
         elif word.startswith("T="):
             fields["time"] = float(word[2:])
-        elif word in ("sent", "polled"):
-            to = word
+        elif word in ("sent", "polled", "positions"):
+            to, name = word, "t"
         elif word[0] == "g" and word[1:].isdigit():
             fields["group"], fields["generation"] = "g", int(word[1:])
         elif word in ("atomic", "final"):

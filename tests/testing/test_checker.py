@@ -23,8 +23,10 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "1 ok send 10@0; 2 ok send 20@0",
             "1 ok send 10@0; 1 info send 11; 2 ok poll 11@0",
             f"{SENT}; 2 ok poll 10@0; 3 info poll 11@0",
+            "1 invoke txn 10 u: 11; 1 info txn 10@0 u: 11; 2 ok send 20@0; 3 ok poll u: 11@5",
         ],
         [
+            "1 invoke txn 10 u: 11; 1 info txn 10@0 u: 11; 2 ok send 20@0",
             "1 ok send 10@0; 2 ok send 20@1; 3 ok poll 10@0 20@1",
             "1 ok send 10@0; 2 ok send u: 20@0",
             f"{SENT}; 2 ok poll 10@0; 3 ok poll 10@0; 4 fail send 10",
@@ -47,8 +49,10 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             f"{SENT}; 2 ok poll 10@0 12@2",
             f"{SENT}; 2 ok poll 12@2",
             f"{SENT}; 3 ok delete @2; 0 ok poll final 10@0 12@2",
+            "1 invoke txn 10 u: 11; 1 info txn 10@0 u: 11@0; 2 ok send 12@2; 2 ok poll t: 12@2 u: 11@0",
         ],
         [
+            "1 invoke txn 10 u: 11; 1 info txn 10@0 u: 11@0; 2 ok send 12@2; 2 ok poll 12@2",
             f"{SENT}; 2 ok poll 10@0 11@1",
             "1 invoke send 10 11; 1 info send 10; 2 ok send 12@2; 2 ok poll 12@2",
             f"{SENT}; 3 ok delete @2; 2 ok poll 12@2",
@@ -71,8 +75,13 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "1 fail send 10; 2 ok poll 10@0",
             "1 invoke send 10; 2 ok poll 10@0; 1 fail send 10",
             "1 ok send 9@0; 1 invoke send 10 11; 1 ok send 10@1; 1 fail send 11; 2 ok poll 9@0 10@1 11@2",
+            "1 invoke begin 10; 1 fail txn; 2 ok poll 10@0",
+            "1 invoke begin 10 u: 11; 1 info crash; 2 ok poll u: 11@0",
+            "1 invoke begin 10; 1 invoke begin 11; 1 invoke txn; 1 ok txn 11@1; 2 ok poll 10@0 11@1",
         ],
         [
+            "1 invoke begin 10; 1 invoke txn; 1 info crash; 2 ok poll 10@0",
+            "1 invoke begin 10; 1 fail txn; 2 ok poll; 1 invoke begin 11; 1 invoke txn; 1 ok txn 11@1; 2 ok poll 11@1",
             "1 info send 10; 2 ok poll 10@0",
             "1 fail send 10; 2 fail poll 10@0",
             "1 fail send 10; 1 ok send 11@0; 2 ok poll 11@0",
@@ -83,8 +92,12 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "1 invoke txn sent 10; 1 ok txn sent 10@0 polled 10@0",
             "1 ok txn sent 10@0 polled 10@0",
             "1 ok send 9@0; 1 invoke txn sent u: 10; 1 ok txn sent u: 10@0 polled 9@0 u: 10@0",
+            "1 invoke begin 10; 2 ok poll 10@0; 1 invoke txn; 1 ok txn 10@0",
+            "1 invoke begin 10; 1 ok poll 10@0; 1 invoke txn; 1 info crash",
         ],
         [
+            "1 invoke begin 10; 1 invoke txn; 2 ok poll 10@0; 1 ok txn 10@0",
+            "1 invoke begin 10; 2 info poll 10@0; 1 invoke txn; 1 ok txn 10@0",
             "1 invoke txn sent 10; 1 ok txn sent 10@1 polled 9@0; 2 ok send 9@0",
             "1 ok txn sent 10@0; 1 ok poll 10@0",
             "1 invoke txn sent 10; 1 info txn sent 10 polled 10@0; 2 ok poll 10@0",
@@ -264,6 +277,33 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             f"{SENT}; 1 ok assign g1 @0; 1 ok poll 10@0; 1 ok commit g1 @1",
             f"{SENT}; 1 ok assign g1 @0; 1 ok poll 10@0; 2 ok assign g2 -; 2 ok commit g2 @1",
             "1 ok assign g1 -; 1 ok commit g1 @7",
+        ],
+    ),
+    "lost-commit": (
+        [
+            "1 ok assign g1 @0; 1 ok poll 10@0; 1 ok commit g1 @1; 2 ok assign g2 @0",
+            "1 invoke txn 10 positions g1 @5; 1 ok txn 10@0 positions g1 @5; 2 ok assign g2 @4",
+            "1 ok assign g1 @0 u: @0; 1 ok commit g1 @5; 1 ok assign g2 u: -; 1 ok assign g3 @0 u: -",
+        ],
+        [
+            "1 ok assign g1 @0; 1 ok poll 10@0; 1 ok commit g1 @1; 2 ok assign g2 @1",
+            "1 invoke txn 10 positions g1 @5; 1 fail txn 10 positions g1 @5; 2 ok assign g2 @4",
+            "1 ok assign g1 @0; 1 ok commit g1 @5; 1 ok assign g1 @2",
+            "1 ok commit g1 @5; 9 ok commit g0 @0; 2 ok assign g2 @0",
+            "2 ok assign g3 @0; 2 ok commit g3 @5; 1 ok assign g2 @0",
+        ],
+    ),
+    "aborted-commit": (
+        [
+            "1 invoke commit g1 @5; 1 fail commit g1 @5; 2 ok assign g2 @5",
+            "1 invoke begin 10; 1 fail txn positions g1 @5; 2 ok assign g2 @5",
+            "1 invoke begin 10; 1 invoke txn positions g1 u: @5; 1 fail txn positions g1 u: @5; 2 ok assign g2 @0 u: @5",
+        ],
+        [
+            "1 invoke commit g1 @5; 1 info crash; 2 ok assign g2 @5",
+            "1 invoke begin 10; 1 fail txn positions g1 @5; 1 ok assign g1 @0; 2 ok assign g2 @0",
+            "1 fail commit g1 @5; 3 invoke commit g1 @5; 3 info crash; 2 ok assign g2 @5",
+            "3 ok commit g1 @5; 1 fail commit g1 @5; 2 ok assign g2 @5",
         ],
     ),
     "group-overlap": (

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 INVOKE, OK, FAIL, INFO = "invoke", "ok", "fail", "info"
 TYPES = (INVOKE, OK, FAIL, INFO)
 
-SEND, POLL, TRANSACTION, ASSIGN, DELETE, COMMIT = "send", "poll", "txn", "assign", "delete", "commit"
+SEND, POLL, ASSIGN, DELETE, COMMIT = "send", "poll", "assign", "delete", "commit"
+BEGIN, TRANSACTION = "begin", "txn"
 CRASH, STOP, CONTINUE = "crash", "stop", "continue"
-FUNCTIONS = (SEND, POLL, TRANSACTION, ASSIGN, DELETE, COMMIT, CRASH, STOP, CONTINUE)
+FUNCTIONS = (SEND, POLL, BEGIN, TRANSACTION, ASSIGN, DELETE, COMMIT, CRASH, STOP, CONTINUE)
 
 Pair = Sequence["int | None"]
 """(offset, value). Before the acknowledgement the offset is None. An altered value is None."""
@@ -39,19 +40,22 @@ class Operation(NamedTuple):
     - ``type``: ``invoke`` for an invocation; for a completion ``ok``, ``fail`` (it certainly did
       not happen), or ``info`` (it may have happened, or may still happen). An operation without a
       completion counts as ``info``. Several completions may report different values of one send.
-    - ``f``: ``send``; ``poll`` (the invocation is optional); ``txn``, which sends and polls;
-      ``assign``: all partitions that the process reads from now on, ``info`` if its group took the
-      others from it before; ``delete``: of the records before an offset; ``commit``: of a group's
-      offsets. Events of a process: ``crash``; ``stop`` and ``continue``, as by SIGSTOP and SIGCONT.
+    - ``f``: ``send``; ``poll`` (the invocation is optional), without records of undecided
+      transactions; ``txn``, which sends and polls, and commits ``positions``; ``begin``: the
+      records that a transaction is going to send. The process then invokes its ``txn`` before it
+      commits; if it never does, the transaction is aborted. ``assign``: all partitions that the
+      process reads from now on, ``info`` if its group took the others from it before; ``delete``:
+      of the records before an offset; ``commit``: of a group's offsets. Events of a process:
+      ``crash``; ``stop`` and ``continue``, as by SIGSTOP and SIGCONT.
     - ``time``: seconds on one clock that never goes backwards.
     - ``sent``, ``polled``: (offset, value) pairs by partition, in order. A poll without a result
       may record its partitions without pairs.
-    - ``positions``: offsets by partition. For ``assign`` and ``commit`` the next offset to read; in
-      ``assign`` None if it is unknown or unchanged. For ``delete`` the first offset to keep.
+    - ``positions``: offsets by partition. For ``assign``, ``commit`` and ``txn`` the next offset to
+      read; in ``assign`` None if it is unknown or unchanged. For ``delete`` the first to keep.
     - ``atomic``: all records sent are in the log or none; a partition's have successive offsets.
     - ``final``: a poll at the end. All final polls together read the whole log, or, if there are
       transactions, all committed records.
-    - ``group``, ``generation``: the consumer group of ``assign`` and ``commit``, and its
+    - ``group``, ``generation``: the consumer group of ``assign``, ``commit`` and ``txn``, and its
       generation, which begins at 1. A commit without a generation resets the group.
     """
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from pylog.testing.checker.anomaly import Finding
-from pylog.testing.checker.index import NO_LINE, NO_OPERATION, Index
+from pylog.testing.checker.index import NO_LINE, Index
+from pylog.testing.checker.partition_index import NO_OPERATION
 
 Edge = tuple[int, int]
 Edges = Callable[[Index], Iterable[Edge]]

@@ -9,19 +9,23 @@ from pylog.testing.checker.index import Index
 
 CONTRADICTIONS = {
     # of an older generation, accepted after a newer one owned the partition
-    "zombie-commit": "which generation {} had by then",
+    "zombie-commit": "committed offset {}, which generation {} had by then",
     # the committed offset went back; without a generation it may do so: it is a reset
-    "commit-regression": "where {} was committed already",
-    "commit-ahead": "where no member had come further than {}",
+    "commit-regression": "committed offset {}, where {} was committed already",
+    "commit-ahead": "committed offset {}, where no member had come further than {}",
+    # a member was given a partition, and did not begin at what was committed
+    "lost-commit": "began at offset {}, where {} was committed already",
+    "aborted-commit": "began at offset {}, which only failed commits had",
 }
 
 
 def commits(index: Index, kind: str) -> Iterator[Finding]:
-    """A commit was accepted that contradicts what its group had done before."""
+    """A commit was accepted, or a member began, against what the group had done before."""
     for commit in index.groups.wrong:
         if commit.kind == kind:
-            text = f"process {commit.process} of group {commit.group!r} committed offset {commit.offset}, "
-            yield Finding(text + CONTRADICTIONS[kind].format(commit.against), commit.partition, commit.offset)
+            what = CONTRADICTIONS[kind].format(commit.offset, commit.against)
+            text = f"process {commit.process} of group {commit.group!r} {what}"
+            yield Finding(text, commit.partition, commit.offset)
 
 
 def group_overlap(index: Index) -> Iterator[Finding]:

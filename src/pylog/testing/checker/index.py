@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from pylog.testing import history
 from pylog.testing.checker.group_index import GroupIndex
-from pylog.testing.history import COMMIT, DELETE, FAIL, INFO, INVOKE, OK, POLL, Operation, Pair
+from pylog.testing.checker.partition_index import IS_ACKNOWLEDGED, IS_REFUSED, NO_OFFSET, NO_OPERATION, PartitionIndex
+from pylog.testing.checker.transaction_index import TransactionIndex
+from pylog.testing.history import BEGIN, COMMIT, DELETE, FAIL, INFO, INVOKE, OK, POLL, TRANSACTION, Operation, Pair
 
-NO_OFFSET = NO_OPERATION = NO_LINE = -1
-IS_UNKNOWN, IS_ACKNOWLEDGED, IS_REFUSED = range(3)
+NO_LINE = -1
 
 
 class Jump(NamedTuple):
@@ -36,86 +37,6 @@ class Wait(NamedTuple):
     seconds: float
 
 
-class PartitionIndex:
-    """One partition. Its values are numbered in the order of sending; arrays are by that number."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.ids: dict[int, int] = {}
-        self.values = array("q")
-        self.node = array("q")  # the operation that sent it
-        self.process = array("q")
-        self.outcome = bytearray()
-        self.floor = array("q")  # the greatest offset acknowledged before it was sent
-        self.acked_at = array("q")
-        self.acked_time = array("d")
-        self.first_at = array("q")  # the first offset in a completed send or any poll
-        self.read_at = array("q")  # the first offset in a successful poll
-        self.final_at = array("q")
-        self.at: dict[int, int] = {}  # offset -> the first value seen there
-        self.conflicts: set[tuple[int, int]] = set()  # (offset, another value seen there)
-        self.repeats: set[tuple[int, int]] = set()  # (value, another offset of it)
-        self.altered: set[int] = set()  # offsets of values with a wrong checksum
-        self.batches: list[tuple[int, int]] = []  # atomic: first number and count
-        self.acked_max = self.read_max = NO_OFFSET
-        self.deleted_to = 0
-        self.has_final = False
-        self.final_from = NO_OFFSET
-        self._offsets: list[int] = []
-
-    def id_of(self, value: int) -> int:
-        known = self.ids.get(value)
-        return self._add(value) if known is None else known
-
-    def _add(self, value: int) -> int:
-        number = self.ids[value] = len(self.values)
-        self.values.append(value)
-        for numbers in (self.node, self.process, self.floor, self.acked_at, self.first_at, self.read_at, self.final_at):
-            numbers.append(-1)
-        self.acked_time.append(0.0)
-        self.outcome.append(IS_UNKNOWN)
-        return number
-
-    def send(self, pairs: Sequence[Pair], node: int, process: int, atomic: bool) -> None:
-        first = len(self.values)
-        for _, value in pairs:
-            assert value is not None
-            number = self.id_of(value)
-            self.floor[number] = self.acked_max
-            self.attribute(number, node, process)
-        if atomic and len(self.values) - first == len(pairs) > 1:
-            self.batches.append((first, len(pairs)))
-
-    def attribute(self, number: int, node: int, process: int) -> None:
-        self.node[number], self.process[number] = node, process
-
-    def see(self, number: int, offset: int) -> None:
-        if self.at.setdefault(offset, number) != number:
-            self.conflicts.add((offset, number))
-        first = self.first_at[number]
-        if first == NO_OFFSET:
-            self.first_at[number] = offset
-        elif first != offset:
-            self.repeats.add((number, offset))
-
-    def read(self, number: int, offset: int, final: bool) -> None:
-        if self.read_at[number] == NO_OFFSET:
-            self.read_at[number] = offset
-            self.read_max = max(self.read_max, self.first_at[number])
-        if final:
-            self.final_at[number] = offset
-
-    def gone_to(self) -> int:
-        """Records before it may be gone: deleted on request, and not in the final log."""
-        return self.deleted_to if self.final_from == NO_OFFSET else min(self.deleted_to, self.final_from)
-
-    def offsets(self) -> list[int]:
-        """All offsets with a value, ascending."""
-        if len(self._offsets) != len(self.at):
-            self._offsets = sorted(self.at)
-        return self._offsets
-
-
 class Actor:
     """The state of a process between its operations."""
 
@@ -123,6 +44,7 @@ class Actor:
         self.cursor: dict[str, int] = {}  # the last offset read, or the one before the next
         self.acked: dict[str, tuple[int, int]] = {}  # the last acknowledgement: offset, operation
         self.node = NO_OPERATION  # the last operation invoked
+        self.begun = NO_OPERATION  # a transaction whose commit it has not invoked yet
         self.polls = False  # whether that is a poll without an answer
         self.asks = ""  # the function it waits for
         self.deleting: dict[str, int | None] = {}  # invoked, not answered yet
@@ -141,13 +63,13 @@ class Index:
         self.jumps: list[Jump] = []
         self.sends_back: list[Jump] = []  # acknowledged offsets that do not rise by one
         self.waits: list[Wait] = []
-        self.own_reads: list[tuple[int, str, int]] = []  # process, partition, value
+        self.early_reads: list[tuple[int, str, int]] = []  # process, partition, value: before its commit
         self.processes = array("q")  # by operation, in the order of invocation
         self.asked = array("q")  # the line of its invocation, or one that is certainly before it
         self.done = array("q")
         self.flows: list[tuple[int, int]] = []  # (operation that sent, operation that read)
         self.lag_max_s = 0.0
-        self.transactions: dict[int, list[tuple[str, int]]] = {}  # operation -> partition, value
+        self.transactions = TransactionIndex(self.partitions)
         self.groups = GroupIndex()
         self.operations = self.polled = 0
         self._late: list[tuple[PartitionIndex, int, int]] = []
@@ -207,6 +129,7 @@ class Index:
             self._delete(actor.deleting)
             if actor.asks:
                 self._waited(process, actor.asks, end - actor.since)
+        self.transactions.end()
         for partition, number, reader in self._late:
             if partition.node[number] != NO_OPERATION:
                 self.flows.append((partition.node[number], reader))
@@ -228,18 +151,25 @@ class Index:
     def _ask(self, op: Operation, actor: Actor) -> None:
         self._delete(actor.deleting)  # without an answer it may have happened
         actor.deleting = dict(op.positions) if op.f == DELETE else {}
+        if op.f in (COMMIT, TRANSACTION):
+            self.groups.ask(op.process, op.group, op.positions)
+        if op.f == TRANSACTION and self._end_begun(actor):
+            self.transactions.decide(actor.node)
+            return
         actor.node, actor.polls = self._node(op.process, self.operations), op.f == POLL
         for name, pairs in op.sent.items():
             self.partition(name).send(pairs, actor.node, op.process, op.atomic)
-        if op.f == history.TRANSACTION:
-            self.transactions[actor.node] = [
-                (name, self.partition(name).id_of(value))
-                for name, pairs in op.sent.items()
-                for _, value in pairs
-                if value is not None
-            ]
-        elif op.f == COMMIT:
-            self.groups.ask(op.process, op.group, op.positions)
+        if op.f in (BEGIN, TRANSACTION):
+            self.transactions.send(actor.node, op.sent, begins=op.f == BEGIN)
+        if op.f == BEGIN:
+            actor.begun = actor.node
+
+    def _end_begun(self, actor: Actor) -> bool:
+        """The process goes on with the transaction that it has begun. False if there is none."""
+        if actor.begun == NO_OPERATION:
+            return False
+        actor.node, actor.begun, actor.polls = actor.begun, NO_OPERATION, False
+        return True
 
     def _delete(self, positions: Mapping[str, int | None]) -> None:
         for name, before in positions.items():
@@ -257,8 +187,20 @@ class Index:
         elif op.f == COMMIT:
             if op.type == OK:
                 self.groups.commit(op.process, op.group, op.generation, op.positions)
+            elif op.type == FAIL:
+                self.groups.refuse(op.process, op.group, op.positions)
         else:
+            if op.f == TRANSACTION:
+                self._end_transaction(op, actor)
             self._answer_records(op, actor)
+
+    def _end_transaction(self, op: Operation, actor: Actor) -> None:
+        self._end_begun(actor)
+        if op.type == OK:
+            self.groups.commit(op.process, op.group, op.generation, op.positions)
+        elif op.type == FAIL:
+            self.groups.refuse(op.process, op.group, op.positions)
+            self.transactions.refuse(actor.node)
 
     def _answer_records(self, op: Operation, actor: Actor) -> None:
         if self._was_not_asked(op, actor):
@@ -291,6 +233,8 @@ class Index:
             if op.type == FAIL:
                 partition.outcome[number] = IS_REFUSED
             if op.type != OK:
+                if op.type == INFO and offset is not None:
+                    partition.claimed_at[number] = offset
                 continue
             partition.outcome[number] = IS_ACKNOWLEDGED
             if offset is None:
@@ -329,8 +273,8 @@ class Index:
             sender = partition.node[number]
             if sender == NO_OPERATION:
                 self._late.append((partition, number, node))
-            elif sender == node:
-                self.own_reads.append((op.process, name, partition.values[number]))
+            elif sender == node or sender in self.transactions.undecided:
+                self.early_reads.append((op.process, name, partition.values[number]))
             elif sender != writer:
                 writer = sender
                 self.flows.append((sender, node))

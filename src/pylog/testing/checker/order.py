@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from pylog.testing.checker.anomaly import Finding
-from pylog.testing.checker.index import NO_OFFSET, NO_OPERATION, Index, Jump, PartitionIndex
+from pylog.testing.checker.index import Index, Jump
+from pylog.testing.checker.partition_index import NO_OFFSET, NO_OPERATION, PartitionIndex
 from pylog.testing.checker.records import Located
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pylog.testing.checker.anomaly import Finding
-from pylog.testing.checker.index import IS_ACKNOWLEDGED, IS_REFUSED, NO_OFFSET, NO_OPERATION, Index, PartitionIndex
+from pylog.testing.checker.index import Index
+from pylog.testing.checker.partition_index import IS_ACKNOWLEDGED, IS_REFUSED, NO_OFFSET, NO_OPERATION, PartitionIndex
 
 Located = Iterator[tuple[str, int]]
 
@@ -60,9 +61,9 @@ def aborted_read(partition: PartitionIndex) -> Located:
 
 
 def precommitted_read(index: Index) -> Iterator[Finding]:
-    """A transaction read a value that it had sent itself."""
-    for process, name, value in index.own_reads:
-        yield Finding(f"process {process} read value {value} in the transaction that sent it", name)
+    """A value was read before its transaction was to be committed, also by that transaction."""
+    for process, name, value in index.early_reads:
+        yield Finding(f"process {process} read value {value} before the commit of its transaction", name)
 
 
 def corrupt_value(partition: PartitionIndex) -> Located:
@@ -99,7 +100,7 @@ def torn_batch(partition: PartitionIndex) -> Located:
 
 def torn_transaction(index: Index) -> Iterator[Finding]:
     """Only a part of a transaction's records is in the final log."""
-    for records in index.transactions.values():
+    for records in index.transactions.records.values():
         there: set[bool] = set()
         for name, number in records:
             partition = index.partitions[name]

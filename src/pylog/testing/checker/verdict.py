@@ -11,7 +11,8 @@ from typing import NamedTuple
 from pylog.testing.checker import groups, order, records
 from pylog.testing.checker.anomaly import Anomaly, Finding
 from pylog.testing.checker.cycles import cycles, process, realtime, wr, ww
-from pylog.testing.checker.index import IS_ACKNOWLEDGED, IS_REFUSED, Index, PartitionIndex
+from pylog.testing.checker.index import Index
+from pylog.testing.checker.partition_index import IS_ACKNOWLEDGED, IS_REFUSED, PartitionIndex
 from pylog.testing.history import Operation
 
 SHOWN_MAX = 20
