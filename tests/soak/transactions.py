@@ -1,44 +1,70 @@
-"""A pipeline in transactions, killed at random: its output equals its input exactly.
+"""A pipeline in transactions, killed at random: its output equals its input exactly, and its history has no anomaly.
 
-Two workers copy the records of four partitions to four others, 1 to 100 in a transaction, together with their position in
-the input. One transaction in ten is aborted on purpose. The controller kills a worker and starts another one with its id;
-now and then it stops one beyond its timeout, and lets it go on beside its successor, or without one. All the time, readers
-with and without permission to write look whether a dead owner's records are hidden.
+Two workers, the members of a group, copy the records of four partitions to four others, 1 to 100 in a transaction, which
+commits the group's offsets, too. One transaction in ten is aborted on purpose. The controller kills a worker and starts another
+one with its id; now and then it stops one beyond its timeout, and lets it go on beside its successor, or without one. All the
+time, consumers with and without permission to write read the output, and look whether a dead owner's records are hidden.
+
+All of them tell what they ask and what they are answered. After every ``WINDOW`` records of the input the controller waits
+until all is copied, checks the history (``pylog.testing.checker``), and begins another one: so a soak of hours needs no more
+memory than a minute's, beside a number for each record.
 
     python -m tests.soak transactions --seconds 60 [--seed N] [--directory DIR]
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
 import select
 import signal
+import socket
 import time
 import traceback
 from array import array
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pylog import Log, Producer, ProducerRecord
-from pylog.errors import ProducerFenced, TransactionAborted
+from pylog import Consumer, Log, ProducerRecord, TopicPartition
+from pylog.errors import ProducerFenced
+from pylog.group.admin import GroupAdmin
+from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
 from pylog.partition.read.reader import Cursor
 from pylog.partition.read.undecided import Outcome
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
+from pylog.testing.checker import check
+from pylog.testing.history import (
+    ASSIGN,
+    BEGIN,
+    CONTINUE,
+    CRASH,
+    DELETE,
+    INFO,
+    INVOKE,
+    OK,
+    POLL,
+    SEND,
+    STOP,
+    TRANSACTION,
+    Operation,
+    read_history,
+)
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.table import TransactionTable
 from tests.soak.part import Outcome as Done
+from tests.soak.pipeline import GROUP, IN, OUT, PARTITIONS, TIMEOUT_MS, Copy, Orders, Worker
 
-PARTITIONS = 4
 WORKERS = 2
-TIMEOUT_MS = 300
 HIDDEN_MAX_S = 1.0
-LEAD = 1_500  # records of the input that wait, at most
+STUCK_S = 10.0
+LEAD = 1_500  # records of a partition of the input that wait, at most
+WINDOW = 100_000  # records of the input
 PROBLEMS_MAX = 5
+FEEDER, READER, WRITER, LAST_READER, WORKER = range(5)  # processes in the history; the workers count on
 
 
 class Settings(NamedTuple):
@@ -64,68 +90,13 @@ def run_kills(seed: int, directory: Path, is_over: Callable[[int, float], bool],
         began = time.monotonic()
         while not is_over(controller.figures["kills"], time.monotonic() - began) and not controller.is_failed:
             controller.disturb()
-        controller.drain()
+            if controller.is_window_full:
+                controller.end_window()
+        controller.end_window()
     finally:
         controller.end_all()
     controller.check()
     return Done({name: float(figure) for name, figure in controller.figures.items()}, controller.problems)
-
-
-# The pipeline
-
-
-def worker(directory: Path, number: int, seed: int, pipe: int) -> None:
-    """Copy for ever. Ends if it is fenced."""
-    rng = random.Random(seed)
-    log = Log(directory)
-    producer = Producer(log, transactional_id=f"worker-{number}", transaction_timeout_ms=TIMEOUT_MS)
-    producer.init_transactions()
-    assert producer._transactions is not None
-    assert producer._transactions._owner is not None
-    tell(pipe, {"owner": producer._transactions._owner.producer_id})
-    mine = range(number, PARTITIONS, WORKERS)
-    while True:
-        try:
-            positions = {partition: position_of(log, partition) for partition in mine}
-            while True:
-                copy_some(log, producer, positions, rng, pipe)
-        except TransactionAborted:
-            tell(pipe, {"aborted late": 1})
-            producer.abort_transaction()
-
-
-def copy_some(log: Log, producer: Producer, positions: dict[int, int], rng: random.Random, pipe: int) -> None:
-    """One transaction."""
-    source = rng.choice(list(positions))
-    records = list(islice(log.partition("in", source).scan(positions[source]), rng.randint(1, 100)))
-    producer.begin_transaction()
-    if not records:
-        producer.commit_transaction()  # it notices that it is fenced, also without input
-        time.sleep(0.005)
-        return
-    for record in records:
-        producer.send("out", b"%d %d" % (source, record.offset), partition=(record.offset * 3 + source) % PARTITIONS)
-        if rng.random() < 0.02:
-            producer.flush()
-    producer.send("positions", b"%d" % (records[-1].offset + 1), partition=source)
-    if rng.random() < 0.1:
-        producer.abort_transaction()
-        tell(pipe, {"aborted on purpose": 1})
-    else:
-        producer.commit_transaction()
-        positions[source] = records[-1].offset + 1
-        tell(pipe, {"committed": 1})
-
-
-def position_of(log: Log, partition: int) -> int:
-    """The next input record of a partition, as the last committed transaction has it."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        values, is_blocked = visible(log, "positions", partition)
-        if not is_blocked:
-            return int(values[-1]) if values else 0
-        time.sleep(0.005)
-    raise AssertionError(f"positions-{partition} is blocked, and nobody else writes there")
 
 
 def visible(log: Log, topic: str, number: int, start: int = 0) -> tuple[list[bytes], bool]:
@@ -143,20 +114,15 @@ def visible(log: Log, topic: str, number: int, start: int = 0) -> tuple[list[byt
         cursor = fetched.cursor
 
 
-def tell(pipe: int, what: dict[str, object]) -> None:
-    os.write(pipe, json.dumps(what).encode() + b"\n")
-
-
 # The controller
 
 
 class Process(NamedTuple):
     """A worker. ``serial`` is no other's, also if the system uses a process id again."""
 
-    number: int
+    slot: int
     serial: int
     pid: int
-    pipe: int
 
 
 class Controller:
@@ -165,32 +131,27 @@ class Controller:
     def __init__(self, seed: int, directory: Path, settings: Settings) -> None:
         logging.disable(logging.CRITICAL)
         self.directory = directory / "log"
+        self.history_path = directory / "history.jsonl"
         self.settings = settings
         self.rng = random.Random(seed)
         self.problems: list[str] = []
-        self.figures = dict.fromkeys(
-            (
-                "kills",
-                "stops",
-                "successors of stopped ones",
-                "fenced",
-                "committed",
-                "aborted on purpose",
-                "aborted late",
-            ),
-            0,
-        )
+        self.figures: Counter[str] = Counter()
         self.hidden_max_s = 0.0
         self.sent = [0] * PARTITIONS
+        self.copied = [0] * PARTITIONS  # as the workers told, so rather more
+        self.busy: set[int] = set()  # serials: in a transaction
+        self.assigned: dict[int, Operation] = {}  # by serial: what it told last
         self.owners: dict[int, int] = {}  # producer id: serial
         self.died_at: dict[int, float] = {}  # by serial
-        self.started = 0
+        self.started = WORKER
+        self.ear, self.mouth = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ear.setblocking(False)
         self.log = Log(self.directory)
-        for topic in ("in", "out", "positions"):
+        for topic in (IN, OUT):
             self.log.create_topic(topic, partitions=PARTITIONS)
         self.reader = Log(self.directory, read_only=True)
-        self._undecided: set[int] = set()
-        self._seen_ends = {id(log): [0] * PARTITIONS for log in (self.log, self.reader)}
+        self.observers = {READER: observer(self.reader), WRITER: observer(self.log)}
+        self.begin_window([0] * PARTITIONS)
         self.feed()
         self.workers = {number: self.start(number) for number in range(WORKERS)}
         self.stopped: list[tuple[Process, float]] = []
@@ -199,25 +160,69 @@ class Controller:
     def is_failed(self) -> bool:
         return len(self.problems) >= PROBLEMS_MAX
 
-    def start(self, number: int) -> Process:
-        receiver, sender = os.pipe()
-        seed = self.rng.randrange(1 << 32)
+    # Listening
+
+    def tell(self, process: int, type: str, f: str, **fields: Any) -> None:
+        """Through the same socket as everybody, so that it stands after what was told before."""
+        message = Operation(process, type, f, time.monotonic(), **fields).to_json().encode()
+        while True:
+            try:
+                self.mouth.send(message, socket.MSG_DONTWAIT)
+                return
+            except BlockingIOError:
+                self.listen()
+
+    def listen(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                message = self.ear.recv(1 << 20)
+                if message.startswith(b"!"):
+                    self.heed(*message[1:].decode().split("\t"))
+                else:
+                    self.history.write(message + b"\n")
+                    self.note(Operation.from_json(message))
+
+    def heed(self, kind: str, *words: str) -> None:
+        if kind == "owner":
+            self.owners[int(words[1])] = int(words[0])
+        elif kind == "count":
+            self.figures[words[0]] += 1
+        else:
+            self.problems.append(" ".join([kind, *words]))
+
+    def note(self, op: Operation) -> None:
+        if op.f == BEGIN:
+            self.busy.add(op.process)
+        elif op.f == TRANSACTION and op.type != INVOKE:
+            self.busy.discard(op.process)
+            if op.type == OK:
+                self.figures["committed"] += 1
+                for name, position in op.positions.items():
+                    number = int(name.rpartition("-")[2])
+                    self.copied[number] = max(self.copied[number], position or 0)
+        elif op.f == ASSIGN and op.group:
+            self.assigned[op.process] = op
+
+    # Starting, killing, stopping
+
+    def start(self, slot: int) -> Process:
+        self.started += 1
+        orders = Orders(self.directory, f"worker-{slot}", self.started, self.rng.randrange(1 << 32))
+        self.history.flush()  # else the child would write it, too, if it ever did
         pid = os.fork()
         if pid == 0:
-            os.close(receiver)
+            self.ear.close()
             status = 0
             try:
-                worker(self.directory, number, seed, sender)
+                worker = Worker(orders, self.mouth)
+                worker.run()
             except ProducerFenced:
-                tell(sender, {"fenced": 1})
+                worker.say("count", "fenced")
             except BaseException:  # noqa: BLE001  (told to the controller)
-                tell(sender, {"problem": traceback.format_exc()})
+                self.mouth.send(f"!worker {orders.number}\t{traceback.format_exc()}".encode())
                 status = 1
             os._exit(status)
-        os.close(sender)
-        os.set_blocking(receiver, False)
-        self.started += 1
-        return Process(number, self.started, pid, receiver)
+        return Process(slot, self.started, pid)
 
     def disturb(self) -> None:
         """Let them work for a while; then kill one, or stop one beyond its timeout."""
@@ -228,26 +233,36 @@ class Controller:
             self.kill(self.workers.pop(at))
             if self.rng.random() < 0.1:
                 self.look_on(HIDDEN_MAX_S * 1.2)  # nobody comes for a while
-            self.workers[at] = self.start(process.number)
+            self.workers[at] = self.start(process.slot)
             return
         self.figures["stops"] += 1
         os.kill(process.pid, signal.SIGSTOP)
+        self.tell(process.serial, INFO, STOP)
         if self.rng.random() < 0.5:  # another one takes its id; this one goes on later, and is fenced
             self.figures["successors of stopped ones"] += 1
             self.look_on(self.rng.choice((0.05, 1.0)), lets_stopped_go_on=False)
             self.stopped.append((process, time.monotonic() + 2 * TIMEOUT_MS / 1000))
-            self.workers[at] = self.start(process.number)
+            self.workers[at] = self.start(process.slot)
         else:
-            self.look_on(2 * TIMEOUT_MS / 1000, lets_stopped_go_on=False)
-            os.kill(process.pid, signal.SIGCONT)
+            self.look_on(self.rng.choice((2, 4)) * TIMEOUT_MS / 1000, lets_stopped_go_on=False)
+            self.go_on(process)
+
+    def go_on(self, process: Process) -> None:
+        self.tell(process.serial, INFO, CONTINUE)
+        os.kill(process.pid, signal.SIGCONT)
 
     def kill(self, process: Process) -> None:
         os.kill(process.pid, signal.SIGKILL)
         os.waitpid(process.pid, 0)
-        self.died_at[process.serial] = time.monotonic()
-        self.listen(process)
-        os.close(process.pipe)
+        self.ended(process)
         self.figures["kills"] += 1
+
+    def ended(self, process: Process) -> None:
+        self.died_at[process.serial] = time.monotonic()
+        self.tell(process.serial, INFO, CRASH)
+        self.listen()
+        self.busy.discard(process.serial)
+        self.assigned.pop(process.serial, None)
 
     def look_on(self, seconds: float, *, lets_stopped_go_on: bool = True) -> None:
         """Feed, listen, and read like others do.
@@ -257,13 +272,13 @@ class Controller:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.feed()
-            for process in list(self.workers.values()):
-                self.listen(process)
+            self.listen()
+            self.observe()
             if lets_stopped_go_on:
                 for process in self.continued():
                     self.wait_for_its_end(process)
             self.look_for_hidden()
-            select.select([], [], [], min(max(left, 0), 0.02))
+            select.select([self.ear], [], [], min(max(left, 0), 0.02))
 
     def continued(self, *, all_now: bool = False) -> list[Process]:
         """Let those go on that were stopped for long enough. All of them: one may hold a lock that another waits for."""
@@ -272,55 +287,58 @@ class Controller:
         found = [process for process, _ in self.stopped]
         self.stopped.clear()
         for process in found:
-            os.kill(process.pid, signal.SIGCONT)
+            self.go_on(process)
         return found
 
     def wait_for_its_end(self, process: Process) -> None:
         """It is fenced, and ends at its next call. Or it was stopped before it had taken the id: then its successor ends."""
-        if process.number not in self.workers:  # its successor was killed, perhaps before it had taken the id
+        if process.slot not in self.workers:  # its successor was killed, perhaps before it had taken the id
             self.kill(process)
             return
         until = time.monotonic() + 60
         while time.monotonic() < until:
-            for each in (process, *self.workers.values()):
-                self.listen(each)
-            for each, other in ((process, None), (self.workers.get(process.number), process)):
+            self.listen()
+            for each, other in ((process, None), (self.workers.get(process.slot), process)):
                 if each is not None and os.waitpid(each.pid, os.WNOHANG)[0]:
-                    self.died_at[each.serial] = time.monotonic()
-                    self.listen(each)
-                    os.close(each.pipe)
+                    self.ended(each)
                     if other is not None:
-                        self.workers[process.number] = other
+                        self.workers[process.slot] = other
                     return
-            self.feed()
+            self.feed()  # it notices only with its next transaction
             time.sleep(0.005)
         self.problems.append("a worker that was stopped, and has a successor, does not end, nor does that")
         self.kill(process)
 
     def feed(self) -> None:
         for number in range(PARTITIONS):
-            # How far the copy is, roughly: the output is as long as the input, in sum.
-            if sum(self.sent) - self.figures["committed"] * 50 < LEAD * PARTITIONS:
-                records = [ProducerRecord(b"x") for _ in range(100)]
-                self.sent[number] = self.log.partition("in", number).append(records, acks=1).last_offset + 1
+            if self.sent[number] - self.copied[number] < LEAD:
+                first, name = self.sent[number], f"{IN}-{number}"
+                self.sent[number] += 100
+                offsets = range(first, self.sent[number])
+                self.tell(FEEDER, INVOKE, SEND, sent={name: [[None, at] for at in offsets]}, atomic=True)
+                records = [ProducerRecord(b"%d" % at) for at in offsets]
+                base = self.log.partition(IN, number).append(records, acks=1).base_offset
+                self.tell(FEEDER, OK, SEND, sent={name: [[base + i, at] for i, at in enumerate(offsets)]})
 
-    def listen(self, process: Process) -> None:
-        for line in _lines(process.pipe):
-            told = json.loads(line)
-            if "owner" in told:
-                self.owners[told["owner"]] = process.serial
-            elif "problem" in told:
-                self.problems.append(f"worker {process.number}: {told['problem']}")
-            else:
-                for name, count in told.items():
-                    self.figures[name] += count
+    # Reading as others do
+
+    def observe(self) -> None:
+        for number, consumer in self.observers.items():
+            self.tell(number, OK, POLL, polled=polled_by(consumer))
 
     def look_for_hidden(self) -> None:
         """Whether an owner that has been dead for long still hides something from a reader."""
         for log in (self.reader, self.log):
-            for topic in ("out", "positions"):
-                for number in range(PARTITIONS):
-                    self._look(log, topic, number)
+            for topic, number in self.written():
+                self._look(log, topic, number)
+
+    def written(self) -> list[tuple[str, int]]:
+        """The partitions that transactions write to."""
+        partitions = [(OUT, number) for number in range(PARTITIONS)]
+        if OFFSETS_TOPIC in self.log.manager.existing_topics([OFFSETS_TOPIC]):
+            count = self.log.manager.existing_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions
+            partitions.append((OFFSETS_TOPIC, partition_of_group(GROUP, count)))
+        return partitions
 
     def _look(self, log: Log, topic: str, number: int) -> None:
         partition = log.manager.partition(topic, number)
@@ -345,36 +363,78 @@ class Controller:
                     f"{topic}-{number}: offset {first_offset} is hidden from a reader {who} {hidden_s:.2f} s after a death"
                 )
 
-    # The end
+    # Windows of the history
+
+    @property
+    def is_window_full(self) -> bool:
+        return sum(self.sent) - sum(self.window) >= WINDOW
+
+    def begin_window(self, ends: list[int]) -> None:
+        """What is before is not in this history: for it, it is deleted."""
+        self.window = list(self.sent)
+        self.history = open(self.history_path, "wb", buffering=1 << 20)  # noqa: SIM115 - closed in end_window
+        starts = {f"{IN}-{number}": at for number, at in enumerate(self.sent)}
+        starts.update({f"{OUT}-{number}": at for number, at in enumerate(ends)})
+        self.tell(FEEDER, OK, DELETE, positions=starts)
+        for number in self.observers:
+            self.tell(number, OK, ASSIGN, positions={f"{OUT}-{n}": at for n, at in enumerate(ends)})
+        for number, op in self.assigned.items():
+            self.tell(
+                number, OK, ASSIGN, positions=dict.fromkeys(op.positions), group=op.group, generation=op.generation
+            )
+        self.ends = ends
+
+    def end_window(self) -> None:
+        """All is copied, and nobody is in a transaction. Read it once more, and check the history."""
+        self.drain()
+        self.observe()
+        consumer = observer(self.reader, self.ends)
+        self.tell(LAST_READER, OK, ASSIGN, positions={f"{OUT}-{n}": at for n, at in enumerate(self.ends)})
+        while any((polled := polled_by(consumer)).values()):
+            self.tell(LAST_READER, OK, POLL, polled=polled, final=True)
+        self.tell(LAST_READER, OK, POLL, polled=polled, final=True)
+        ends = [consumer.position(TopicPartition(OUT, number)) for number in range(PARTITIONS)]
+        consumer.close()
+        self.listen()
+        self.history.close()
+        verdict = check(read_history(self.history_path), stuck_s=STUCK_S)
+        if not verdict.ok:
+            kept = self.history_path.with_suffix(f".{self.figures['histories']}.jsonl")
+            self.history_path.rename(kept)
+            self.problems += [*str(verdict).splitlines()[:50], f"the history: {kept}"]
+        self.figures["histories"] += 1
+        self.figures["operations"] += verdict.operations
+        self.figures["polled"] += verdict.polled
+        self.begin_window(ends)
 
     def drain(self) -> None:
-        """Nobody is disturbed any more: the workers come to the end of the input."""
+        """Nobody is disturbed: the workers come to the end of the input."""
         until = time.monotonic() + self.settings.drain_s
         for process in self.continued(all_now=True):
             self.wait_for_its_end(process)
         while not self.is_failed:
-            for process in self.workers.values():
-                self.listen(process)
-            done = [self.position(number) for number in range(PARTITIONS)]
-            if done == self.sent:
+            self.listen()
+            self.observe()
+            committed = self.reader.manager.part(GroupAdmin).committed(GROUP)
+            done = [at.offset if (at := committed.get(TopicPartition(IN, n))) else 0 for n in range(PARTITIONS)]
+            if done == self.sent and not self.busy:
                 return
             if time.monotonic() > until:
                 self.problems.append(
-                    f"after {self.settings.drain_s:g} s the input is copied up to {done} of {self.sent}"
+                    f"after {self.settings.drain_s:g} s the input is copied up to {done} of {self.sent}; busy: {self.busy}"
                 )
                 return
-            time.sleep(0.05)
+            select.select([self.ear], [], [], 0.02)
 
-    def position(self, number: int) -> int:
-        values, _ = visible(self.reader, "positions", number)
-        return int(values[-1]) if values else 0
+    # The end
 
     def end_all(self) -> None:
         for process in [*self.workers.values(), *(process for process, _ in self.stopped)]:
             os.kill(process.pid, signal.SIGKILL)
             os.waitpid(process.pid, 0)
-            self.listen(process)
-            os.close(process.pipe)
+            self.ended(process)
+        for end in (self.history, self.ear, self.mouth, *self.observers.values()):
+            end.close()
 
     def check(self) -> None:
         """Output equals input exactly, for every reader; no transaction stays open."""
@@ -383,12 +443,12 @@ class Controller:
         for name, log in (("a reader", self.reader), ("a writer", self.log)):
             found = array("q")
             for number in range(PARTITIONS):
-                values, is_blocked = visible(log, "out", number)
+                values, is_blocked = visible(log, OUT, number)
                 if is_blocked:
                     self.problems.append(f"{name}: out-{number} is blocked, and every owner is dead")
                 last = [-1] * PARTITIONS
                 for value in values:
-                    source, offset = map(int, value.split())
+                    source, offset, _ = Copy.parse(value)
                     if offset <= last[source]:
                         self.problems.append(f"{name}: out-{number} has {offset} of in-{source} after {last[source]}")
                     last[source] = offset
@@ -399,34 +459,31 @@ class Controller:
                     f"{name}: {len(found)} records of {len(expected)}: {len(set(expected) - set(found))} lost, {twice} twice"
                 )
         self.figures["table entries"] = len(self.log.manager.part(TransactionTable)._commits)
-        for topic in ("out", "positions"):
-            for number in range(PARTITIONS):
+        for topic, number in self.written():
+            if topic == OUT:
                 self.log.partition(topic, number).append([ProducerRecord(b"end")], acks=1)
-                partition = self.log.manager.partition(topic, number)
-                partition.directory.clock.sleep(0.25)
-                partition.settle_transactions()
-                if partition.open_transactions():
-                    self.problems.append(f"{topic}-{number}: {partition.open_transactions()} stay open")
+            partition = self.log.manager.partition(topic, number)
+            partition.directory.clock.sleep(0.25)
+            partition.settle_transactions()
+            if partition.open_transactions():
+                self.problems.append(f"{topic}-{number}: {partition.open_transactions()} stay open")
         self.problems += [f"verify: {problem}" for problem in self.log.verify().problems]
         self.reader.close()
         self.log.close()
         logging.disable(logging.NOTSET)
 
 
-_left: dict[int, bytes] = {}
+def observer(log: Log, starts: list[int] | None = None) -> Consumer:
+    """A consumer of the whole output."""
+    consumer = Consumer(log, isolation_level="read_committed", max_poll_records=2_000)
+    consumer.assign([TopicPartition(OUT, number) for number in range(PARTITIONS)])
+    for number in range(PARTITIONS):
+        consumer.seek(TopicPartition(OUT, number), starts[number] if starts else 0)
+    return consumer
 
 
-def _lines(pipe: int) -> Iterator[bytes]:
-    data = _left.pop(pipe, b"")
-    while True:
-        try:
-            more = os.read(pipe, 1 << 16)
-        except BlockingIOError:
-            break
-        if not more:
-            break
-        data += more
-    *lines, rest = data.split(b"\n")
-    if rest:
-        _left[pipe] = rest
-    yield from lines
+def polled_by(consumer: Consumer) -> dict[str, list[Any]]:
+    polled: dict[str, list[Any]] = {f"{OUT}-{number}": [] for number in range(PARTITIONS)}
+    for record in consumer.poll(0.0):
+        polled[f"{OUT}-{record.partition}"].append([record.offset, Copy.parse(record.value or b"").value])
+    return polled

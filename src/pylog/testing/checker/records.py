@@ -113,7 +113,7 @@ def torn_transaction(index: Index) -> Iterator[Finding]:
 
 
 def retention_early(partition: PartitionIndex) -> Located:
-    """The log begins after the greatest offset up to which any process asked to delete."""
+    """The log begins after a record that no process asked to delete."""
     first, deleted_to = partition.final_from, partition.deleted_to
-    if first > deleted_to:
+    if any(deleted_to <= offset < first for offset in partition.at):
         yield f"the log begins at offset {first}; nothing from offset {deleted_to} on was to go", first
