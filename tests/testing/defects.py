@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from pylog.testing.history import ASSIGN, FAIL, INVOKE, OK, SEND, Operation
+from pylog.testing.history import ASSIGN, BEGIN, CRASH, FAIL, INFO, INVOKE, OK, SEND, TRANSACTION, Operation
 
 History = list[Operation]
 Defect = Callable[[History, random.Random], "History | None"]
@@ -254,7 +254,51 @@ def torn(history: History, random_: random.Random) -> History | None:
     return without(history, name, random_.choice(values))
 
 
+def transactions(history: History) -> Iterator[tuple[int, list[tuple[str, int]], str]]:
+    """Where each begins, its records in the final log, and its fate: a type, or "crash"."""
+    final = {(name, history[at].polled[name][place][1]) for at, name, place in records(history, final=True)}
+    for number, op in enumerate(history):
+        if op.f == BEGIN:
+            fates = [o.type if o.f == TRANSACTION else CRASH for o in history[number + 1 :] if o.process == op.process]
+            values = [(name, value) for name, pairs in op.sent.items() for _, value in pairs if value is not None]
+            yield number, [value for value in values if value in final], fates[-1]
+
+
+def torn_transaction(history: History, random_: random.Random) -> History | None:
+    """Of a transaction that nobody was told of, one record is missing in the log."""
+    deleted = {name for op in history if op.f == "delete" for name in op.positions}  # it may have been among those
+    found = [
+        (name, value)
+        for _, there, fate in transactions(history)
+        for name, value in there
+        if len(there) > 1 and fate in (INFO, CRASH) and name not in deleted
+    ]
+    chosen = one_of(random_, found)
+    return None if chosen is None else without(history, *chosen)
+
+
+def aborted_and_there(history: History, random_: random.Random) -> History | None:
+    """A transaction is said to be aborted, and its records are in the log."""
+    begun = {history[number].process for number, there, fate in transactions(history) if there and fate == OK}
+    found = [n for n, op in enumerate(history) if op.f == TRANSACTION and op.type == OK and op.process in begun]
+    chosen = one_of(random_, found)
+    return None if chosen is None else [*history[:chosen], history[chosen]._replace(type=FAIL), *history[chosen + 1 :]]
+
+
+def read_while_open(history: History, random_: random.Random) -> History | None:
+    """A record of a transaction is read before the commit."""
+    chosen = one_of(random_, [(number, there) for number, there, _ in transactions(history) if there])
+    if chosen is None:
+        return None
+    number, there = chosen
+    name, value = random_.choice(there)
+    offset = next(history[at].polled[name][place][0] for at, n, place in records(history, final=True)
+                  if n == name and history[at].polled[name][place][1] == value)  # fmt: skip
+    poll = Operation(77, OK, "poll", history[number].time, polled={name: [[offset, value]]})
+    return [*history[: number + 1], poll, *history[number + 1 :]]
+
+
 DEFECTS: list[Defect] = [
     *(lost, swapped, exchanged, repeated, altered, misplaced, refused_and_there, acknowledged_elsewhere, cut, missed),
-    *(read_again, read_before_sent, torn),
+    *(read_again, read_before_sent, torn, torn_transaction, aborted_and_there, read_while_open),
 ]

@@ -11,7 +11,20 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from pylog.testing.history import ASSIGN, CRASH, DELETE, FAIL, INFO, INVOKE, OK, POLL, SEND, Operation
+from pylog.testing.history import (
+    ASSIGN,
+    BEGIN,
+    CRASH,
+    DELETE,
+    FAIL,
+    INFO,
+    INVOKE,
+    OK,
+    POLL,
+    SEND,
+    TRANSACTION,
+    Operation,
+)
 
 
 def history(text: str) -> list[Operation]:
@@ -54,11 +67,11 @@ def _operation(words: list[str], time: float) -> Operation:
 
 
 class Player:
-    """Producers that fail, crash and are answered late; consumers; deletions: all as a right log would have it."""
+    """Producers that fail, crash and are answered late; transactions; consumers; deletions: all as a right log would have it."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.random = random.Random(seed)
-        self.logs: dict[str, list[int]] = {"t": [], "u": []}
+        self.logs: dict[str, list[int | None]] = {"t": [], "u": []}  # None is of an aborted transaction
         self.starts = dict.fromkeys(self.logs, 0)
         self.operations: list[Operation] = []
         self.next_value = 0
@@ -66,7 +79,8 @@ class Player:
         self.cursors: dict[int, dict[str, int]] = {}
         self.pending: list[tuple[int, Operation]] = []  # answers on their way
         for step in range(steps):
-            self.random.choice((self.send, self.send, self.poll, self.poll, self.assign, self.delete))(step)
+            does = (self.send, self.send, self.transaction, self.poll, self.poll, self.assign, self.delete)
+            self.random.choice(does)(step)
             self.deliver(step)
         self.deliver(1 << 30)
         self.read_all()
@@ -100,11 +114,28 @@ class Player:
             answer = Operation(process, fate, SEND, sent=where if fate == OK else asked)
             self.pending.append((step + self.random.choice((0, 0, 1, 5)), answer))
 
+    def transaction(self, step: int) -> None:
+        process = 2000 + step
+        names = self.random.sample("tu", self.random.choice((1, 2)))
+        sent = {name: [self.value() for _ in range(self.random.choice((1, 2, 5)))] for name in names}
+        asked = {name: [[None, value] for value in values] for name, values in sent.items()}
+        self.add(process, INVOKE, BEGIN, sent=asked)
+        fate = self.random.choice((OK, OK, FAIL, INFO, CRASH, ""))
+        happens = fate == OK or (fate in (INFO, CRASH) and self.random.random() < 0.5)
+        where = {name: [[self.append(name, v if happens else None), v] for v in vs] for name, vs in sent.items()}
+        if fate in (OK, INFO, CRASH):
+            self.add(process, INVOKE, TRANSACTION)
+        if fate in (OK, FAIL, INFO):
+            answer = Operation(process, fate, TRANSACTION, sent=asked if fate == FAIL else where)
+            self.pending.append((step + self.random.choice((0, 0, 1, 5)), answer))
+        else:
+            self.add(process, INFO, CRASH)
+
     def value(self) -> int:
         self.next_value += 1
         return self.next_value
 
-    def append(self, name: str, value: int) -> int:
+    def append(self, name: str, value: int | None) -> int:
         self.logs[name].append(value)
         return len(self.logs[name]) - 1
 
@@ -119,11 +150,11 @@ class Player:
     def poll(self, _: int) -> None:
         process = self.random.randrange(3)
         cursors = self.cursors.get(process, {})
-        got: dict[str, list[list[int]]] = {}
+        got: dict[str, list[list[int]]] = {}  # offset and value
         for name in cursors:
             first = max(cursors[name], self.starts[name])
             values = self.logs[name][first : first + self.random.choice((0, 1, 3, 100))]
-            got[name] = [[first + i, value] for i, value in enumerate(values)]
+            got[name] = [[first + i, value] for i, value in enumerate(values) if value is not None]
             cursors[name] = first + len(values)
         self.add(process, OK, POLL, polled=got)
 
@@ -139,6 +170,6 @@ class Player:
         self.add(0, OK, ASSIGN, positions=dict(self.starts))
         for name, values in self.logs.items():
             start = self.starts[name]
-            pairs = [[start + i, value] for i, value in enumerate(values[start:])]
+            pairs = [[start + i, value] for i, value in enumerate(values[start:]) if value is not None]
             for first in range(0, len(pairs) or 1, 50):
                 self.add(0, OK, POLL, polled={name: pairs[first : first + 50]}, final=True)

@@ -98,6 +98,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
         [
             "1 invoke begin 10; 1 invoke txn; 2 ok poll 10@0; 1 ok txn 10@0",
             "1 invoke begin 10; 2 info poll 10@0; 1 invoke txn; 1 ok txn 10@0",
+            "1 invoke begin 10; 2 ok poll 10@0; 1 fail txn",
             "1 invoke txn sent 10; 1 ok txn sent 10@1 polled 9@0; 2 ok send 9@0",
             "1 ok txn sent 10@0; 1 ok poll 10@0",
             "1 invoke txn sent 10; 1 info txn sent 10 polled 10@0; 2 ok poll 10@0",
@@ -328,12 +329,14 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
         [
             "1 invoke txn 10 u: 11; 1 ok txn 10@0 u: 11@0; 0 ok poll final 10@0 u:",
             "1 invoke txn 10 11; 1 info crash; 0 ok poll final 11@1",
+            "2 ok delete @1; 1 invoke txn 10 u: 11; 1 info crash; 0 ok poll final t: u: 11@0",
             "1 invoke txn 10 u: 11; 1 fail txn 10 u: 11; 0 ok poll final t: u: 11@0",
         ],
         [
             "1 invoke txn 10 u: 11; 1 ok txn 10@0 u: 11@0; 0 ok poll final 10@0 u: 11@0",
             "1 invoke txn 10 u: 11; 1 info crash; 0 ok poll final t: u:",
             "1 invoke txn 10 u: 11; 1 ok txn 10@0 u: 11@0; 2 ok delete @1; 0 ok poll final t: u: 11@0",
+            "1 invoke txn 10 u: 11; 1 info crash; 3 ok send 12@1; 2 ok delete @1; 0 ok poll final 12@1 u: 11@0",
         ],
     ),
     "stuck": (
@@ -448,7 +451,7 @@ def test_generated_histories_of_a_right_log_have_no_anomaly(seed: int) -> None:
         verdict = check(operations)
         assert verdict.ok, f"seed {seed + number}: {verdict}"
         happened |= {operation.type for operation in operations} | {operation.f for operation in operations}
-    assert happened == {"invoke", "ok", "fail", "info", "send", "poll", "assign", "delete", "crash"}
+    assert happened == {"invoke", "ok", "fail", "info", "send", "begin", "txn", "poll", "assign", "delete", "crash"}
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)

@@ -63,7 +63,7 @@ class Index:
         self.jumps: list[Jump] = []
         self.sends_back: list[Jump] = []  # acknowledged offsets that do not rise by one
         self.waits: list[Wait] = []
-        self.early_reads: list[tuple[int, str, int]] = []  # process, partition, value: before its commit
+        self.early_reads: list[tuple[int, str, int]] = []  # process, partition, number: before its commit
         self.processes = array("q")  # by operation, in the order of invocation
         self.asked = array("q")  # the line of its invocation, or one that is certainly before it
         self.done = array("q")
@@ -274,7 +274,7 @@ class Index:
             if sender == NO_OPERATION:
                 self._late.append((partition, number, node))
             elif sender == node or sender in self.transactions.undecided:
-                self.early_reads.append((op.process, name, partition.values[number]))
+                self.early_reads.append((op.process, name, number))
             elif sender != writer:
                 writer = sender
                 self.flows.append((sender, node))

@@ -62,8 +62,11 @@ def aborted_read(partition: PartitionIndex) -> Located:
 
 def precommitted_read(index: Index) -> Iterator[Finding]:
     """A value was read before its transaction was to be committed, also by that transaction."""
-    for process, name, value in index.early_reads:
-        yield Finding(f"process {process} read value {value} before the commit of its transaction", name)
+    for process, name, number in index.early_reads:
+        partition = index.partitions[name]
+        if partition.outcome[number] != IS_REFUSED:
+            value = partition.values[number]
+            yield Finding(f"process {process} read value {value} before the commit of its transaction", name)
 
 
 def corrupt_value(partition: PartitionIndex) -> Located:
@@ -100,11 +103,13 @@ def torn_batch(partition: PartitionIndex) -> Located:
 
 def torn_transaction(index: Index) -> Iterator[Finding]:
     """Only a part of a transaction's records is in the final log."""
-    for records in index.transactions.records.values():
+    for node, records in index.transactions.records.items():
         there: set[bool] = set()
         for name, number in records:
             partition = index.partitions[name]
             offset = max(partition.first_at[number], partition.final_at[number])
+            if offset == NO_OFFSET and partition.gone_to() > index.transactions.deleted_to[node][name]:
+                continue  # it may have been deleted before anybody saw it
             if partition.has_final and not NO_OFFSET < offset < partition.gone_to():
                 there.add(partition.final_at[number] != NO_OFFSET)
         if len(there) == 2:

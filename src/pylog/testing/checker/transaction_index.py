@@ -20,6 +20,7 @@ class TransactionIndex:
     def __init__(self, partitions: Mapping[str, PartitionIndex]) -> None:
         self._partitions = partitions
         self.records: dict[int, Records] = {}  # operation -> partition, number
+        self.deleted_to: dict[int, dict[str, int]] = {}  # operation -> what was deleted before it
         self.undecided: set[int] = set()
 
     def send(self, node: int, sent: Mapping[str, Sequence[Pair]], *, begins: bool) -> None:
@@ -30,6 +31,7 @@ class TransactionIndex:
             for _, value in pairs
             if value is not None
         ]
+        self.deleted_to[node] = {name: self._partitions[name].deleted_to for name in sent}
         if begins:
             self.undecided.add(node)
 
