@@ -5,7 +5,7 @@ commits the group's offsets, too. One transaction in ten is aborted on purpose. 
 one with its id; now and then it stops one beyond its timeout, and lets it go on beside its successor, or without one. All the
 time, consumers with and without permission to write read the output, and look whether a dead owner's records are hidden.
 
-All of them tell what they ask and what they are answered. After every ``WINDOW`` records of the input the controller waits
+All of them tell what they ask and what they are answered. After each ``window`` of records the controller waits
 until all is copied, checks the history (``pylog.testing.checker``), and begins another one: so a soak of hours needs no more
 memory than a minute's, beside a number for each record.
 
@@ -62,17 +62,17 @@ WORKERS = 2
 HIDDEN_MAX_S = 1.0
 STUCK_S = 10.0
 LEAD = 1_500  # records of a partition of the input that wait, at most
-WINDOW = 100_000  # records of the input
 PROBLEMS_MAX = 5
 FEEDER, READER, WRITER, LAST_READER, WORKER = range(5)  # processes in the history; the workers count on
 
 
 class Settings(NamedTuple):
-    """``stops``: the share of disturbances that are not kills."""
+    """``stops``: the share of disturbances that are not kills. ``window``: records of the input in one history."""
 
     life_s: float = 0.15
     stops: float = 0.1
     drain_s: float = 60.0
+    window: int = 100_000
 
 
 CI = Settings()
@@ -367,7 +367,7 @@ class Controller:
 
     @property
     def is_window_full(self) -> bool:
-        return sum(self.sent) - sum(self.window) >= WINDOW
+        return sum(self.sent) - sum(self.window) >= self.settings.window
 
     def begin_window(self, ends: list[int]) -> None:
         """What is before is not in this history: for it, it is deleted."""

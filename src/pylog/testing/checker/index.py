@@ -165,7 +165,7 @@ class Index:
             actor.begun = actor.node
 
     def _end_begun(self, actor: Actor) -> bool:
-        """The process goes on with the transaction that it has begun. False if there is none."""
+        """The process continues the transaction that it has begun. False if there is none."""
         if actor.begun == NO_OPERATION:
             return False
         actor.node, actor.begun, actor.polls = actor.begun, NO_OPERATION, False
