@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
-from pylog.errors import ProducerFenced
+from pylog.errors import DeliveryTimeout, ProducerFenced
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
 from pylog.partition.read.reader import Cursor
@@ -43,6 +43,7 @@ from pylog.testing.history import (
     CONTINUE,
     CRASH,
     DELETE,
+    FAIL,
     INFO,
     INVOKE,
     OK,
@@ -137,6 +138,7 @@ class Controller:
         self.problems: list[str] = []
         self.figures: Counter[str] = Counter()
         self.hidden_max_s = 0.0
+        self.fed = 0  # values of input records: each is sent once
         self.sent = [0] * PARTITIONS
         self.copied = [0] * PARTITIONS  # as the workers told, so rather more
         self.busy: set[int] = set()  # serials: in a transaction
@@ -312,13 +314,24 @@ class Controller:
     def feed(self) -> None:
         for number in range(PARTITIONS):
             if self.sent[number] - self.copied[number] < LEAD:
-                first, name = self.sent[number], f"{IN}-{number}"
-                self.sent[number] += 100
-                offsets = range(first, self.sent[number])
-                self.tell(FEEDER, INVOKE, SEND, sent={name: [[None, at] for at in offsets]}, atomic=True)
-                records = [ProducerRecord(b"%d" % at) for at in offsets]
-                base = self.log.partition(IN, number).append(records, acks=1).base_offset
-                self.tell(FEEDER, OK, SEND, sent={name: [[base + i, at] for i, at in enumerate(offsets)]})
+                self._append(number)
+
+    def _append(self, number: int) -> None:
+        """100 records, unless somebody stopped holds the partition's lock: a commit syncs the input, too."""
+        name, values = f"{IN}-{number}", range(self.fed, self.fed + 100)
+        self.fed += 100
+        unanswered: list[list[int | None]] = [[None, value] for value in values]
+        self.tell(FEEDER, INVOKE, SEND, sent={name: unanswered}, atomic=True)
+        records = [ProducerRecord(b"%d" % value) for value in values]
+        try:
+            appended = self.log.partition(IN, number).append(records, acks=1, timeout_ms=20)
+        except DeliveryTimeout:
+            self.tell(FEEDER, FAIL, SEND, sent={name: unanswered})
+            self.figures["appends refused"] += 1
+            return
+        pairs = [[appended.base_offset + i, value] for i, value in enumerate(values)]
+        self.tell(FEEDER, OK, SEND, sent={name: pairs})
+        self.sent[number] = appended.last_offset + 1
 
     # Reading as others do
 
