@@ -90,6 +90,9 @@ class Worker:
                 continue
             if records:
                 self._copy(records)
+            else:
+                self.producer.begin_transaction()
+                self.producer.commit_transaction()  # it notices that it is fenced, also without input
 
     def _poll(self) -> list[Record]:
         records = self.consumer.poll(0.02, max_records=self.random.randint(1, 100))
