@@ -17,6 +17,8 @@ from pylog.errors import LogLocked, OutcomeUnknown, PylogError
 from pylog.partition.read.reader import Cursor
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.segment.naming import UNSYNCED
+from pylog.testing.checker import check
+from pylog.testing.history import BEGIN, FAIL, INVOKE, OK, POLL, TRANSACTION, Operation
 from pylog.testing.machine import Image, Killed, Machine, Process, Schedule, Step, Strategy, for_every_kill
 from pylog.testing.machine.images import pending_units
 from pylog.testing.machine.machine import SECTOR_BYTES
@@ -219,18 +221,30 @@ def visible(log: Log, *, live: bool = False) -> dict[tuple[str, int], list[str]]
     return found
 
 
-def torn(found: dict[tuple[str, int], list[str]], ledger: Ledger) -> Iterator[str]:
-    """Transactions of which only some records are visible, or against what was told, and values twice."""
-    everything = [value for values in found.values() for value in values]
-    yield from (f"{value!r} is there twice" for value in set(everything) if everything.count(value) > 1)
-    for transaction in ledger.transactions.values():
-        there = [value for value in transaction.values if value in everything]
-        if there and len(there) < len(transaction.values):
-            yield f"{transaction.name} is torn: {there} of {transaction.values}"
-        if transaction.told is Told.COMMITTED and len(there) < len(transaction.values):
-            yield f"{transaction.name} is lost: {there} of {transaction.values}"
-        if transaction.told is Told.ABORTED and there:
-            yield f"{transaction.name} was aborted, and shows {there}"
+def anomalies(found: dict[tuple[str, int], list[str]], ledger: Ledger) -> list[str]:
+    """What ``pylog.testing.checker`` finds in the history of the ledger, of which these are the final reads."""
+    verdict = check(_history(found, ledger))
+    told = {name: each.told.value for name, each in ledger.transactions.items()}
+    return [] if verdict.ok else [*map(str, verdict.shown), f"they were {told}, and there is {found}"]
+
+
+def _history(found: dict[tuple[str, int], list[str]], ledger: Ledger) -> Iterator[Operation]:
+    """Each transaction is of a process of its own. A value is the place of its name among all, an offset its place."""
+    numbers = {value: number for number, value in enumerate(v for t in ledger.transactions.values() for v in t.values)}
+    for process, each in enumerate(ledger.transactions.values(), 1):
+        sent: dict[str, list[list[int | None]]] = {}
+        for value in each.values:
+            sent.setdefault(value.rpartition(" ")[2], []).append([None, numbers[value]])
+        yield Operation(process, INVOKE, BEGIN, sent=sent)
+        if each.told is not Told.ABORTED:
+            yield Operation(process, INVOKE, TRANSACTION)
+        if each.told is not Told.NOTHING:
+            yield Operation(process, OK if each.told is Told.COMMITTED else FAIL, TRANSACTION, sent=sent)
+    polled = {
+        f"{topic}-{number}": [[at, numbers.get(value)] for at, value in enumerate(values)]
+        for (topic, number), values in found.items()
+    }
+    yield Operation(0, OK, POLL, polled=polled, final=True)
 
 
 def wrong(machine: Machine, ledger: Ledger) -> list[str]:
@@ -250,7 +264,9 @@ def _wrong(machine: Machine, ledger: Ledger) -> Iterator[str]:
     for name, read_only in (("a reader", True), ("a writer", False), ("a later reader", True)):
         with machine.process().open_log(ROOT, read_only=read_only) as log:
             seen[name] = visible(log, live=needs_writer and name == "a reader")
-        yield from (f"{name}: {text}" for text in torn(seen[name], ledger) if not needs_writer or name != "a reader")
+        yield from (
+            f"{name}: {text}" for text in anomalies(seen[name], ledger) if not needs_writer or name != "a reader"
+        )
     if (seen["a reader"] != seen["a writer"] and not needs_writer) or seen["a writer"] != seen["a later reader"]:
         yield f"they saw different transactions: {seen}"
     seen["a reader"] = seen["a writer"]
@@ -258,7 +274,7 @@ def _wrong(machine: Machine, ledger: Ledger) -> Iterator[str]:
     yield from _goes_on(machine, ledger, seen["a reader"])
     with without.process().open_log(ROOT, read_only=True) as log:
         left = visible(log)
-    yield from (f"then without power: {text}" for text in torn(left, ledger))
+    yield from (f"then without power: {text}" for text in anomalies(left, ledger))
     # One batch is visible before its sync, as any batch is. All others that a reader was shown must stay.
     whole = [each for each in ledger.transactions.values() if len(each.values) > 1 and _shows(seen["a reader"], each)]
     yield from (f"then without power: {each.name} is gone" for each in whole if not _shows(left, each))

@@ -306,7 +306,7 @@ class Controller:
                     if other is not None:
                         self.workers[process.slot] = other
                     return
-            self.feed()
+            self.feed()  # it notices only with its next transaction
             time.sleep(0.005)
         self.problems.append("a worker that was stopped, and has a successor, does not end, nor does that")
         self.kill(process)
