@@ -70,6 +70,7 @@ def test_the_oldest_is_the_first_by_the_time_of_its_first_batch(tmp_path: Path) 
         assert found[0].age_ms >= 20_000
         assert found[2].age_ms == 0
         assert log.open_transactions(["other"]) == []
+        assert log.describe_transaction("younger").open_in == {TopicPartition("t", 0): 0}
         with pytest.raises(ConfigError, match="topics must be several values"):
             log.open_transactions("t")
         producers[1].commit_transaction()
