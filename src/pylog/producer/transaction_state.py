@@ -7,13 +7,21 @@
 | IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction``    |
 | COMMITTING    |       |      | yes    |       | READY. The decision may be in the table: repeat it  |
 | FENCED        |       |      |        |       | ``close``                                           |
+| FORKED        |       |      |        |       | ``close``: a child of the process that had the id   |
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from pylog.errors import CommitFailed, InvalidTransactionState, ProducerFenced, PylogError, TransactionAborted
+from pylog.errors import (
+    CommitFailed,
+    ForkedHandle,
+    InvalidTransactionState,
+    ProducerFenced,
+    PylogError,
+    TransactionAborted,
+)
 
 
 class State(Enum):
@@ -24,6 +32,7 @@ class State(Enum):
     IN_TRANSACTION = "has an open transaction"
     COMMITTING = "is committing: only commit_transaction can be repeated"
     FENCED = "is fenced: another producer has its transactional_id"
+    FORKED = "is the parent process's"
 
 
 def refused(transactional_id: str, state: State, call: str) -> PylogError:
@@ -31,6 +40,11 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
     if state is State.FENCED:
         return ProducerFenced(
             f"{call}: another producer with transactional_id={transactional_id!r} has taken over; close this one",
+            transactional_id=transactional_id,
+        )
+    if state is State.FORKED:
+        return ForkedHandle(
+            f"{call}: the transactional id {transactional_id!r} is the parent process's; open another producer in the child",
             transactional_id=transactional_id,
         )
     return InvalidTransactionState(

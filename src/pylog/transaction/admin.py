@@ -54,14 +54,14 @@ class TransactionAdmin:
         """See ``Log.abort_transaction``."""
         self._manager.require_writable()
         _, directory = self._found(transactional_id)
-        state = while_holding(
-            self._manager.filesystem, self._manager.clock, directory.lock, lambda: self._abort(directory)
-        )
+        filesystem = self._manager.filesystem
+        holder = filesystem.process_id()
+        state = while_holding(filesystem, self._manager.clock, directory.lock, lambda: self._abort(directory, holder))
         for partition, producer_id, _ in list(self._open()):
             if producer_id == state.producer_id:
                 self._outcomes.settle(partition)
 
-    def _abort(self, directory: TransactionDirectory) -> TransactionState:
+    def _abort(self, directory: TransactionDirectory, holder: int) -> TransactionState:
         file = StateFile(self._manager.filesystem.open_appendable(directory.state), directory.boot)
         try:
             state = file.read()
@@ -71,7 +71,7 @@ class TransactionAdmin:
                     f"no transaction of {directory.transactional_id!r} is ongoing: its state is {name}",
                     transactional_id=directory.transactional_id, status=name,
                 )  # fmt: skip
-            return self._outcomes.decide_now(directory, file, state)
+            return self._outcomes.decide_now(directory, file, state, holder)
         finally:
             file.close()
 
