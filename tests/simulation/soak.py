@@ -6,10 +6,11 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from pylog.testing.machine import for_every_power_loss
+from pylog.testing.machine import for_every_kill, for_every_power_loss
 from tests.simulation.crashes import (
     PROBLEMS_MAX,
     Found,
@@ -23,16 +24,16 @@ from tests.simulation.faults import sweep, sweep_in_a_row, sweep_of_repairs
 from tests.simulation.races import PAIRS, PAIRS_OF_THREADS, at_random, systematically
 from tests.simulation.recoveries import interrupted_recoveries
 from tests.simulation.syscalls import sweep as refuse_calls
-from tests.simulation.transactions import RACES, for_every_crash
 from tests.simulation.transactions import WORKLOADS as TRANSACTIONS
-from tests.simulation.transactions import schedules as transaction_schedules
-from tests.simulation.transactions import sweep as sweep_transactions
+from tests.simulation.transactions_crashes import for_every_crash
+from tests.simulation.transactions_crashes import sweep as sweep_transactions
+from tests.simulation.transactions_schedules import RACES, Exploration, part_of_all, take_overs
 from tests.simulation.workloads import drawn
 from tests.soak.part import Outcome
 
 _SHARE = 40  # of the faults of one workload; others are drawn from the next
 _SHARE_IN_A_ROW = 80
-_SHARE_OF_SCHEDULES = 500
+_PARTS_OF_TRANSACTIONS = 16
 
 
 def _until(seconds: float, seed: int, once: Callable[[int, Callable[[], bool]], Found]) -> Found:
@@ -115,22 +116,51 @@ def syscalls(seconds: float, seed: int, directory: Path) -> Outcome:
 
 
 def transactions(seconds: float, seed: int, directory: Path) -> Outcome:
-    """Crashes, refusals and orders of steps during transactions: a share of each, another with each seed."""
+    """Every crash, loss of power, fault and schedule of transactions, in parts in an order that the seed draws.
+
+    If there is time left after all of them, with the next seed.
+    """
+    parts, finished = list[Callable[[], Found]](), 0
 
     def once(seed: int, is_over: Callable[[], bool]) -> Found:
-        random = Random(seed)
-        workload = random.choice(list(TRANSACTIONS.values()))
-        draw = random.random()
-        if draw < 0.2:
-            return for_every_crash(workload, seed, for_every_power_loss, at_most=8)
-        if draw < 0.5:
-            return sweep_transactions(workload, seed, every=_SHARE, is_over=is_over)
-        return transaction_schedules(
-            random.choice(list(RACES.values())), seed, every=_SHARE_OF_SCHEDULES, is_over=is_over
-        )
+        nonlocal finished
+        if not parts:
+            parts.extend(_parts_of_transactions(seed, is_over))
+        found = parts.pop()()
+        finished += not is_over()
+        return found
 
     found = _until(seconds, seed, once)
-    return Outcome({"crashes, faults and schedules of transactions": found.crashes}, found.problems)
+    return Outcome(
+        {
+            "crashes, faults and schedules of transactions": found.crashes,
+            "different machines checked": found.images,
+            "times all of them": finished / len(_parts_of_transactions(0, bool)),
+        },
+        found.problems,
+    )
+
+
+def _parts_of_transactions(seed: int, is_over: Callable[[], bool]) -> list[Callable[[], Found]]:
+    parts: list[Callable[[], Found]] = []
+    for workload in TRANSACTIONS.values():
+        parts += [
+            partial(for_every_crash, workload, seed, for_every_kill, is_over=is_over),
+            partial(for_every_crash, workload, seed, for_every_power_loss, at_most=8, is_over=is_over),
+        ]
+        parts += [
+            partial(sweep_transactions, workload, seed, every=_PARTS_OF_TRANSACTIONS, share=number, is_over=is_over)
+            for number in range(_PARTS_OF_TRANSACTIONS)
+        ]
+    for programs in RACES.values():
+        race = Exploration(programs, seed, is_over)
+        parts += [
+            partial(race.explore, part_of_all(number, _PARTS_OF_TRANSACTIONS))
+            for number in range(_PARTS_OF_TRANSACTIONS)
+        ]
+    parts.append(partial(take_overs, seed, is_over=is_over))
+    Random(seed).shuffle(parts)
+    return parts
 
 
 def recoveries(seconds: float, seed: int, directory: Path) -> Outcome:

@@ -29,10 +29,14 @@ TURN_S = 900.0  # of all parts together; a history that is checked at its end mu
 
 
 class Part(NamedTuple):
-    """``run(seconds, seed, directory)`` has an empty directory and a process of its own. ``share``: of the time."""
+    """``run(seconds, seed, directory)`` has an empty directory and a process of its own. ``share``: of the time.
+
+    ``turn_s``: how long a turn of this part alone may take.
+    """
 
     share: float
     run: Run
+    turn_s: float = TURN_S
 
 
 PARTS = {
@@ -41,7 +45,7 @@ PARTS = {
     "chaos-groups": Part(4, group_chaos.run),
     "overload": Part(1, overload.run),
     "transactions": Part(4, transactions.run),
-    "transactions-simulated": Part(3, simulation.transactions),
+    "transactions-simulated": Part(3, simulation.transactions, 24 * 3600),
     "full-disk": Part(1, full_disk.run),
     "power-cuts": Part(6, simulation.power_cuts),
     "simulated-kills": Part(1, simulation.kills),
@@ -66,7 +70,7 @@ def main() -> int:
     say(options, f"{seconds:.0f} s of {', '.join(names)}, seed {options.seed}")
     figures: dict[str, Counter[str]] = {name: Counter() for name in names}
     problems: dict[str, list[str]] = {}
-    turns = max(1, round(seconds / TURN_S))
+    turns = max(1, round(seconds / min(PARTS[name].turn_s for name in names)))
     shares = sum(PARTS[name].share for name in names)
 
     def take(turn: int, name: str, seed: int) -> None:

@@ -7,6 +7,7 @@
 | IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction``    |
 | COMMITTING    |       |      | yes    |       | READY. The decision may be in the table: repeat it  |
 | FENCED        |       |      |        |       | ``close``                                           |
+| FORKED        |       |      |        |       | ``close``: a child of the process that had the id   |
 | CLOSED        |       |      |        |       |                                                     |
 """
 
@@ -17,6 +18,7 @@ from enum import Enum
 from pylog.errors import (
     Closed,
     CommitFailed,
+    ForkedHandle,
     InvalidTransactionState,
     ProducerFenced,
     PylogError,
@@ -32,6 +34,7 @@ class State(Enum):
     IN_TRANSACTION = "has an open transaction"
     COMMITTING = "is committing: only commit_transaction can be repeated"
     FENCED = "is fenced: another producer has its transactional_id"
+    FORKED = "is the parent process's"
     CLOSED = "is closed"
 
 
@@ -44,6 +47,11 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
         )
     if state is State.CLOSED:
         return Closed(f"{call}: the producer {state.value}", transactional_id=transactional_id)
+    if state is State.FORKED:
+        return ForkedHandle(
+            f"{call}: the transactional id {transactional_id!r} is the parent process's; open another producer in the child",
+            transactional_id=transactional_id,
+        )
     return InvalidTransactionState(
         f"{call}: this producer {state.value}", transactional_id=transactional_id, state=state.name
     )

@@ -97,8 +97,11 @@ class ProducerTransactions:
         self._is_only_batch_built = False
 
     def forget_parent(self) -> None:
-        """In a forked child: the id is its parent's."""
+        """In a forked child: the id is its parent's, and so is the transaction."""
+        state = self.state
         self._forget()
+        if state is not State.NEW:
+            self.state = State.FORKED
 
     # For the public face
 

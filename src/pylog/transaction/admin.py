@@ -121,9 +121,9 @@ class TransactionAdmin:
             if Outcome.COMMITTED in ended:
                 raise _not_ongoing(transactional_id, _COMMITTED)
             return
-        state = while_holding(
-            self._manager.filesystem, self._manager.clock, directory.lock, lambda: self._abort(directory)
-        )
+        filesystem = self._manager.filesystem
+        holder = filesystem.process_id()
+        state = while_holding(filesystem, self._manager.clock, directory.lock, lambda: self._abort(directory, holder))
         for partition, _ in list(self._open_of(transactional_id)):
             self._outcomes.settle(partition)
         if state.outcome is Outcome.COMMITTED:
@@ -162,14 +162,14 @@ class TransactionAdmin:
         partition.append_marker(found.producer_id, found.epoch, committed=outcome is Outcome.COMMITTED)
         return outcome
 
-    def _abort(self, directory: TransactionDirectory) -> TransactionState:
+    def _abort(self, directory: TransactionDirectory, holder: int) -> TransactionState:
         file = StateFile(self._manager.filesystem.open_appendable(directory.state), directory.boot)
         try:
             state = file.read()
             if state is None or state.status is not Status.ONGOING:
                 name = "unknown since the machine was booted" if state is None else state.status.kafka_name
                 raise _not_ongoing(directory.transactional_id, name)
-            return self._outcomes.decide_now(directory, file, state)
+            return self._outcomes.decide_now(directory, file, state, holder)
         finally:
             file.close()
 

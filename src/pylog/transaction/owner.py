@@ -102,7 +102,7 @@ class TransactionOwner:
         if not self._alive.try_acquire():
             raise StorageError(f"{path} was made just now, and another process has locked it", path=path)
         state = self._with_new_id()
-        self._file.publish(state)  # from here on, the table decides what the owner before has left
+        self._publish(state)  # from here on, the table decides what the owner before has left
         others = [owner for owner in self._directory.owners() if owner != self._owner]
         if others:
             self._take_in_batches()
@@ -161,7 +161,7 @@ class TransactionOwner:
             begun = self._with_new_id().begun(self._now_ms())
             assert begun is not None
         self._started_ms = self._clock.now_ms()
-        self._state = self._file.publish(begun)
+        self._state = self._publish(begun)
 
     def require_ongoing(self, producer_id: int, epoch: int) -> None:
         """Called for each append, with the partition's lock: this very transaction is still ongoing.
@@ -307,8 +307,9 @@ class TransactionOwner:
     def _publish_decision(self, state: TransactionState) -> None:
         """Publish what the table has durably. If that fails, others still find it in the table."""
         try:
-            self._file.publish(state)
+            self._publish(state)
         except own(StorageError) as error:
+            self.check_held()
             logger.warning(
                 "%r: its commit is in the table, and not in its state file: %s", self.transactional_id, error
             )
@@ -334,8 +335,12 @@ class TransactionOwner:
         return state
 
     def _move(self, state: TransactionState) -> None:
+        self._state = self._publish(state)
+
+    def _publish(self, state: TransactionState) -> TransactionState:
+        """A child forked from here on has lost the file."""
         self.check_held()
-        self._state = self._file.publish(state)
+        return self._file.publish(state)
 
     def _append(self, state: TransactionState, partitions: Collection[TopicPartition]) -> Found:
         now_ms = self._clock.now_ms()

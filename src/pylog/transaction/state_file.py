@@ -17,8 +17,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.checksum import crc32c
-from pylog.interrupts import own
-from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, latest_slot
+from pylog.errors import StorageError
+from pylog.interrupts import own, suppress
+from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, after_fork_in_child, latest_slot
 from pylog.transaction.state import OWNER_BYTES, Status, TransactionState
 
 SLOT_BYTES = 64
@@ -58,6 +59,13 @@ class StateFile:
         self._file = file
         self._boot = boot
         self._known: tuple[bytes, TransactionState | None, int] = b"", None, 0
+        if hasattr(file, "pwrite"):
+            after_fork_in_child(self._close_in_child)
+
+    def _close_in_child(self) -> None:
+        """If a signal handler forked, what it interrupted must not publish in the child."""
+        with suppress(StorageError):
+            self._file.close()
 
     def read(self) -> TransactionState | None:
         """The state; None if nothing was published since the machine was booted."""
