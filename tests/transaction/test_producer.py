@@ -295,19 +295,6 @@ def test_a_lost_state_file_leads_to_no_other_outcome(damage: str) -> None:
         assert stage.read() == {0: [], 1: [], 2: [], 3: []}
 
 
-def test_an_owner_whose_state_file_alone_was_removed_is_fenced_by_the_next_one() -> None:
-    stage = Stage()
-    owner = stage.owner()
-    owner.begin(BOTH)
-    stage.machine.process().filesystem.remove("/log/.pylog/transactions/app/state")
-    later = stage.owner()
-    with pytest.raises(ProducerFenced):
-        owner.producer.commit_transaction()
-    later.commit({2: "T2"})
-    stage.owner().commit({3: "T3"})
-    assert stage.read() == {0: [], 1: [], 2: ["T2"], 3: ["T3"]}
-
-
 # Readers without permission to write
 
 

@@ -78,24 +78,14 @@ class TransactionOwner:
         self._lock_is_used = threading.Lock()  # two uses of one descriptor would not exclude each other
         self._file: StateFile
         try:
-            if self._holding(self._removes_lock):
-                self._lock.close()
-                self._lock = self._filesystem.lock(self._directory.lock)
             self._state = self._holding(self._take_over)
             self._finish_others()
         except BaseException:
             self.close()
             raise
 
-    def _removes_lock(self) -> bool:
-        """If an owner lives whose state file was removed, remove its lock too: it sees only then that it is fenced."""
-        self._file = StateFile(self._filesystem.open_appendable(self._directory.state, create=True), self._manager.boot)
-        if self._file.read() is not None or not any(map(self._directory.is_alive, self._directory.owners())):
-            return False
-        self._filesystem.remove(self._directory.lock)
-        return True
-
     def _take_over(self) -> TransactionState:
+        self._file = StateFile(self._filesystem.open_appendable(self._directory.state, create=True), self._manager.boot)
         path = self._directory.owner(self._owner)
         # Locked while the id's lock is held: no other process takes it for a dead owner's.
         self._alive = self._filesystem.lock(path, readable=True)
