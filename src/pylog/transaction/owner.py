@@ -335,24 +335,15 @@ class TransactionOwner:
     def _append(self, state: TransactionState, partitions: Collection[TopicPartition]) -> Found:
         now_ms = self._clock.now_ms()
         finished = [name for name, marked in self._unfinished.items() if all(map(_is_durable, marked))]
-        decisions = [
-            Decision(
-                self.transactional_id, *name, self._timeout_ms, Status.COMPLETE_COMMIT, frozenset(), now_ms, now_ms
-            )
-            for name in finished
-        ]
         start_ms = -1 if state.status is Status.EMPTY else self._started_ms
-        decisions.append(
-            Decision(
-                self.transactional_id,
-                *state[:2],
-                self._timeout_ms,
-                state.status,
-                frozenset(partitions),
-                now_ms,
-                start_ms,
-            )
-        )
+        decision = partial(Decision, self.transactional_id, timeout_ms=self._timeout_ms, update_ms=now_ms)
+        decisions = [
+            *(
+                decision(*name, status=Status.COMPLETE_COMMIT, partitions=frozenset(), start_ms=now_ms)
+                for name in finished
+            ),
+            decision(*state[:2], status=state.status, partitions=frozenset(partitions), start_ms=start_ms),
+        ]
         found = self._table.append(self.transactional_id, decisions, self.check_held)
         for name in finished:
             del self._unfinished[name]
