@@ -58,6 +58,14 @@ class Sender(Protocol):
     def unsent_batches(self) -> list[ProducerBatch]: ...
 
 
+class Written(Protocol):
+    """What it uses of a batch that is appended."""
+
+    identity: ProducerIdentity
+    topic_partition: TopicPartition
+    min_timestamp_ms: int | None
+
+
 class ProducerTransactions:
     """Between the public face, the sender and the owner of the transactional id."""
 
@@ -215,9 +223,7 @@ class ProducerTransactions:
                 self._is_started = self._may_be_one_batch = True
             return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=True)
 
-    def append(
-        self, batch: ProducerBatch, data: bytearray, partition: ProducerPartition, timeout_ms: int
-    ) -> AppendResult:
+    def append(self, batch: Written, data: bytearray, partition: ProducerPartition, timeout_ms: int) -> AppendResult:
         """Append a batch, unless its transaction is over. Its partition will need a marker.
 
         Raises as ``PartitionLog.append_batch``; ``ProducerFenced``, ``TransactionAborted``.
@@ -251,7 +257,7 @@ class ProducerTransactions:
         if isinstance(error, ProducerFenced):
             self.state = State.FENCED
 
-    def _is_of_another(self, batch: ProducerBatch) -> bool:
+    def _is_of_another(self, batch: Written) -> bool:
         """Whether the batch is not, or no longer, part of this transaction."""
         owner = self._owner
         if self._only_batch is not None and batch is not self._only_batch:
