@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pylog.codec.format import POSITIVE
 from pylog.errors import (
     Closed,
     ConfigError,
+    CorruptSegment,
     OutcomeUnknown,
     ProducerFenced,
     PylogError,
@@ -26,9 +29,11 @@ from pylog.errors import (
 from pylog.group.position import POSITION
 from pylog.model import OffsetAndMetadata, ProducerRecord
 from pylog.partition.read.undecided import Outcome
-from pylog.producer.encoded import EncodedTransaction
+from pylog.producer.encoded import EncodedProducer
 from pylog.producer.partitioner import KEY_HASHES
 from pylog.spark.sink import directory as sink_directory
+from pylog.spark.sink import sink
+from pylog.spark.sink.commit import SinkCommit
 from pylog.spark.sink.directory import SinkDirectory
 from pylog.spark.sink.staging import StagedFile, StagedLog
 from pylog.storage import OsFileSystem
@@ -315,15 +320,15 @@ def test_a_driver_that_was_stopped_in_a_commit_is_fenced(
     log: Log, step: str, sooner: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other driver has gone on meanwhile: with the same batch, or with the one after it, too."""
-    original = getattr(EncodedTransaction, step)
+    original = getattr(EncodedProducer, step)
 
     def stopped(*given: Any) -> None:
-        monkeypatch.setattr(EncodedTransaction, step, original)
+        monkeypatch.setattr(EncodedProducer, step, original)
         for batch_id in range(sooner + 1):
             Driver(log.path).write([[b"a%d" % batch_id], [b"b%d" % batch_id]], batch_id)
         original(*given)
 
-    monkeypatch.setattr(EncodedTransaction, step, stopped)
+    monkeypatch.setattr(EncodedProducer, step, stopped)
     zombie = Driver(log.path)
     messages = [zombie.stage([b"a0"]), zombie.stage([b"b0"])]
     with pytest.raises(ProducerFenced):
@@ -336,16 +341,76 @@ def test_a_driver_that_was_stopped_in_a_commit_is_fenced(
     assert values(log) == [[*expected, b"c"]]
 
 
+@pytest.fixture
+def kept() -> Iterator[dict[Any, SinkCommit]]:
+    """What this process keeps between two micro-batches."""
+    yield sink._KEPT
+    while sink._KEPT:
+        sink._KEPT.popitem()[1].close()
+
+
+def test_a_process_that_commits_batch_after_batch_takes_the_query_over_once(
+    log: Log, kept: dict[Any, SinkCommit]
+) -> None:
+    for batch_id in (0, 1, 1, 2):
+        Driver(log.path).write_next([[b"%d" % batch_id], [b"x"]], batch_id)
+    assert values(log) == [[b"0", b"x", b"1", b"x", b"2", b"x"]]
+    assert log.describe_transaction(NAME).epoch == 3
+    assert log.describe_transaction(NAME).has_owner
+    assert len(kept) == 1
+
+
+def test_a_process_whose_query_another_one_has_continued_takes_it_over_again(
+    log: Log, kept: dict[Any, SinkCommit]
+) -> None:
+    Driver(log.path).write_next([[b"0"]], 0)
+    Driver(log.path).write([[b"1"]], 1)
+    for batch_id in (1, 2):  # a stopped driver that goes on: only what is new is written
+        Driver(log.path).write_next([[b"%d" % batch_id]], batch_id)
+    Driver(log.path).write([[b"3"]], 3)
+    assert values(log) == [[b"0", b"1", b"2", b"3"]]
+    assert len(kept) == 1
+
+
+def test_a_process_that_had_an_error_keeps_nothing(log: Log, kept: dict[Any, SinkCommit]) -> None:
+    Driver(log.path).write_next([[b"0"]], 0)
+    driver = Driver(log.path)
+    messages = [driver.stage([b"1"], 1)]
+    driver.abort(messages)
+    with pytest.raises(CorruptSegment, match="is gone"):
+        driver.sink.commit_batch(QUERY, 1, messages)
+    assert not kept
+    driver.write_next([[b"1"]], 1)
+    assert values(log) == [[b"0", b"1"]]
+
+
+def test_a_process_keeps_few_queries_and_finds_a_log_in_the_place_of_another(
+    log: Log, tmp_path: Path, kept: dict[Any, SinkCommit]
+) -> None:
+    for number in range(sink._KEPT_MAX + 2):
+        query = QUERY.replace("b", f"{number:x}")
+        driver = Driver(log.path, query)
+        driver.sink.commit_batch(query, 0, [driver.stage([b"%d" % number])])
+    assert len(kept) == sink._KEPT_MAX
+    Driver(log.path).write_next([[b"0"]], 0)
+    log.close()
+    shutil.rmtree(log.path)
+    with Log(log.path) as other:
+        other.create_topic("orders")
+        Driver(log.path).write_next([[b"new"]], 0)
+        assert values(other) == [[b"new"]]
+
+
 def test_a_stopped_save_leaves_its_id_to_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = EncodedTransaction.commit
+    original = EncodedProducer.commit
     second, third = (SAVE.replace("7", digit) for digit in "89")
 
-    def stopped(given: EncodedTransaction) -> None:
-        monkeypatch.setattr(EncodedTransaction, "commit", original)
+    def stopped(given: EncodedProducer) -> None:
+        monkeypatch.setattr(EncodedProducer, "commit", original)
         Driver(log.path, second).write([[b"second"]])
         original(given)
 
-    monkeypatch.setattr(EncodedTransaction, "commit", stopped)
+    monkeypatch.setattr(EncodedProducer, "commit", stopped)
     Driver(log.path, SAVE).write([[b"first"]])
     Driver(log.path, third).write([[b"third"]])
     assert sorted(values(log)[0]) == [b"first", b"second", b"third"]
@@ -353,13 +418,13 @@ def test_a_stopped_save_leaves_its_id_to_itself(log: Log, monkeypatch: pytest.Mo
 
 
 def test_a_live_driver_has_time_for_what_it_writes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, found = EncodedTransaction.commit, []
+    original, found = EncodedProducer.commit, []
 
-    def looked_at(given: EncodedTransaction) -> None:
+    def looked_at(given: EncodedProducer) -> None:
         found.append(log.describe_transaction(NAME).transaction_timeout_ms)
         original(given)
 
-    monkeypatch.setattr(EncodedTransaction, "commit", looked_at)
+    monkeypatch.setattr(EncodedProducer, "commit", looked_at)
     monkeypatch.setattr("pylog.spark.sink.commit.SLOW_DISK_BYTES_PER_MS", 1)
     Driver(log.path, deliveryTimeoutMs=5).write([[bytes(100_000)]])
     Driver(log.path, deliveryTimeoutMs=200_000).write([[b"a"]], 1)
@@ -396,13 +461,13 @@ def test_what_a_disk_refuses_before_the_decision_was_never_there(
 def test_a_commit_that_a_disk_takes_late_stands(
     log: Log, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, original = refuses("sync", "__transaction_state-0/0", io_error("x"), times=100), EncodedTransaction.outcome
+    disk, original = refuses("sync", "__transaction_state-0/0", io_error("x"), times=100), EncodedProducer.outcome
 
-    def repaired(given: EncodedTransaction) -> Outcome:
+    def repaired(given: EncodedProducer) -> Outcome:
         disk.hook = nothing
         return original(given)
 
-    monkeypatch.setattr(EncodedTransaction, "outcome", repaired)
+    monkeypatch.setattr(EncodedProducer, "outcome", repaired)
     Driver(log.path, SAVE, disk).write([[b"a"]])
     assert "committed, but with an error that stopped the driver from seeing it" in caplog.text
     assert values(log) == [[b"a"]]
@@ -413,7 +478,7 @@ def test_a_commit_whose_decision_is_refused_for_longer_is_undecided(log: Log, si
     broken = refuses("sync", "__transaction_state-0/0", io_error("x"), times=10_000)
     for attempt in range(2):
         if attempt == 0 or sink_id == QUERY:
-            with pytest.raises(OutcomeUnknown, match=r"refuses"):
+            with pytest.raises(OutcomeUnknown, match=r"refuses it|is not decided yet"):
                 Driver(log.path, sink_id, broken).write([[b"a"]])
     assert values(log) == [[b"a"]]  # this disk takes the decision
     if sink_id == QUERY:
@@ -429,7 +494,7 @@ def test_an_error_of_python_undoes_a_commit(log: Log, step: str, monkeypatch: py
     driver = Driver(log.path, SAVE)
     messages = [driver.stage([b"a"])]
     with monkeypatch.context() as patched:
-        patched.setattr(EncodedTransaction, step, no_memory)
+        patched.setattr(EncodedProducer, step, no_memory)
         with pytest.raises(MemoryError):
             driver.commit(messages)
     driver.abort(messages)
@@ -481,9 +546,9 @@ def test_a_task_whose_disk_is_full_reads_no_further(log: Log) -> None:
 
 def test_a_topic_deleted_during_a_commit_fails_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     log.create_topic("bills")
-    original = EncodedTransaction.commit
+    original = EncodedProducer.commit
 
-    def deleted_before(given: EncodedTransaction) -> None:
+    def deleted_before(given: EncodedProducer) -> None:
         log.delete_topic("orders")
         original(given)
 
@@ -491,7 +556,7 @@ def test_a_topic_deleted_during_a_commit_fails_it(log: Log, monkeypatch: pytest.
     object.__setattr__(driver.sink.options, "topic", None)
     rows = [{"value": b"a", "topic": "orders"}, {"value": b"b", "topic": "bills"}]
     with monkeypatch.context() as patched:
-        patched.setattr(EncodedTransaction, "commit", deleted_before)
+        patched.setattr(EncodedProducer, "commit", deleted_before)
         with pytest.raises(PylogError):
             driver.write([rows])
     assert values(log, "bills") == [[]]

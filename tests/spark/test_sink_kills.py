@@ -80,7 +80,7 @@ def _drive(place: Path, batches: int) -> None:
     try:
         driver = Driver(place / "log", batchBytes=150, partitioner="round_robin")
         for number in range(int(done.read_text()) if done.exists() else 0, batches):
-            driver.write([_rows(number, task) for task in (0, 1)], number)
+            driver.write_next([_rows(number, task) for task in (0, 1)], number)
             (place / "new").write_text(str(number + 1))
             (place / "new").replace(done)
         status = 0

@@ -1,4 +1,4 @@
-"""Sends batches that are encoded already, in one transaction: Spark's tasks encode, the driver sends.
+"""Sends batches that are encoded already, in transactions: Spark's tasks encode, the driver sends.
 
 Only their headers are written again: producer, epoch, sequence, and that they are transactional.
 """
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from pylog.codec.batch import read_header, write_header
 from pylog.codec.format import MAX_SEQUENCE, TRANSACTIONAL_BIT
+from pylog.errors import PylogError
+from pylog.interrupts import own
 from pylog.manager.manager import LogManager
 from pylog.model import OffsetAndMetadata, TopicPartition
 from pylog.partition.partition_log import PartitionLog
@@ -27,11 +29,12 @@ class _Batch:
     min_timestamp_ms: int | None
 
 
-class EncodedTransaction:
-    """One transaction of one thread. After an error only ``close`` can follow, which aborts it."""
+class EncodedProducer:
+    """A transactional producer for one thread. After an error only ``close`` can follow, which aborts."""
 
     def __init__(self, manager: LogManager, transactional_id: str, timeout_ms: int) -> None:
         """Take the id over, as ``Producer.init_transactions`` does. An earlier owner is fenced."""
+        self.timeout_ms = timeout_ms
         self._manager = manager
         config = ProducerConfig(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         self._transactions = ProducerTransactions(manager, config, _gate)
@@ -39,7 +42,18 @@ class EncodedTransaction:
         self._identity = NO_IDENTITY
         self._transactions.init()
 
+    def is_owner(self) -> bool:
+        """Whether no other producer has taken the id over. After a commit."""
+        try:
+            self._transactions.begin()
+            self._transactions.commit(_NOTHING_BUFFERED)
+        except own(PylogError, FileNotFoundError):
+            return False
+        return True
+
     def begin(self) -> None:
+        self._sequences.clear()
+        self._identity = NO_IDENTITY
         self._transactions.begin()
 
     def append(self, partition: PartitionLog, batch: bytearray, min_timestamp_ms: int | None, timeout_ms: int) -> None:

@@ -2,14 +2,14 @@
 
 A query's transactional id is ``spark:<query id>``, and so is its group, for which the transaction
 commits the next batch's number. So the log says which batch comes next, and a later driver of the
-query fences the earlier one. A save happens once, and needs no number: it takes the first of the
+query fences the earlier one, in the middle of a commit. A save happens once, and needs no number: it takes the first of the
 ids ``spark:save-0``, ``spark:save-1``, … that no other save holds now.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
@@ -23,8 +23,9 @@ from pylog.spark.sink.staging import Staged, Target, staged_batches
 
 if TYPE_CHECKING:
     from pylog.log import Log
+    from pylog.model import TopicPartition
     from pylog.partition.partition_log import PartitionLog
-    from pylog.producer.encoded import EncodedTransaction
+    from pylog.producer.encoded import EncodedProducer
 
 logger = logging.getLogger("pylog.spark")
 
@@ -34,70 +35,96 @@ SLOW_DISK_BYTES_PER_MS = 10_000
 
 
 class SinkCommit:
-    """Commits for one sink."""
+    """Commits for one sink. It keeps the log open, and a query's transactional id, until it is closed."""
 
     def __init__(self, log: Log, directory: SinkDirectory, timeout_ms: int) -> None:
         self._log = log
         self._directory = directory
         self._timeout_ms = timeout_ms
         self._partitions: dict[Target, PartitionLog] = {}
+        self._producer: EncodedProducer | None = None  # of a query, after its first commit
 
     def commit(self, batch_id: int, files: Sequence[Staged]) -> None:
         """On return the files' records are in the log and durable. A batch in the log is skipped.
 
-        ``OutcomeUnknown``: the disk refuses the decision. After any other error nothing is in the
-        log, nor will be. ``ProducerFenced``: another driver of this query has begun a commit.
+        ``OutcomeUnknown``: the commit is not decided for now. After any other error nothing is in
+        the log, nor will be. ``ProducerFenced``: another driver of this query has begun a commit.
+        After an error only ``close`` can follow.
         """
         finish_earlier(self._log, self._directory, self._timeout_ms)
-        if files:
-            self._write(batch_id, files)
+        self._partitions.clear()
+        if files and self._directory.is_save:
+            self._write_save(files)
+        elif files:
+            self._write_batch(batch_id, files)
         try:
             self._clean(batch_id)
         except own(PylogError) as error:  # the commit itself stands
             logger.warning("staged files are left for a later commit: %s", error)
 
-    def _write(self, batch_id: int, files: Sequence[Staged]) -> None:
-        from pylog.group.position import POSITION, next_batch
-        from pylog.producer.encoded import EncodedTransaction
+    def is_owner(self) -> bool:
+        """Whether no other process has committed for this query since this one did."""
+        return self._producer is not None and self._producer.is_owner()
 
-        manager, timeout_ms = self._log.manager, self._transaction_timeout_ms(files)
-        with (
-            self._transactional_id() as name,
-            closing(EncodedTransaction(manager, name, timeout_ms)) as transaction,
-        ):
-            is_query = not self._directory.is_save
-            if is_query and batch_id < (expected := next_batch(manager, name) or 0):
-                self._report_repeated(batch_id, expected - 1)
-                return
-            transaction.begin()
-            for staged in files:
-                self._append(transaction, staged)
-            if is_query:
-                transaction.send_offsets({POSITION: batch_id + 1}, name)
-            self._decide(transaction)
+    def close(self) -> None:
+        self._give_up_id()
+        self._log.close()
+
+    def _give_up_id(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+    def _taken_over(self, name: str, files: Sequence[Staged]) -> EncodedProducer:
+        """The producer with this id, with time enough for these files."""
+        from pylog.producer.encoded import EncodedProducer
+
+        size_bytes = sum(staged.size_bytes for staged in files)
+        timeout_ms = max(TIMEOUT_MS, 2 * self._timeout_ms) + size_bytes // SLOW_DISK_BYTES_PER_MS
+        if self._producer is None or self._producer.timeout_ms < timeout_ms:
+            self._give_up_id()
+            self._producer = EncodedProducer(self._log.manager, name, min(timeout_ms, INT32_MAX))
+        return self._producer
+
+    def _write_save(self, files: Sequence[Staged]) -> None:
+        with self._id_of_save() as name:
+            try:
+                self._write(self._taken_over(name, files), files)
+            finally:
+                self._give_up_id()
+
+    def _write_batch(self, batch_id: int, files: Sequence[Staged]) -> None:
+        from pylog.group.position import POSITION, next_batch
+
+        name = f"spark:{self._directory.sink_id}"
+        producer = self._taken_over(name, files)
+        expected = next_batch(self._log.manager, name) or 0
+        if batch_id < expected:
+            self._report_repeated(batch_id, expected - 1)
+        else:
+            self._write(producer, files, {POSITION: batch_id + 1})
+
+    def _write(
+        self, producer: EncodedProducer, files: Sequence[Staged], offsets: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        producer.begin()
+        for staged in files:
+            for batch in staged_batches(self._directory, staged):
+                partition = self._partition(batch.target)
+                producer.append(partition, batch.data, batch.min_timestamp_ms, self._timeout_ms)
+        if offsets is not None:
+            producer.send_offsets(offsets, f"spark:{self._directory.sink_id}")
+        self._decide(producer)
 
     @contextmanager
-    def _transactional_id(self) -> Iterator[str]:
-        """Of a save, it is this save's as long as its lock is held."""
+    def _id_of_save(self) -> Iterator[str]:
+        """A transactional id that is this save's as long as its lock is held."""
         directory = self._directory
-        if not directory.is_save:
-            yield f"spark:{directory.sink_id}"
-            return
         for number in count():
             with closing(directory.filesystem.lock(f"{directory.sinks}/save-{number}.lock")) as lock:
                 if lock.try_acquire():
                     yield f"spark:save-{number}"
                     return
-
-    def _transaction_timeout_ms(self, files: Sequence[Staged]) -> int:
-        """As long as an append may wait for a lock, and a sync for the disk."""
-        size_bytes = sum(staged.size_bytes for staged in files)
-        return min(max(TIMEOUT_MS, 2 * self._timeout_ms) + size_bytes // SLOW_DISK_BYTES_PER_MS, INT32_MAX)
-
-    def _append(self, transaction: EncodedTransaction, staged: Staged) -> None:
-        for batch in staged_batches(self._directory, staged):
-            partition = self._partition(batch.target)
-            transaction.append(partition, batch.data, batch.min_timestamp_ms, self._timeout_ms)
 
     def _partition(self, target: Target) -> PartitionLog:
         """``TopicNotFound`` if the topic is gone."""
@@ -114,22 +141,22 @@ class SinkCommit:
             self._partitions[target] = found
         return found
 
-    def _decide(self, transaction: EncodedTransaction) -> None:
+    def _decide(self, producer: EncodedProducer) -> None:
         """Commit. An error tells what became of the transaction: who is told of a failure saves again."""
         from pylog.partition.read.undecided import Outcome
 
         try:
-            transaction.commit()
+            producer.commit()
         except own(Exception) as error:
-            transaction.close()
-            outcome = transaction.outcome()
+            self._give_up_id()
+            outcome = producer.outcome()
             if outcome is Outcome.COMMITTED:
                 logger.warning("committed, but with an error that stopped the driver from seeing it: %s", error)
                 return
             if outcome is Outcome.UNDECIDED:
                 raise OutcomeUnknown(
-                    f"the disk refuses the decision about this commit ({error}). Repair it: then readers find out what became of "
-                    "all its records. Start a query again; look for a save's records before you repeat it",
+                    f"this commit is not decided yet: {error}. Put that right: then it is in the log as a whole, or not at all. "
+                    "Start a query again; look for a save's records before you repeat it",
                     cause=str(error),
                 ) from error
             if isinstance(error, OutcomeUnknown):

@@ -91,19 +91,19 @@ def _finish(log: Log, sink: SinkDirectory, timeout_ms: int) -> None:
 def _finish_query(log: Log, sink: SinkDirectory, last: int, intent: Intent | None, timeout_ms: int) -> int:
     """Returns the last batch in the log, which is now the group's offset."""
     from pylog.group.position import POSITION, next_batch
-    from pylog.producer.encoded import EncodedTransaction
+    from pylog.producer.encoded import EncodedProducer
 
     name = f"spark:{sink.sink_id}"
-    with closing(EncodedTransaction(log.manager, name, TRANSACTION_TIMEOUT_MS)) as transaction:
+    with closing(EncodedProducer(log.manager, name, TRANSACTION_TIMEOUT_MS)) as producer:
         committed = (next_batch(log.manager, name) or 0) - 1
         last = max(last, committed)
         if intent is not None and intent.batch_id > last:
             _append(log, sink, intent, timeout_ms)
             last = intent.batch_id
         if last > committed:
-            transaction.begin()
-            transaction.send_offsets({POSITION: last + 1}, name)
-            transaction.commit()
+            producer.begin()
+            producer.send_offsets({POSITION: last + 1}, name)
+            producer.commit()
     return last
 
 

@@ -35,6 +35,12 @@ _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _IS_CONTINUOUS = "__is_continuous_processing"
 _NEVER_MS = 1e9  # a batch waits until it is full or the task ends
+_KEPT_MAX = 8
+_KEPT: dict[tuple[str, str, int], SinkCommit] = {}
+"""Of the queries that this process has committed for last: to open a log, and take an id over, takes long.
+
+Spark has one process commit one micro-batch after the other.
+"""
 
 
 @dataclass(frozen=True)
@@ -119,9 +125,28 @@ class Sink:
     # On the driver
 
     def commit(self, sink_id: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with closing(self.open()) as log:
-            directory = self.directory_of(sink_id)
-            SinkCommit(log, directory, self.options.delivery_timeout_ms).commit(batch_id, _staged(messages))
+        with closing(self.open_commit(sink_id)) as commit:
+            commit.commit(batch_id, _staged(messages))
+
+    def commit_batch(self, sink_id: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """The same for a query, whose next batch this process probably commits, too."""
+        key = self.options.path, sink_id, self.options.delivery_timeout_ms
+        kept = _KEPT.pop(key, None)
+        if kept is not None and not kept.is_owner():
+            kept.close()
+            kept = None
+        commit = kept or self.open_commit(sink_id)
+        try:
+            commit.commit(batch_id, _staged(messages))
+        except BaseException:
+            commit.close()
+            raise
+        _KEPT[key] = commit
+        if len(_KEPT) > _KEPT_MAX:
+            _KEPT.pop(next(iter(_KEPT))).close()
+
+    def open_commit(self, sink_id: str) -> SinkCommit:
+        return SinkCommit(self.open(), self.directory_of(sink_id), self.options.delivery_timeout_ms)
 
     def abort(self, sink_id: str, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what was staged. Spark calls it also if only the answer of a commit was lost."""
@@ -175,7 +200,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         for sink_id in _sink_ids(messages):
-            self._sink.commit(sink_id, batchId, messages)
+            self._sink.commit_batch(sink_id, batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for sink_id in _sink_ids(messages):
