@@ -109,7 +109,7 @@ def test_whatever_is_killed_meanwhile_the_next_commit_finishes_it_once(root: Pat
         Driver(copied, A).write(rows("0", 2), 2)
         Driver(copied, A).write(rows("0", 3), 3)
         assert found(copied) == all_of(*FINISHED, ("0", 3)), steps
-        assert names(copied / ".pylog/spark") == []
+        assert [path for path in (copied / ".pylog/spark").rglob("*") if path.is_file()] == []
         shutil.rmtree(copied)
         if survived:
             break

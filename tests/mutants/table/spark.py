@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         "a sink's transaction does not commit the batch's number",
         "spark/sink/commit.py",
-        "                transaction.send_offsets({POSITION: batch_id + 1}, name)\n",
-        "                pass\n",
+        "            self._write(producer, files, {POSITION: batch_id + 1})\n",
+        "            self._write(producer, files)\n",
         "a micro-batch that comes again after a crash is in the log twice",
         ("tests/spark/test_sink_commit.py::test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing",),
     ),
